@@ -168,6 +168,54 @@ def test_training_stops_early_at_the_best_of_our_first_metric(names):
     assert max(curve) == pytest.approx(exact(names[0], scores, wanted, of))
 
 
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")  # what replaces it is not in LightGBM 4.6
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")  # LightGBM 4.6 with a newer scikit-learn
+@pytest.mark.parametrize("metric", ["None", "binary_logloss"])
+def test_an_estimator_of_lightgbm_stops_by_our_metric_only_without_one_of_its_own(metric):
+    (rows, hits), (fresh, wanted) = rare(), rare(seed=1)
+    seen = {}
+    model = lightgbm.LGBMClassifier(
+        objective=of_lightgbm.objective(losses.LogSumExpLoss(tau=1.0), one_list=True),
+        **{"metric": metric, "n_estimators": 200, "num_leaves": 7, "n_jobs": 1, "verbose": -1, "learning_rate": 0.3},
+    )
+    model.fit(
+        rows,
+        hits,
+        eval_set=[(fresh, wanted)],
+        eval_metric=of_lightgbm.metrics("AP", one_list=True),
+        callbacks=[
+            lightgbm.early_stopping(5, first_metric_only=True, verbose=False),
+            lightgbm.record_evaluation(seen),
+        ],
+    )
+    best = 1 + int(np.argmax(seen["valid_0"]["AP"]))
+    assert (model.best_iteration_ == best) == (metric == "None") and len(seen["valid_0"]) == 1 + (metric != "None")
+
+
+def test_an_estimator_of_xgboost_stops_early_on_one_metric():
+    (rows, hits), (fresh, wanted) = rare(), rare(seed=1)
+    model = xgboost.XGBClassifier(
+        objective=of_xgboost.objective(losses.LogSumExpLoss(tau=1.0), one_list=True),
+        eval_metric=of_xgboost.metrics("ROC AUC", one_list=True),
+        callbacks=[xgboost.callback.EarlyStopping(rounds=5, maximize=True)],
+        **{"n_estimators": 200, "n_jobs": 1, "max_depth": 3},
+    )
+    model.fit(rows, hits, eval_set=[(fresh, wanted)], verbose=False)
+    curve = model.evals_result()["validation_0"]["ROC_AUC"]
+    assert len(curve) < 200 and model.best_iteration == int(np.argmax(curve)) and model.best_score == max(curve)
+    with pytest.raises(ValueError, match="one metric; got 2"):
+        of_xgboost.metrics("AP", "ROC AUC", one_list=True)(hits, np.zeros(len(hits)))
+
+
+def test_lists_without_an_irrelevant_row_have_no_roc_auc():
+    grades, scores = np.array([1.0, 0.0, 1.0, 1.0]), np.array([2.0, 1.0, 0.0, 0.0])
+    for module, data in of_both(np.zeros((4, 1)), grades, group=[2, 2]):
+        assert module.metrics("ROC AUC")(scores, data)[0][1] == 1
+    for module, data in of_both(np.zeros((4, 1)), np.ones(4), group=[2, 2]):
+        with pytest.raises(ValueError, match="so ROC AUC has no value"):
+            module.metrics("AP", "ROC AUC")(scores, data)
+
+
 def test_xgboost_stops_early_on_our_metric():
     (rows, grades, query), (fresh, wanted, of) = lists(), lists(seed=1)
     model = xgboost.train(

@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import QuantileTransformer  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 
-from rankgrad.adapters.sklearn import RankClassifier, Ranker, scorer  # noqa: E402
+from rankgrad.adapters.sklearn import RankClassifier, Ranker, _batches, scorer  # noqa: E402
 from rankgrad.losses import AdaptiveROADMAPLoss, LambdaLoss, LogSumExpLoss, ROCAUCLoss, SmoothAPLoss  # noqa: E402
 
 SMALL = {"hidden": (16,), "steps": 40, "learning_rate": 0.03, "random_state": 0}
@@ -133,6 +133,77 @@ def test_ids_of_queries_are_strings_or_numbers_in_any_order():
     assert model.score(rows, grades, query=ids) == model.score(rows, grades, query=words)
 
 
+def test_pipelines_route_queries_to_a_ranker_and_need_nothing_for_a_classifier(routing):
+    rows, grades, ids = queries()
+    model = Ranker(LambdaLoss(k=10), **SMALL).set_fit_request(query=True).set_score_request(query=True)
+    split, by = GroupKFold(2), {"query": ids, "groups": ids}
+    scaled = make_pipeline(QuantileTransformer(n_quantiles=50), model)
+    assert cross_val_score(scaled, rows, grades, cv=split, params=by).min() > 0.8
+    assert scaled.fit(rows, grades, query=ids).score(rows, grades, query=ids) > 0.8
+    rows, hits = rare()
+    assert make_pipeline(QuantileTransformer(n_quantiles=50), RankClassifier(**SMALL)).fit(rows, hits).score(rows, hits)
+
+
+def test_weighted_rows_have_the_average_precision_of_scikit_learn():
+    rows, hits = rare()
+    model, weights = RankClassifier(**SMALL).fit(rows, hits), np.random.default_rng(0).random(len(rows))
+    wanted = average_precision_score(hits, model.decision_function(rows), sample_weight=weights)
+    assert model.score(rows, hits, sample_weight=weights) == pytest.approx(wanted)
+
+
+def test_queries_of_fit_are_needed_by_score(routing):
+    rows, grades, ids = queries()
+    model = Ranker(**SMALL).fit(rows, grades, query=ids)
+    with pytest.raises(ValueError, match="enable_metadata_routing"):
+        model.score(rows, grades)
+    assert Ranker(**SMALL).fit(rows, grades).score(rows, grades) > 0.8  # one list
+
+
+def test_the_positive_class_may_be_the_first_one():
+    rows, hits = rare()
+    words = np.where(hits == 1, "fraud", "well")
+    model = RankClassifier(**SMALL, positive="fraud").fit(rows, words)
+    usual = RankClassifier(**SMALL).fit(rows, hits)
+    np.testing.assert_array_equal(model.decision_function(rows), -usual.decision_function(rows))
+    np.testing.assert_array_equal(model.predict(rows) == "fraud", usual.predict(rows) == 1)
+    assert model.score(rows, words) == usual.score(rows, hits) == scorer("AP", positive="fraud")(model, rows, words)
+    assert clone(model).positive == "fraud"
+
+
+def test_a_positive_class_that_is_the_larger_one_is_warned_of_unless_it_is_named():
+    rows, hits = rare(200)
+    words = np.where(hits == 1, "fraud", "well")
+    with pytest.warns(UserWarning, match="is well, which 1.. of 200.*positive='fraud'"):
+        RankClassifier(steps=2).fit(rows, words)
+    RankClassifier(steps=2, positive="well").fit(rows, words)
+
+
+def test_a_fold_with_one_class_of_words_is_told():
+    rows, hits = rare(200)
+    words = np.where(hits == 1, "fraud", "all well")
+    model = RankClassifier(steps=2).fit(rows, words)
+    with pytest.raises(ValueError, match=r"\['all well'\], and AP needs two.*StratifiedKFold.*positive=LABEL"):
+        scorer("AP")(model, rows[hits == 0], words[hits == 0])
+
+
+def test_roc_auc_of_queries_leaves_out_lists_without_an_irrelevant_row(routing):
+    rows, _, _ = queries()
+    grades, ids = np.r_[1, 0, 1, 1], np.r_[0, 0, 1, 1]
+    model = Ranker(steps=5).fit(rows[:4], grades, query=ids)
+    wanted = float(model.predict(rows[:1])[0] > model.predict(rows[1:2])[0])
+    assert scorer("ROC AUC")(model, rows[:4], grades, query=ids) == wanted
+    with pytest.raises(ValueError, match="both a relevant and an irrelevant row, so ROC AUC"):
+        scorer("ROC AUC")(model, rows[2:4], grades[2:], query=ids[2:])
+
+
+def test_a_batch_has_a_row_of_each_kind_and_hidden_may_be_one_number():
+    rows = np.random.default_rng(0).normal(size=(50, 2))
+    many = np.arange(50) > 4
+    [batch] = [chosen for chosen in _batches(torch.from_numpy(many), None, 2, 1)]
+    assert many[batch].tolist() == [True, False]
+    assert RankClassifier(hidden=16, steps=2).fit(rows, ~many).network_[0].out_features == 16
+
+
 def test_mistakes_are_told():
     rows, hits = rare(200)
     with pytest.raises(ValueError, match="1 class"):
@@ -145,8 +216,15 @@ def test_mistakes_are_told():
         RankClassifier("ap").fit(rows, np.arange(200) % 2)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         Ranker().fit(rows, hits, query=np.arange(5))
-    with pytest.raises(ValueError, match="relevance"):
-        Ranker().fit(rows, -1.0 * (np.arange(200) % 2), query=np.arange(200) // 10)
+    with pytest.raises(ValueError, match="row 151 has -1"):
+        Ranker(batch=10, steps=1).fit(rows, -1.0 * (np.arange(200) == 151), query=np.arange(200) // 10)
+    for batch in (0, 1):
+        with pytest.raises(ValueError, match=f"batch.*{batch}"):
+            RankClassifier(batch=batch).fit(rows, np.arange(200) % 2)
+    with pytest.raises(ValueError, match=r"\[0, 1\].*'fraud'"):
+        RankClassifier(positive="fraud").fit(rows, np.arange(200) % 2)
+    with pytest.raises(ValueError, match="NDCG@10 is not weighted"):
+        Ranker(steps=1).fit(rows, np.arange(200) % 2).score(rows, np.arange(200) % 2, sample_weight=np.ones(200))
     with pytest.raises(ValueError, match=r"grade|gains"):
         Ranker(ROCAUCLoss(fpr=0.05), steps=1).fit(rows, np.arange(200) % 3, query=np.arange(200) // 10)
     with pytest.raises(ValueError, match="unknown metric"):

@@ -396,11 +396,14 @@ def test_what_is_no_npz_is_named(capsys, tmp_path):
         assert "evaluate takes no settings; got" in fails(capsys, "evaluate", *words)
     assert "does not exist; give the folder of a finished run" in fails(capsys, "evaluate", str(tmp_path))
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
-    (tmp_path / "a.csv").write_text("1,2")
-    for name in ("a.npy", "a.csv"):
-        assert f"{name} is not an npz file: write one with numpy.savez" in fails(
-            capsys, "evaluate", str(tmp_path / name)
-        )
+    assert "a.npy is not an npz file: write one with numpy.savez" in fails(capsys, "evaluate", str(tmp_path / "a.npy"))
+
+
+@pytest.mark.parametrize("name", ["a.run", "a.trec", "s.csv", "a.run.gz"])
+def test_a_run_file_without_judgements_or_a_file_of_scores_is_told_what_to_do(capsys, tmp_path, name):
+    (tmp_path / name).write_text("1 Q0 d 1 0.5 run\n")
+    error = fails(capsys, "evaluate", str(tmp_path / name))
+    assert name in error and "--qrels FILE" in error and "Evaluate scores" in error and "savez" not in error
 
 
 def test_a_folder_for_the_report_is_looked_for_before_the_work(capsys, tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ import torch
 
 from rankgrad import metrics
 from rankgrad.evaluation import measures
+from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.scores.curves import curves_of
-from rankgrad.scores.evaluation import ScoreReport, evaluate_scores
+from rankgrad.scores.evaluation import ScoreReport, evaluate_scores, values_of
 from rankgrad.scores.one_list import RankedRows, reading
 from rankgrad.scores.table import ScoreTable
 
@@ -135,6 +136,36 @@ def test_a_query_without_a_relevant_row_is_left_out_counted_and_said():
     )
     assert re.search(r"\b1 of 12 queries", report.notes[0])
     assert "3" not in dict(report.queries_by("AP")) and len(report.queries_by("AP")) == report.counts["counted"]
+
+
+def test_a_query_without_an_irrelevant_row_is_left_out_of_roc_auc_and_fall_out_alone():
+    relevance, query = [1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 2]
+    names = ["ROC AUC", "AP", "fall-out@1"]
+    table = table_of(relevance, query)
+    report = evaluate_scores([2.0, 3.0, 1.0, 0.0, 5.0, 0.0], table, metrics=names, bootstrap=50)
+    assert report.values == {"ROC AUC": 0.5, "AP": 0.75, "fall-out@1": 0.5} and [*report.intervals] == names
+    assert report.intervals["ROC AUC"] == (0.5, 0.5)  # of one query
+    np.testing.assert_array_equal(np.isnan(report.per_query["ROC AUC"]), [False, True, True])
+    np.testing.assert_array_equal(np.isnan(report.per_query["AP"]), [False, False, True])
+    assert "only relevant rows: 1." in report.notes[1] and "left out of ROC AUC, fall-out@1" in report.notes[1]
+    assert "left out of ROC AUC" not in " ".join(evaluate_scores(np.zeros(6), table, metrics=["AP"], bootstrap=0).notes)
+
+
+def test_a_metric_is_absent_if_no_query_has_both_kinds_of_rows():
+    table = table_of([1, 1, 0], [0, 0, 1])
+    report = evaluate_scores(np.zeros(3), table, metrics=["ROC AUC", "AP"], bootstrap=20)
+    assert report.values == {"AP": 1.0} and [*report.intervals] == ["AP"]
+    with pytest.raises(ValueError, match="ROC AUC has no value"):
+        values_of(np.zeros(3), table, ["AP", "ROC AUC"])
+
+
+def test_graded_lists_without_an_irrelevant_document_are_left_out_of_roc_auc():
+    queries, corpus = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    both = evaluate_graded(queries, corpus, [{0: 1}, {0: 1, 1: 2}], names=["ROC AUC", "AP"], bootstrap=20)
+    assert both.values == {"ROC AUC": 1.0, "AP": 1.0} and both.intervals["ROC AUC"] == (1.0, 1.0)
+    assert both.per_query["ROC AUC"].tolist() == [1.0, 0.0] and "only relevant documents: 1." in both.notes[0]
+    alone = evaluate_graded(queries[:1], corpus, [{0: 1, 1: 2}], names=["ROC AUC", "AP"])
+    assert [*alone.values] == [*alone.intervals] == ["AP"]
 
 
 def test_equal_scores_never_look_good_whatever_the_order_of_the_rows():

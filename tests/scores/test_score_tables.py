@@ -241,6 +241,8 @@ def test_a_table_is_made_of_what_is_in_memory():
         ({"features": [[1.0], [2.0]], "relevance": [0, -1]}, "row 1 is -1"),
         ({"features": [[1.0], [2.0]], "relevance": [0.0, np.nan]}, "row 1 is nan"),
         ({"features": [[1.0], [2.0]], "relevance": [1]}, "2 rows; got 1"),
+        ({"features": [[1.0], [2.0]], "query": [0, np.nan]}, "query of row 1 is missing"),
+        ({"features": [[1.0], [2.0]], "query": [None, "a"]}, "query of row 0 is missing"),
         ({"features": {"x": [1.0], "y": [1.0, 2.0]}}, "y must have one entry for each of 1 rows"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -343,20 +345,66 @@ def test_arrays_of_an_npz_that_are_wrong_are_refused(tmp_path):
             load_table(path)
 
 
-def test_a_column_of_lists_or_dates_is_refused_and_can_be_left_out(tmp_path):
+def test_a_column_of_lists_is_refused_and_can_be_left_out(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
-    import datetime
-
     from pyarrow import parquet
 
     path = tmp_path / "rows.parquet"
-    for odd in ([[1, 2], [3, 4]], [datetime.date(2020, 1, 1)] * 2):
-        parquet.write_table(pyarrow.table({"odd": odd, "x": [1, 2], "label": [0, 1]}), path)
-        with pytest.raises(ValueError, match=r"row 0: 'odd'.*drop=\['odd'\]"):
-            load_table(path, label=None)
-        with spelled(as_keys("data.load", {})), pytest.raises(ValueError, match=r"'data\.load\.drop=\[odd\]'"):
-            load_table(path, label=None)
-        assert list(load_table(path, label=None, drop=["odd"]).features) == ["x", "label"]
+    parquet.write_table(pyarrow.table({"odd": [[1, 2], [3, 4]], "x": [1, 2], "label": [0, 1]}), path)
+    with pytest.raises(ValueError, match=r"row 0: 'odd'.*drop=\['odd'\]"):
+        load_table(path, label=None)
+    with spelled(as_keys("data.load", {})), pytest.raises(ValueError, match=r"'data\.load\.drop=\[odd\]'"):
+        load_table(path, label=None)
+    assert list(load_table(path, label=None, drop=["odd"]).features) == ["x", "label"]
+
+
+def test_dates_of_a_parquet_are_words_as_in_a_csv_and_are_left_out_of_the_encoding(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from datetime import date, datetime
+
+    from pyarrow import parquet
+
+    days = [date(2020, 1, 1), None, date(2020, 1, 3)]
+    columns = {"day": days, "at": [datetime(2020, 1, day) for day in (1, 2, 3)], "x": [1, 3, 2], "label": [0, 1, 0]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
+    table = load_table(tmp_path / "rows.parquet", label=None)
+    assert table.features["day"].tolist() == ["2020-01-01", None, "2020-01-03"]
+    assert {"day", "at"} <= set(Encoding.fitted(table, fewest=2).left_out)
+    moments = np.array(["2020-01-01", "NaT"], dtype="datetime64[ns]")
+    assert ScoreTable.of({"at": moments}).features["at"].tolist()[1] is None
+
+
+def test_a_column_without_a_name_and_one_that_counts_the_rows_are_noted(tmp_path):
+    path = written(tmp_path, ",id,x,label\n0,7,1.5,0\n1,9,2,1\n2,8,3,0\n3,10,4,1\n")
+    table = load_table(path)
+    assert list(table.features) == ["id", "x"] and len(table.notes) == 2
+    assert "without a name is left out" in table.notes[0] and "drop=['id']" in table.notes[1]
+    assert load_table(path, drop=["", "id"]).notes == () and load_table(path, features=["id"]).notes == ()
+    assert list(load_table(path, features=["", "x"]).features) == ["", "x"]
+    np.savez(tmp_path / "rows.npz", x=[1.5, 2.5, 3.5], gap=[1, 2, np.nan], twice=[1, 1, 3], y=[0, 1, 0])
+    assert load_table(tmp_path / "rows.npz", label=None, drop=["y"]).notes == ()
+
+
+def test_categories_that_are_whole_numbers_are_the_same_with_and_without_a_decimal_point(tmp_path):
+    path = written(tmp_path, "zip,x,label\n94110.0,1,0\n94110,2,1\n,3,0\n1.05,4,1\n-7.00,5,0\n")
+    words = load_table(path, label=None, categorical=["zip"]).features["zip"].tolist()
+    assert words == ["94110", "94110", None, "1.05", "-7"]
+    path = written(tmp_path, "version,label\nv1.0,0\n1.0,1\nb,0\na,1\n")  # found to be words: left as they are
+    assert load_table(path, label=None).features["version"].tolist() == ["v1.0", "1.0", "b", "a"]
+
+
+def test_most_words_that_are_in_no_category_are_told():
+    encoding = Encoding.fitted(ScoreTable.of({"zip": ["a", "a", "b", "b"], "x": [1, 2, 3, 4]}), fewest=2)
+    [sentence] = encoding.unknown(ScoreTable.of({"zip": ["a", "c", "d", ""], "x": [1, 2, 3, 4]}))
+    assert "zip: 2 of 3 values" in sentence and "'c'" in sentence
+    assert encoding.unknown(ScoreTable.of({"zip": ["a", "c", "b", ""], "x": [1, 2, 3, 4]})) == []
+
+
+def test_a_data_frame_is_columns_by_name():
+    frame = pytest.importorskip("pandas").DataFrame({"age": [20.0, None], "city": ["A", None]})
+    table = ScoreTable.of(frame, [0, 1])
+    assert list(table.features) == ["age", "city"] and table.features["city"].tolist() == ["A", None]
+    np.testing.assert_array_equal(table.features["age"], [20, np.nan])
 
 
 ODD = (

@@ -207,8 +207,78 @@ def read(path: Path) -> dict[str, np.ndarray]:
 def test_predict_needs_no_label_takes_columns_in_any_order_and_words_that_it_does_not_know(finished, tmp_path):
     new = tmp_path / "new.csv"
     new.write_text("city,note,height,age\nA,hello,1.5,0.5\nnowhere,,,\n", encoding="utf-8")
-    assert predict_file(finished["list"].folder, new, tmp_path / "scores.csv") == 2
+    assert predict_file(finished["list"].folder, new, tmp_path / "scores.csv").rows == 2
     assert np.isfinite(read(tmp_path / "scores.csv")["score"].astype(float)).all()
+
+
+@pytest.fixture(scope="module")
+def of_sessions(tmp_path_factory) -> Run:
+    """A run with a query column and a delimiter of its own."""
+    folder, g = tmp_path_factory.mktemp("sessions"), np.random.RandomState(0)
+    lines = [f"{row // 6};{x:.3f};{'AB'[row % 2]};{int(x > 0)}" for row, x in enumerate(g.randn(180))]
+    (folder / "rows.csv").write_text("\n".join(["session;x;city;label", *lines]) + "\n")
+    more = ("data.load.query=session", "data.load.delimiter=;", "trainer.max_epochs=1", f"out={folder / 'run'}")
+    return trained(folder / "rows.csv", *more)
+
+
+def test_predict_takes_query_and_delimiter_of_the_run_and_rows_in_any_order(of_sessions, tmp_path, capsys):
+    new, out = tmp_path / "new.csv", tmp_path / "scores.csv"
+    new.write_text("x;session;city;qid\n1;b;A;1\n2;a;A;1\n1;b;A;2\n;;Z;3\n")
+    words = ["predict", str(of_sessions.folder), str(new), "-o", str(out)]
+    assert main(words) == 0
+    found = read(out)
+    assert found["query"].tolist() == ["b", "a", "b", ""] and found["score"][0] == found["score"][2]
+    assert main([*words[:1], str(of_sessions.weights), *words[2:]]) == 0
+    assert read(out)["query"].tolist() == ["b", "a", "b", ""]
+    assert main([*words, "--query", "qid"]) == 0 and read(out)["query"].tolist() == ["1", "1", "2", "3"]
+    assert main([*words, "--query", "none"]) == 0 and set(read(out)) == {"row", "score"}
+    new.write_text("x\tcity\n1\tA\n")
+    new.rename(tmp_path / "new.tsv")
+    assert main([*words[:2], str(tmp_path / "new.tsv"), *words[3:]]) == 0 and set(read(out)) == {"row", "score"}
+    capsys.readouterr()
+    error = fails(capsys, *words[:2], str(tmp_path / "new.tsv"), *words[3:], "--query", "qid")
+    assert "no column 'qid'" in error and "--query" in error
+
+
+def test_messages_of_predict_name_only_its_options_and_settings_of_the_training(finished, tmp_path, capsys):
+    new = tmp_path / "new.csv"
+    new.write_text("age,height,city\n1,1,A\n2,2,A\nx,1,A\n")
+    error = fails(capsys, "predict", str(finished["list"].folder), str(new), "-o", str(tmp_path / "scores.csv"))
+    assert "--categorical" not in error and "data.load.categorical=[age]' in the training" in error
+
+
+def test_words_of_which_most_are_unknown_are_told_by_predict_and_evaluate(finished, tables, tmp_path, capsys):
+    head, *lines = tables["list"].read_text().splitlines()
+    others = [line.replace(",A,", ",a,").replace(",B,", ",b,") for line in lines]
+    (tmp_path / "new.csv").write_text("\n".join([head, *others]) + "\n")
+    run, new = str(finished["list"].folder), str(tmp_path / "new.csv")
+    assert main(["predict", run, new, "-o", str(tmp_path / "scores.csv")]) == 0
+    assert "of 300 values are in no category of the training rows" in capsys.readouterr().out
+    assert main(["evaluate", run, "--root", new, "--bootstrap", "0"]) == 0
+    assert "of 300 values are in no category of the training rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("row_of_each", [True, False])
+def test_queries_in_which_nothing_can_be_ordered_are_refused(tmp_path, capsys, row_of_each):
+    lines = [f"{row if row_of_each else row // 5},{row % 7},{row // 5 % 2}" for row in range(100)]
+    (tmp_path / "rows.csv").write_text("\n".join(["query,x,label", *lines]) + "\n")
+    error = fails(capsys, "train", *settings(tmp_path / "rows.csv", f"out={tmp_path / 'run'}"))
+    assert "data.load.query=COLUMN" in error and "data.load.query=null" in error and not (tmp_path / "run").exists()
+
+
+def test_the_settings_are_printed_with_a_file_to_come(capsys):
+    assert main(["train", "task=scores", "data.root=FILE", "--cfg"]) == 0
+    assert "queries_per_batch" in capsys.readouterr().out
+
+
+def test_notes_on_the_columns_are_printed_before_the_training(tables, tmp_path, capsys):
+    head, *lines = tables["list"].read_text().splitlines()
+    rows = [f"{number},{number + 5},{line}" for number, line in enumerate(lines)]
+    (tmp_path / "rows.csv").write_text("\n".join([f",id,{head}", *rows]) + "\n")
+    assert main(["train", *settings(tmp_path / "rows.csv", "trainer.max_epochs=1", f"out={tmp_path / 'run'}")]) == 0
+    printed = capsys.readouterr()
+    assert "without a name is left out" in printed.out + printed.err
+    assert "data.load.drop=[id]" in printed.out + printed.err
 
 
 @pytest.mark.parametrize(

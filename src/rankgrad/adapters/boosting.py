@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from ..losses import RetrievalLoss
-from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, evaluate_scores
+from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
 from ..scores.table import ScoreTable
 
 Array = npt.NDArray[Any]
@@ -111,15 +111,18 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool
 
 
 def measured(names: Sequence[str], scores: Array, rows: BoostedRows, one_list: bool = False) -> list[tuple[str, float]]:
-    """(name, value) of each metric, by `scores.evaluate_scores`: higher is better.
+    """(name, value) of each metric, by `scores.evaluate_scores`: higher is better. Weights are not read.
 
     Args:
         names: such as "NDCG@10"; none: those that the evaluation of scores reports.
         scores: [row] floats.
         rows: labels and lists.
         one_list: all rows are one list.
+
+    Raises:
+        ValueError: see `scores.evaluation.values_of`.
     """
     labels = torch.as_tensor(np.asarray(rows.labels, dtype=np.float32))
     table = ScoreTable({}, labels, rows.query(one_list), name="the data set")
     wanted = names or (OF_ONE_LIST if one_list else OF_QUERIES)
-    return list(evaluate_scores(scores, table, metrics=wanted, bootstrap=0).values.items())
+    return list(values_of(scores, table, wanted).items())

@@ -87,7 +87,11 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
             `rankgrad.scores.evaluate_scores`. None: all that it reports.
         one_list: True: all rows are one list; groups are not read.
 
-    For early stopping give `lightgbm.early_stopping(rounds, first_metric_only=True)`: the first name decides.
+    The values are not weighted, whatever the weights of the data set.
+
+    For early stopping give `lightgbm.early_stopping(rounds, first_metric_only=True)`: the first name decides. LightGBM
+    puts a metric of its own before it, which then decides, unless you choose none: metric="None". `LGBMRanker`,
+    `LGBMClassifier` and the other estimators have such a metric even with an objective of ours.
     """
     return Metrics(names, one_list)
 

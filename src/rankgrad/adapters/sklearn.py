@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from torch import Tensor
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.metrics import make_scorer
+    from sklearn.metrics import average_precision_score, make_scorer
     from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -24,9 +26,10 @@ except ModuleNotFoundError as error:
         f"rankgrad.adapters.sklearn needs scikit-learn: {install('sklearn')}", name=error.name
     ) from None
 
+from ..checks import integer
 from ..defaults import LOSSES
 from ..losses import RetrievalLoss, find
-from ..scores.evaluation import evaluate_scores
+from ..scores.evaluation import values_of
 from ..scores.model import build_ranker
 from ..scores.settings import Model
 from ..scores.table import ScoreTable
@@ -43,7 +46,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         self,
         loss: RetrievalLoss | None = None,
         *,
-        hidden: Sequence[int] = (64, 64),
+        hidden: int | Sequence[int] = (64, 64),
         steps: int = 400,
         batch: int = 512,
         learning_rate: float = 3e-3,
@@ -54,6 +57,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         self.learning_rate, self.weight_decay, self.random_state = learning_rate, weight_decay, random_state
 
     def _train(self, rows: Array, relevance: Tensor, query: Tensor | None) -> None:
+        integer(self.batch, "batch is a number of rows", low=2)
+        hidden = (self.hidden,) if isinstance(self.hidden, (int, Integral)) else tuple(self.hidden)
         if self.loss is None:
             name, settings = LOSSES[self._takes]
             own: dict[str, Any] = {**settings}
@@ -68,7 +73,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network_ = build_ranker(Model(hidden=tuple(self.hidden)), inputs.shape[1]).double()
+            self.network_ = build_ranker(Model(hidden=hidden), inputs.shape[1]).double()
             optimizer = torch.optim.AdamW(
                 self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay
             )
@@ -90,9 +95,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
 
 def _batches(relevance: Tensor, query: Tensor | None, size: int, steps: int) -> Iterator[Tensor]:
-    """Rows of each step: of one list with its share of relevant rows, at least one; or whole queries, about as many."""
+    """Rows of each step: of one list its share of relevant rows, at least one of each kind; or whole queries."""
     hits, others = (part.nonzero().squeeze(1) for part in (relevance > 0, relevance <= 0))
-    few = max(1, round(size * len(hits) / len(relevance)))
+    few = min(max(1, round(size * len(hits) / len(relevance))), size - 1)
     queries = 0 if query is None else int(query.max()) + 1
     for _ in range(steps):
         if query is None:
@@ -107,16 +112,20 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     """A classifier of two classes that is trained on the ranking of the rows, such as AP. For rare positives.
 
     The network ranks; it does not estimate probabilities. `predict` marks as many training rows as are positive: the
-    threshold is set so. The positive class is the second one of `classes_`.
+    threshold is set so.
 
     Args:
         loss: of `rankgrad.losses`. None: LogSumExpLoss(tau=0.1).
-        hidden: units of each hidden layer; () is a linear model.
+        hidden: units of each hidden layer; a number is one layer, () is a linear model.
         steps: of AdamW, with a cycle of the learning rate.
-        batch: rows of a step. Positives are in it with their share of all rows, at least one.
+        batch: rows of a step, >= 2. Positives are in it with their share of all rows, at least one.
         learning_rate: the highest.
         weight_decay: of AdamW.
         random_state: seed, as everywhere in scikit-learn.
+        positive: label of the positive class; None: the second one of `classes_`, in sorted order.
+
+    Attributes:
+        positive_: label of the positive class.
 
     >>> rows = np.random.default_rng(0).normal(size=(1000, 4))
     >>> rare = (rows[:, 0] + rows[:, 1] > 2.9).astype(int)  # about 2 %
@@ -125,34 +134,81 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     True
     """
 
+    def __init__(
+        self,
+        loss: RetrievalLoss | None = None,
+        *,
+        hidden: int | Sequence[int] = (64, 64),
+        steps: int = 400,
+        batch: int = 512,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-2,
+        random_state: Any = None,
+        positive: Any = None,
+    ) -> None:
+        super().__init__(
+            loss,
+            hidden=hidden,
+            steps=steps,
+            batch=batch,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            random_state=random_state,
+        )
+        self.positive = positive
+
     def fit(self, X: Any, y: Any) -> RankClassifier:
-        """Train on rows [row, feature] and their classes [row]."""
+        """Train on rows [row, feature] and their classes [row].
+
+        Warns if the positive class is the larger one and `positive` does not name it.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, classes = np.unique(y, return_inverse=True)
         if len(self.classes_) != 2:
             found = f"{len(self.classes_)} class{'es' * (len(self.classes_) > 1)}"
             raise ValueError(f"Only binary classification is supported: y must have 2 classes; got {found}")
-        hits = torch.from_numpy(classes == 1)
+        if self.positive is not None and self.positive not in self.classes_.tolist():
+            raise ValueError(f"positive must be one of the classes {self.classes_.tolist()}; got {self.positive!r}")
+        self.positive_ = self.classes_[1] if self.positive is None else self.positive
+        hits = torch.from_numpy(self.classes_[classes] == self.positive_)
+        count = int(hits.sum())
+        if self.positive is None and 2 * count > len(hits):
+            warnings.warn(
+                f"the positive class is {self.positive_!s}, which {count} of {len(hits)} rows have. RankClassifier is "
+                f"for rare positives: name the positive class, positive={self.classes_.tolist()[0]!r}",
+                stacklevel=2,
+            )
         self._train(X, hits, None)
         ordered = np.sort(self._scores(X))[::-1]
-        count = int(hits.sum())
         self.threshold_ = float(ordered[count - 1] + ordered[count]) / 2
         return self
 
-    def decision_function(self, X: Any) -> Array:
+    def _above(self, X: Any) -> Array:
         """[row] scores less the threshold: above 0 is the positive class."""
-        return self._scores(X) - self.threshold_
+        above: Array = self._scores(X) - self.threshold_
+        return above
+
+    def decision_function(self, X: Any) -> Array:
+        """[row] scores less the threshold. Above 0 is the second class, as everywhere in scikit-learn.
+
+        So the sign is reversed if the first class is the positive one.
+        """
+        above = self._above(X)
+        return above if self.positive_ == self.classes_[1] else -above
 
     def predict(self, X: Any) -> Array:
         """[row] classes."""
-        positive = self.decision_function(X) > 0
-        found: Array = self.classes_[positive.astype(int)]
+        second = self.decision_function(X) > 0
+        found: Array = self.classes_[second.astype(int)]
         return found
 
-    def score(self, X: Any, y: Any) -> float:
-        """Average precision, in (0, 1]."""
-        return _value(column_or_1d(y) == self.classes_[1], self.decision_function(X), None, "AP")
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Average precision of the positive class, in (0, 1]; of weighted rows as in scikit-learn."""
+        hits, scores = column_or_1d(y) == self.positive_, self._above(X)
+        if sample_weight is None:
+            return _value(hits, scores, None, "AP")
+        return float(average_precision_score(hits, scores, sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         """Two classes only."""
@@ -166,7 +222,7 @@ class Ranker(_Network):
 
     Args:
         loss: of `rankgrad.losses`. None: LambdaLoss().
-        hidden: units of each hidden layer; () is a linear model.
+        hidden: units of each hidden layer; a number is one layer, () is a linear model.
         steps: of AdamW, with a cycle of the learning rate.
         batch: rows of a step, about: they are whole queries.
         learning_rate: the highest.
@@ -185,6 +241,10 @@ class Ranker(_Network):
     def fit(self, X: Any, y: Any, query: Any = None) -> Ranker:
         """Train on rows [row, feature], grades [row] >= 0 and query ids [row]; without ids all rows are one list."""
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        negative = np.flatnonzero(y < 0)
+        if len(negative):
+            raise ValueError(f"y must be grades >= 0; row {negative[0]} has {y[negative[0]]:g}")
+        self.has_queries_ = query is not None
         self._train(X, torch.from_numpy(np.asarray(y, dtype=np.float64)), _ids(query, len(X)))
         return self
 
@@ -192,8 +252,21 @@ class Ranker(_Network):
         """[row] scores; higher is more relevant."""
         return self._scores(X)
 
-    def score(self, X: Any, y: Any, query: Any = None) -> float:
-        """Mean NDCG@10 of the queries that have a relevant row; without ids that of the one list."""
+    def score(self, X: Any, y: Any, query: Any = None, sample_weight: Any = None) -> float:
+        """Mean NDCG@10 of the queries that have a relevant row; without ids that of the one list.
+
+        Raises:
+            ValueError: `fit` got query ids and this call has none; or weights, of which NDCG has no use here.
+        """
+        check_is_fitted(self)
+        if sample_weight is not None:
+            raise ValueError("Ranker.score takes no sample_weight: NDCG@10 is not weighted. Give None")
+        if self.has_queries_ and query is None:
+            raise ValueError(
+                "fit got query ids and score has none: give score(X, y, query=ids). Searches, cross-validation and "
+                "pipelines hand them on by metadata routing: sklearn.set_config(enable_metadata_routing=True) and "
+                "Ranker().set_fit_request(query=True).set_score_request(query=True)"
+            )
         return _value(y, self.predict(X), np.zeros(len(X)) if query is None else query, "NDCG@10")
 
     def __sklearn_tags__(self) -> Any:
@@ -203,7 +276,7 @@ class Ranker(_Network):
         return tags
 
 
-def scorer(metric: str) -> Callable[..., float]:
+def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
     """One of our metrics for `scoring=` of `cross_val_score`, `GridSearchCV` and others; higher is better.
 
     With query ids it is a mean over queries. Ids are metadata, which scikit-learn hands on where it is asked to:
@@ -212,23 +285,35 @@ def scorer(metric: str) -> Callable[..., float]:
     Args:
         metric: without queries "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100"; with queries "NDCG@10", "AP", "MRR",
             "P@10"; see `rankgrad.scores.evaluate_scores`.
+        positive: label of the positive class, as for `RankClassifier`; None: the second one of two classes in sorted
+            order, or y has grades.
     """
-    made: Callable[..., float] = make_scorer(_measured, response_method=("decision_function", "predict"), metric=metric)
+    own = {} if positive is None else {"pos_label": positive}
+    made: Callable[..., float] = make_scorer(
+        _measured, response_method=("decision_function", "predict"), metric=metric, **own
+    )
     return made
 
 
-def _measured(y: Any, scores: Array, query: Any = None, *, metric: str) -> float:
+def _measured(y: Any, scores: Array, query: Any = None, *, metric: str, pos_label: Any = None) -> float:
     labels = np.asarray(column_or_1d(y))
     values = np.unique(labels)
-    if query is None and len(values) == 2:
+    if pos_label is not None:
+        labels = labels == pos_label
+    elif query is None and len(values) == 2:
         labels = labels == values[1]  # classes, which may be strings
+    elif labels.dtype.kind not in "biuf":
+        raise ValueError(
+            f"y has the classes {values.tolist()[:5]}, and {metric} needs two of them. If these are the rows of a "
+            "fold, divide with StratifiedKFold; or name the positive class: scorer(metric, positive=LABEL)"
+        )
     return _value(labels, scores, query, metric)
 
 
 def _value(relevance: Any, scores: Array, query: Any, metric: str) -> float:
     grades = torch.from_numpy(np.asarray(relevance, dtype=np.float32))
     table = ScoreTable({}, grades, _ids(query, len(grades)), name="the data set")
-    return evaluate_scores(scores, table, metrics=[metric], bootstrap=0).values[metric]
+    return values_of(scores, table, [metric])[metric]
 
 
 def _ids(query: Any, rows: int) -> Tensor | None:

@@ -38,7 +38,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What `metrics` returns.
+    """What `metrics` returns: a function of scores and data, or of labels and scores for an estimator.
 
     Attributes:
         names: of the metrics.
@@ -48,10 +48,27 @@ class Metrics:
     names: tuple[str, ...]
     one_list: bool = False
 
-    def __call__(self, scores: Array, data: DMatrix) -> list[tuple[str, float]]:
-        """(name, value) of each metric; XGBoost separates names by spaces, so they have underscores here."""
-        found = measured(self.names, scores, _rows(data), self.one_list)
-        return [(name.replace(" ", "_"), value) for name, value in found]
+    @property
+    def __name__(self) -> str:
+        """By which an estimator records its values."""
+        return self.names[0].replace(" ", "_") if self.names else "metrics"
+
+    def __call__(
+        self, first: Array, second: Array | DMatrix, sample_weight: Array | None = None
+    ) -> list[tuple[str, float]] | float:
+        """(name, value) of each metric, or the value of the only one for (labels, scores) of an estimator.
+
+        XGBoost separates names by spaces, so they have underscores here.
+
+        Raises:
+            ValueError: an estimator takes one metric only.
+        """
+        if isinstance(second, DMatrix):
+            found = measured(self.names, first, _rows(second), self.one_list)
+            return [(name.replace(" ", "_"), value) for name, value in found]
+        if len(self.names) != 1:
+            raise ValueError(f"eval_metric of an estimator is one metric; got {len(self.names)} names")
+        return measured(self.names, second, BoostedRows(first, None), self.one_list)[0][1]
 
 
 def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
@@ -81,6 +98,10 @@ def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
 
 def metrics(*names: str, one_list: bool = False) -> Metrics:
     """Our metrics as `custom_metric` of `xgboost.train`; 0 to 1, higher is better: give it maximize=True.
+
+    One metric with one_list=True is also an `eval_metric` of `XGBClassifier`. Its early stopping takes the lowest value
+    unless you give callbacks=[xgboost.callback.EarlyStopping(rounds=10, maximize=True)] in place of
+    `early_stopping_rounds`. The values are not weighted, whatever the weights of the data.
 
     Args:
         names: such as "NDCG@10", "AP", "MRR", "P@10"; of one list "AP", "ROC AUC", "P@100". See

@@ -37,6 +37,7 @@ explains the measures. If there are several run files, significance tests compar
 """
 
 SETTING = re.compile(r"[A-Za-z_][\w.]*=")
+OF_TEXT = (".run", ".trec", ".res", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".gz")  # no file of embeddings
 OF_EMBEDDINGS = {"ks": "1,2,4,8", "similarity": "cosine", "clusters": "auto", "levels": False}
 
 
@@ -156,6 +157,11 @@ def _of_embeddings(arguments: argparse.Namespace, source: Path, extra: Sequence[
     if not source.exists():
         raise FileNotFoundError(
             f"{source} does not exist; give the folder of a finished run, or an npz or parquet file"
+        )
+    if source.suffix.lower() in OF_TEXT:
+        raise ValueError(
+            f"{shown(source)} is no file of embeddings (npz or parquet). If it is a TREC run file, add its judgements: "
+            '--qrels FILE. If it has scores of rows, see docs/scores.md, "Evaluate scores"'
         )
     columns = embedding_columns(source, "embeddings", "labels")
     if columns.get("class_names", np.array([])).tolist() == [""]:

@@ -26,7 +26,7 @@ from ..relevance import Ids, Labels, as_labels, words_of
 from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
 from ..tables import aligned
 from .json_report import JSONReport, are_numbers
-from .measures import FNMR, WHOLE, Read, false_match_rate, reading
+from .measures import FNMR, WHOLE, Read, false_match_rate, needs_rivals, reading
 
 Array = npt.NDArray[Any]
 Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None
@@ -479,7 +479,7 @@ class _RankedLevel:
         per_query: metric -> [query].
         counted: [query] bool, whether the query has a relevant item.
         relevant: [query] number of relevant items.
-        all_relevant: [query] bool, whether every item is relevant. Such a query has no ROC AUC.
+        all_relevant: [query] bool, whether every item is relevant. Such a query has no ROC AUC and no fall-out.
         of_pairs: metrics of all (query, item) pairs together, which are not means over the queries.
         copies: rows of the queries whose nearest relevant item has the same embedding.
     """
@@ -651,7 +651,7 @@ class _Counting:
     Attributes:
         inside: [query] bool, True if the query counts.
         weight: [query] float64.
-        all_relevant: [query] bool, True if the query has no ROC AUC.
+        all_relevant: [query] bool, True if the query has no irrelevant item, and so no ROC AUC and no fall-out.
     """
 
     inside: Array
@@ -680,7 +680,7 @@ class _Counting:
 
     def of_metric(self, name: str) -> Array:
         """[query] bool, the queries that count with a positive weight in a metric."""
-        return self.weighed & ~self.all_relevant if name == "ROC AUC" else self.weighed
+        return self.weighed & ~self.all_relevant if needs_rivals(name) else self.weighed
 
     def intervals(
         self, per_query: Mapping[str, Array], group: Array, resamples: int, confidence: float, seed: int

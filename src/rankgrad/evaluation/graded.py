@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,8 +24,9 @@ from ..ranks import exact_ranks
 from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
 from . import Report, intervals_of_means
-from .measures import RankedQueries, reading
+from .measures import RankedQueries, needs_rivals, reading
 
+Array = npt.NDArray[Any]
 NAMES = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
 PAIRS = 2**22  # number of (query, document) pairs that are ranked together
 
@@ -44,6 +46,8 @@ def evaluate_graded(
 
     NDCG (linear gains; ties as in scikit-learn) and H-AP use the gains. For all other metrics a document is relevant if
     its gain is above 0. Queries without a relevant document are left out of the means and listed in `Report.uncounted`.
+    Queries without an irrelevant document are also left out of the means of ROC AUC and fall-out, whose value is 0 for
+    them. Such a metric is absent if no query has both kinds.
 
     Args:
         queries: [query, dim] floats. float64 stays; other dtypes are computed in float32.
@@ -68,29 +72,30 @@ def evaluate_graded(
     integer(bootstrap, "bootstrap is a number of resamples", low=0)
     number(confidence, "confidence is a coverage", above=0, high=1)
     count, items = map(len, sides)
-    where, values = _pairs(gains, count, items)
+    where, amounts = _pairs(gains, count, items)
     need_graded(names)  # raise on a misspelt name before the work
 
     scorer = Scorer(*sides, "euclidean" if similarity == "euclidean" else "inner product")
     per_query = {name: np.zeros(count) for name in names}
+    rivals = np.zeros(count, dtype=bool)
     for rows in torch.split(torch.arange(count, device=scorer.device), max(1, PAIRS // items)):
-        ranks = GradedRanks(scorer(rows), _dense(where, values, rows, items))
+        ranks = GradedRanks(scorer(rows), _dense(where, amounts, rows, items))
         for name in names:
             per_query[name][rows.cpu().numpy()] = ranks.metric(name).double().cpu().numpy()
+        rivals[rows.cpu().numpy()] = (ranks.binary.irrelevant > 0).cpu().numpy()
 
     counted = np.zeros(count, dtype=bool)
-    counted[where[0][values > 0].numpy()] = True
+    counted[where[0][amounts > 0].numpy()] = True
     if not counted.any():
         raise ValueError(f"none of the {count} queries has a document of positive gain; at least one is needed")
-    columns = {name: column[counted] for name, column in per_query.items()}
-    every = np.arange(counted.sum())
-    intervals: dict[str, tuple[float, float]] = {}
-    if bootstrap:
-        intervals = intervals_of_means(columns, every, np.ones(len(every)), bootstrap, confidence, seed)
+    values, intervals = means_of(per_query, counted, rivals, bootstrap, confidence, seed)
     uncounted = np.flatnonzero(~counted)
-    notes = [f"{len(uncounted)} queries have no document of positive gain and are left out of all means."]
+    notes = []
+    if len(uncounted):
+        notes.append(f"{len(uncounted)} queries have no document of positive gain and are left out of all means.")
+    notes += of_relevant_alone(names, counted, rivals, "documents")
     return Report(
-        values=dict(zip(columns, np.stack([*columns.values()], axis=1).mean(axis=0).tolist(), strict=True)),
+        values=values,
         intervals=intervals,
         per_query=per_query,
         uncounted=uncounted,
@@ -101,7 +106,7 @@ def evaluate_graded(
             "queries": count,
             "counted": int(counted.sum()),
             "gallery": items,
-            "classes": len(set(values.tolist()) | {0.0}),
+            "classes": len(set(amounts.tolist()) | {0.0}),
         },
         settings={
             "protocol": "graded",
@@ -112,7 +117,7 @@ def evaluate_graded(
             "seed": seed,
             "precision": str(scorer.dtype).removeprefix("torch."),
         },
-        notes=tuple(notes if len(uncounted) else ()),
+        notes=tuple(notes),
     )
 
 
@@ -203,6 +208,52 @@ class GradedRanks:
             exact_ranks(wide, relevance, self.valid, ties=t) for t in ("pessimistic", "optimistic", "index")
         )
         return TiedRanks(pessimistic=pessimistic, optimistic=optimistic, index=index)
+
+
+def means_of(
+    per_query: Mapping[str, Array], relevant: Array, rivals: Array, bootstrap: int, confidence: float, seed: int
+) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """(metric -> its mean, metric -> interval) over the queries that have a value; a metric without one is absent.
+
+    Args:
+        per_query: metric -> [query].
+        relevant: [query] bool, whether it has a relevant item.
+        rivals: [query] bool, whether it has an irrelevant item.
+        bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
+        confidence: coverage of the intervals.
+        seed: seed of the bootstrap.
+    """
+    values: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    for compares, counted in ((False, relevant), (True, relevant & rivals)):
+        columns = {name: column[counted] for name, column in per_query.items() if needs_rivals(name) == compares}
+        if columns and counted.any():
+            values |= {name: float(column.mean()) for name, column in columns.items()}
+            if bootstrap:
+                every = np.arange(counted.sum())
+                intervals |= intervals_of_means(columns, every, np.ones(len(every)), bootstrap, confidence, seed)
+    named = [name for name in per_query if name in values]
+    return {name: values[name] for name in named}, {name: intervals[name] for name in named if name in intervals}
+
+
+def of_relevant_alone(names: Sequence[str], relevant: Array, rivals: Array, items: str) -> list[str]:
+    """The note on queries that have relevant items only; none if there is no such query.
+
+    Args:
+        names: the metrics that were asked for.
+        relevant: [query] bool, whether it has a relevant item.
+        rivals: [query] bool, whether it has an irrelevant item.
+        items: what the items are called.
+    """
+    alone = int((relevant & ~rivals).sum())
+    if not alone:
+        return []
+    note = (
+        f"Queries with only relevant {items}: {alone}. Each counts 100 % in AP and MRR, and with equal grades in NDCG, "
+        "whatever its scores."
+    )
+    left = [name for name in names if needs_rivals(name)]
+    return [f"{note} They are left out of {', '.join(left)}." if left else note]
 
 
 def need_graded(names: Sequence[str]) -> None:

@@ -219,6 +219,15 @@ def reading(name: str) -> Read:
     return lambda part: read(part, k)
 
 
+def needs_rivals(name: str) -> bool:
+    """Whether a metric compares with irrelevant items: a list without one has no value of it.
+
+    >>> needs_rivals("ROC AUC"), needs_rivals("fall-out@10"), needs_rivals("AP")
+    (True, True, False)
+    """
+    return name == "ROC AUC" or name.startswith("fall-out@")
+
+
 def _plugin(name: str) -> Plugin | None:
     """The metric of a plug-in with this name, or None."""
     return registered("metrics", {*WHOLE, *AT, *OTHERS}).get(name)

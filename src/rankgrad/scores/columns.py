@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ class Wanted:
 
     Attributes:
         words: columns that are of words, whatever they look like.
-        only: columns that are read; None: all.
+        only: columns that are read; None: all that have a name. pandas writes the numbers of the rows without one.
         drop: columns that are not read.
     """
 
@@ -32,7 +34,7 @@ class Wanted:
     drop: frozenset[str] = frozenset()
 
     def __contains__(self, name: object) -> bool:
-        return name not in self.drop and (self.only is None or name in self.only)
+        return name not in self.drop and (bool(str(name).strip()) if self.only is None else name in self.only)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +90,7 @@ def as_column(values: Array, name: str, place: Callable[[int], str], of_words: b
     """[row] float64, or str with None where a value is missing.
 
     Args:
-        values: [row] numbers, texts, or Python's objects.
+        values: [row] numbers, texts, dates, or Python's objects. A date is a word.
         name: of the column, for messages.
         place: row -> where it stands, for messages.
         of_words: read numbers as words, too.
@@ -102,14 +104,16 @@ def as_column(values: Array, name: str, place: Callable[[int], str], of_words: b
         numbers = values.astype(np.float64)
         refuse_infinite(numbers, name, place)
         return numbers
+    if values.dtype.kind == "M":
+        return as_words(np.where(np.isnat(values), "", values.astype(str)).tolist())
     given = values.tolist()
     if not of_words and all(value is None or isinstance(value, (int, float)) for value in given):
         return as_column(np.array([np.nan if value is None else value for value in given], np.float64), name, place)
     for row, value in enumerate(given):
-        if value is not None and not isinstance(value, (str, int, float)):
+        if value is not None and not isinstance(value, (str, int, float, date)):
             raise ValueError(
-                f"{place(row)}: {name!r} is a {type(value).__name__}; a column holds numbers or texts. Leave it out: "
-                f"{setting('drop', [name])}"
+                f"{place(row)}: {name!r} is a {type(value).__name__}; a column holds numbers, texts or dates. Leave it "
+                f"out: {setting('drop', [name])}"
             )
     return as_words(["" if value is None else _word_of(value) for value in given])
 
@@ -117,6 +121,19 @@ def as_column(values: Array, name: str, place: Callable[[int], str], of_words: b
 def _word_of(value: object) -> str:
     """A number as a word: a whole one without a decimal point, so that 3 and 3.0 are one category."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+_WHOLE = re.compile(r"\s*(-?[0-9]+)\.0+\s*")
+
+
+def without_point(text: str) -> str:
+    """A whole number without its decimal point: pandas writes 94110.0 where another row of the column is empty.
+
+    >>> without_point("94110.0"), without_point("1.05")
+    ('94110', '1.05')
+    """
+    found = _WHOLE.fullmatch(text)
+    return text if found is None else found[1]
 
 
 def number_in(text: str) -> float | None:

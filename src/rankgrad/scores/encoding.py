@@ -176,6 +176,25 @@ class Encoding:
             place += len(word.categories)
         return torch.from_numpy(encoded)
 
+    def unknown(self, table: ScoreTable) -> list[str]:
+        """A sentence for each column of words of which most values are in no category: are they written differently?
+
+        >>> encoding = Encoding((), (WordColumn("zip", ("94110", "94112")),))
+        >>> encoding.unknown(ScoreTable({"zip": np.array(["94110", "CA 94110", "CA 94112"], dtype=object)}))
+        ["zip: 2 of 3 values are in no category of the training rows, such as 'CA 94110'."]
+        """
+        sentences: list[str] = []
+        for column in self.words:
+            given = [value for value in _of_words(table, column.name).tolist() if value is not None]
+            known = set(column.categories)
+            others = [value for value in given if value not in known]
+            if 2 * len(others) > len(given):
+                sentences.append(
+                    f"{shown(column.name)}: {len(others)} of {len(given)} values are in no category of the training "
+                    f"rows, such as {shown(others[0])!r}."
+                )
+        return sentences
+
     def to_plain(self) -> dict[str, Any]:
         """Plain values, which `from_plain` reads; for a file without code."""
         return {

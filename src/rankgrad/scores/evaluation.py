@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ..checks import Numbers, integer, number
 from ..checks import tensor as as_tensor
-from ..evaluation import FEW_DRAWN, intervals_of_means
-from ..evaluation.graded import GradedRanks, need_graded
+from ..evaluation import FEW_DRAWN
+from ..evaluation.graded import GradedRanks, means_of, need_graded, of_relevant_alone
 from ..evaluation.json_report import JSONReport
-from ..evaluation.measures import PARTIAL
+from ..evaluation.measures import PARTIAL, needs_rivals
 from ..losses.by_query import Rectangles
 from ..metrics import Gain
 from ..tables import aligned
@@ -35,7 +35,8 @@ class ScoreReport(JSONReport):
     Attributes:
         values: metric -> its value of the one list, or its mean over the queries that have a relevant row.
         intervals: metric -> (low, high) of the bootstrap, over rows or over queries.
-        per_query: metric -> [query] float64; NaN for a query without a relevant row. Empty for one list.
+        per_query: metric -> [query] float64; NaN for a query without a relevant row, and of ROC AUC and fall-out for
+            one without an irrelevant row. Empty for one list.
         query_names: [query] its name in the file.
         counts: rows, relevant; with queries also queries and counted.
         settings: bootstrap, confidence, seed, and the gains of NDCG.
@@ -51,7 +52,7 @@ class ScoreReport(JSONReport):
     needs = {"counts": ("rows", "relevant"), "settings": ("confidence",)}
 
     def queries_by(self, metric: str) -> list[tuple[str, float]]:
-        """(name, value) of the queries that have a relevant row, the worst first.
+        """(name, value) of the queries that have a value, the worst first.
 
         Args:
             metric: of `per_query`.
@@ -101,7 +102,8 @@ def evaluate_scores(
     A table without queries is one list: AP, ROC AUC, ROC AUC up to a false positive rate of .05, and P@100. Its
     intervals are of rows drawn with replacement. A table with queries has means over its queries: NDCG@10, AP (the mean
     is known as MAP), MRR and P@10. Their intervals are of queries drawn with replacement. A query without a relevant
-    row is left out of the means, and the notes say how many there are.
+    row is left out of the means, and the notes say how many there are. A query without an irrelevant row is left out of
+    ROC AUC and fall-out; where no query has both kinds, such a metric is absent from the report.
 
     Rows of one score: AP counts them as above one another (as scikit-learn does), NDCG takes the mean of their
     discounts, ROC AUC counts a half, and P@k and MRR put the irrelevant ones first.
@@ -138,6 +140,28 @@ def evaluate_scores(
     if table.query is None:
         return _of_one_list(found, table, table.relevance, names, settings)
     return _of_queries(found, table, table.relevance, table.query, names, settings)
+
+
+def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dict[str, float]:
+    """Metric -> value of the scores of a table's rows, without intervals.
+
+    Args:
+        scores: [row] floats; higher is more relevant.
+        table: the rows, with relevance.
+        metrics: see `evaluate_scores`.
+
+    Raises:
+        ValueError: as `evaluate_scores`; also if no query has both a relevant and an irrelevant row, and a metric
+            compares the two.
+    """
+    values = evaluate_scores(scores, table, metrics=metrics, bootstrap=0).values
+    absent = [name for name in metrics if name not in values]
+    if absent:
+        raise ValueError(
+            f"no query of {table.name} has both a relevant and an irrelevant row, so {absent[0]} has no value. Give "
+            "other queries, or another metric"
+        )
+    return values
 
 
 def _checked(scores: Numbers, table: ScoreTable) -> Tensor:
@@ -214,29 +238,30 @@ def _of_queries(
         for keys, gains, valid in zip(shape.cut(scores[order]), shape.cut(relevance[order]), shape.valid(), strict=True)
     ]
     per_query = {name: shape.by_id([each.metric(name).double() for each in lists]).numpy() for name in names}
-    columns = {name: column[counted] for name, column in per_query.items()}
-    every = np.arange(counted.sum())
-    intervals: dict[str, tuple[float, float]] = {}
-    if settings["bootstrap"]:
-        intervals = intervals_of_means(
-            columns, every, np.ones(len(every)), settings["bootstrap"], settings["confidence"], settings["seed"]
-        )
-    skipped = queries - len(every)
+    rivals = torch.bincount(query, weights=(relevance <= 0).double(), minlength=queries).numpy() > 0
+    values, intervals = means_of(
+        per_query, counted, rivals, settings["bootstrap"], settings["confidence"], settings["seed"]
+    )
+    skipped = queries - int(counted.sum())
     notes = []
     if skipped:
         notes.append(f"Left out of all means, for want of a relevant row: {skipped} of {queries} queries.")
-    if settings["bootstrap"] and len(every) < FEW_DRAWN:
-        notes.append(f"Only {len(every)} queries count: the intervals are rough.")
+    notes += of_relevant_alone(names, counted, rivals, "rows")
+    if settings["bootstrap"] and counted.sum() < FEW_DRAWN:
+        notes.append(f"Only {counted.sum()} queries count: the intervals are rough.")
     return ScoreReport(
-        values={name: float(column.mean()) for name, column in columns.items()},
+        values=values,
         intervals=intervals,
-        per_query={name: np.where(counted, column, np.nan) for name, column in per_query.items()},
+        per_query={
+            name: np.where(counted & (rivals | (not needs_rivals(name))), column, np.nan)
+            for name, column in per_query.items()
+        },
         query_names=table.query_names or tuple(str(number) for number in range(queries)),
         counts={
             "rows": len(scores),
             "relevant": int((relevance > 0).sum()),
             "queries": queries,
-            "counted": len(every),
+            "counted": int(counted.sum()),
         },
         settings=settings,
         notes=tuple(notes),

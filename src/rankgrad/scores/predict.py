@@ -5,33 +5,49 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ..config import parsed, plain
 from ..datasets.tabular import AUTO
 from ..extras import missing
 from ..files import atomic_write, shown, write_npz, write_text
 from ..models.record import WEIGHTS
+from ..runs.folder import Run
 from .model import load_ranker
-from .table import load_table
+from .table import AUTOMATIC, load_rows
 
 FORMATS = (".csv", ".parquet", ".npz")
 
 
-def predict_file(model: Path, file: Path, out: Path, *, query: str | None = AUTO, delimiter: str | None = None) -> int:
+class Predicted(NamedTuple):
+    """What was written.
+
+    Attributes:
+        rows: number of rows.
+        notes: what a reader of the scores should know, one sentence each.
+    """
+
+    rows: int
+    notes: list[str]
+
+
+def predict_file(
+    model: Path, file: Path, out: Path, *, query: str | None = AUTO, delimiter: str | None = None
+) -> Predicted:
     """Write the scores of a file's rows: columns row, query if there are queries, and score.
+
+    The score of a row does not depend on its neighbours, so the rows of a query may stand anywhere.
 
     Args:
         model: folder of a run, or its model.pt.
         file: csv, tsv, parquet, npz or svmlight with the columns of training. A label is not needed, and not read.
         out: csv, parquet or npz.
-        query: column of the query ids; "auto": called query or qid, if there is one.
-        delimiter: of a csv; None: comma, in a tsv tab.
-
-    Returns:
-        Number of rows.
+        query: column of the query ids; "auto": the one that the run was trained with, if the file has it; None: no ids
+            are written.
+        delimiter: of a csv; None: that of the run; in a tsv the tab.
 
     Raises:
         FileNotFoundError: no such run or file, or no folder to write into.
@@ -42,21 +58,26 @@ def predict_file(model: Path, file: Path, out: Path, *, query: str | None = AUTO
     if not out.parent.is_dir():
         raise FileNotFoundError(f"no folder {shown(out.parent)} to write {shown(out.name)} into")
     ranker = load_ranker(model / WEIGHTS if model.is_dir() else model)
-    encoding = ranker.encoding
-    table = load_table(
-        file,
-        label=None,
-        query=query,
-        split=None,
-        features=encoding.names,
-        categorical=encoding.categorical,
-        delimiter=delimiter,
-    )
+    encoding, trained = ranker.encoding, _trained_with(model if model.is_dir() else model.parent)
+    names: str | tuple[str, ...] = () if query is None else query
+    if query == AUTO:
+        name = trained.get("query", AUTO)
+        names = AUTOMATIC["query"] if name == AUTO else () if name is None else (name,)
+    if delimiter is None and file.suffix.lower() != ".tsv":
+        delimiter = trained.get("delimiter")
+    table, ids = load_rows(file, encoding.names, categorical=encoding.categorical, query=names, delimiter=delimiter)
     columns: dict[str, Any] = {"row": table.rows}
-    if table.query is not None:
-        columns["query"] = np.array(table.query_names)[table.query.numpy()]
+    if ids is not None:
+        columns["query"] = np.array(["" if word is None else word for word in ids.tolist()])
     _write(out, {**columns, "score": ranker.score(table).numpy()})
-    return len(table)
+    return Predicted(len(table), encoding.unknown(table))
+
+
+def _trained_with(folder: Path) -> dict[str, Any]:
+    """How the run read its file; nothing for a model without its run."""
+    config = Run(folder).config
+    load: dict[str, Any] = plain(parsed(config)).get("data", {}).get("load", {}) if config.is_file() else {}
+    return load
 
 
 def _write(out: Path, columns: dict[str, npt.NDArray[Any]]) -> None:

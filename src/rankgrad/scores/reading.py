@@ -16,7 +16,17 @@ from ..checks import setting
 from ..datasets.division import split_called
 from ..datasets.tabular import delimited, parquet_table, text_of
 from ..files import read_npz, shown
-from .columns import MISSING, ScoreColumns, Wanted, as_column, as_words, number_in, numbered, refuse_infinite
+from .columns import (
+    MISSING,
+    ScoreColumns,
+    Wanted,
+    as_column,
+    as_words,
+    number_in,
+    numbered,
+    refuse_infinite,
+    without_point,
+)
 from .svmlight import looks_like_svmlight, read_svmlight
 
 Array = npt.NDArray[Any]
@@ -112,7 +122,8 @@ def _from_sizes(path: Path, columns: ScoreColumns) -> Array:
 def read_csv(path: Path, wanted: Wanted, delimiter: str) -> ScoreColumns:
     """The columns of a csv with a header.
 
-    A column is of numbers if at least half of its first 16384 values are; else it is of words.
+    A column is of numbers if at least half of its first 16384 values are; else it is of words. In a column that is read
+    as words, 3 and 3.0 are one word.
 
     Args:
         path: the file.
@@ -156,13 +167,14 @@ class _CsvColumn:
 
     name: str
     path: Path
-    of_words: bool
+    as_categories: bool
+    of_words: bool = False
     parts: list[Array] = field(default_factory=list)
     known: dict[str, str] = field(default_factory=dict)  # each word once: categories come back often
 
     def add(self, cells: Sequence[str], lines: Sequence[int]) -> None:
         """Take the next cells."""
-        if not self.parts and not self.of_words:
+        if not self.parts and not self.as_categories:
             given = [cell for cell in cells if cell.strip().lower() not in MISSING]
             self.of_words = 2 * sum(number_in(cell) is None for cell in given) > len(given)
             if self.of_words and 2 * sum(_COMMA.fullmatch(cell) is not None for cell in given) > len(given):
@@ -171,8 +183,9 @@ class _CsvColumn:
                     f"{shown(self.path)}, line {lines[row]}: {self.name!r} is {cells[row]!r}; numbers have a point, no "
                     f"comma. If it is no number: {setting('categorical', [self.name])}"
                 )
-        if self.of_words:
-            self.parts.append(as_words([self.known.setdefault(cell, cell) for cell in cells]))
+        if self.of_words or self.as_categories:
+            words = map(without_point, cells) if self.as_categories else cells
+            self.parts.append(as_words([self.known.setdefault(word, word) for word in words]))
             return
         numbers = self._numbers(cells, lines)
         refuse_infinite(numbers, self.name, lambda row: f"{shown(self.path)}, line {lines[row]}")

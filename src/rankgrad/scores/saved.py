@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def evaluate_run(
     run = Run(folder)
     if not run.finished:
         raise FileNotFoundError(f"{shown(run.after)} does not exist: give the folder of a finished run")
+    notes: list[str] = []
     if root is None:
         scores, table = read_scores(run.scores)
     else:
@@ -87,9 +89,11 @@ def evaluate_run(
         with spelled(as_keys("data.load", {"root": "--root"})):
             table = load_table(root, **{**given, **own, "categorical": ranker.encoding.categorical})
         scores = score_rows(ranker.model, ranker.encoding.encode(table), device)
+        notes = ranker.encoding.unknown(table)
     seed = ScoreReport.from_json(run.after).settings.get("seed", 0)
     metrics = [*(OF_ONE_LIST if table.query is None else OF_QUERIES), *extra]
-    return evaluate_scores(scores, table, metrics=list(dict.fromkeys(metrics)), bootstrap=bootstrap, seed=seed)
+    report = evaluate_scores(scores, table, metrics=list(dict.fromkeys(metrics)), bootstrap=bootstrap, seed=seed)
+    return replace(report, notes=(*report.notes, *notes))
 
 
 __all__ = ["evaluate_run", "read_scores", "save_scores"]

@@ -41,6 +41,7 @@ class ScoreTable:
         rows: [row] its number in the file.
         files: [row] the file, and what it counts: "train.csv, line".
         name: of the file or the folder.
+        notes: what a reader of the file should know of its columns, one sentence each.
 
     >>> table = ScoreTable({"age": np.array([20.0, 70.0])}, torch.tensor([0.0, 1.0]))
     >>> print(table.summary())
@@ -57,6 +58,7 @@ class ScoreTable:
     rows: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     files: Array = field(default_factory=lambda: np.empty(0, dtype=object))
     name: str = "table"
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         columns: list[Any] = [*self.features.values(), *([] if self.relevance is None else [self.relevance])]
@@ -88,17 +90,22 @@ class ScoreTable:
         """A table of what is in memory.
 
         Args:
-            features: [row, feature] numbers, which are called x0, x1, ...; or name -> [row] numbers or texts.
+            features: [row, feature] numbers, which are called x0, x1, ...; or columns by name, [row] numbers or texts
+                each: a mapping, or a data frame.
             relevance: [row] 0 and 1, bool, or grades >= 0.
             query: [row] integers or strings; rows of one id are a list, in any order. None: all rows are one list.
 
         Raises:
-            ValueError: a column that is neither of numbers nor of texts, an infinite number, a negative grade.
+            ValueError: a column that is neither of numbers nor of texts, an infinite number, a negative grade, a query
+                that is missing.
 
         >>> table = ScoreTable.of([[20, 1.5], [70, 0.5], [30, 1.0]], [False, True, False], query=["b", "a", "b"])
         >>> list(table.features), table.query, table.query_names
         (['x0', 'x1'], tensor([1, 0, 1]), ('a', 'b'))
         """
+        frame: Any = features
+        if hasattr(frame, "columns"):  # of pandas or polars, which are not imported for this
+            features = {name: frame[name] for name in frame.columns}
         if isinstance(features, Mapping):
             columns = {str(name): np.asarray(column) for name, column in features.items()}
         else:
@@ -110,6 +117,9 @@ class ScoreTable:
         names: tuple[str, ...] = ()
         if query is not None:
             given = query.detach().cpu().numpy() if isinstance(query, Tensor) else np.asarray(query)
+            for row, value in enumerate(given.tolist()):
+                if value is None or value != value:  # NaN
+                    raise ValueError(f"query of row {row} is missing; each row needs its query")
             kinds, ids = np.unique(given, return_inverse=True)
             names = tuple(map(str, kinds.tolist()))
         return cls(
@@ -237,6 +247,8 @@ def load_table(
         files=read.files,
         name=shown(path.name),
     )
+    if features is None:
+        table = replace(table, notes=tuple(_notes(read, table.features, drop)))
     if "query" in roles:
         ids, names = _queries(table, read.values[roles["query"]], roles["query"])
         table = replace(table, query=ids, query_names=names)
@@ -247,6 +259,39 @@ def load_table(
     if table.relevance is None or test_fraction is None:
         return table
     return _with_test(table, test_fraction, seed)
+
+
+def load_rows(
+    root: str | Path,
+    features: Sequence[str],
+    *,
+    categorical: Sequence[str] = (),
+    query: str | Sequence[str] = (),
+    delimiter: str | None = None,
+) -> tuple[ScoreTable, Array | None]:
+    """Rows that are only scored, and the [row] query id of each. Rows of a query need not stand together.
+
+    Args:
+        root: see `load_table`.
+        features: the columns of the training.
+        categorical: those of them that are read as words.
+        query: the column of the ids, which must be there; or several names: the first one that is there is taken, and
+            without any there are no ids.
+        delimiter: see `load_table`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a column that is not there, an infinite feature.
+    """
+    path = Path(root)
+    names = [query] if isinstance(query, str) else query
+    wanted = Wanted(frozenset([*categorical, *names]), frozenset([*features, *names]))
+    read = joined([read_file(file, wanted, delimiter) for _, file in files_of(path)])
+    columns = _features(path, read, set(), features, (), categorical)
+    table = ScoreTable(columns, rows=read.rows, files=read.files, name=shown(path.name))
+    if isinstance(query, str) and query not in read.values:
+        raise ValueError(no_columns(shown(path), {"query": query}, read.listed))
+    return table, next((read.values[name] for name in names if name in read.values), None)
 
 
 def _wanted(
@@ -304,6 +349,26 @@ def _features(
     if not left:
         raise ValueError(f"{shown(path)} has no column for a feature; it has {', '.join(map(shown, read.listed))}")
     return {name: read.values[name] if name in read.values else np.zeros(len(read.rows)) for name in left}
+
+
+def _notes(read: ScoreColumns, features: Mapping[str, Array], drop: Sequence[str]) -> list[str]:
+    """What looks like a mistake in the columns."""
+    nameless = [name for name in read.unread if not name.strip() and name not in drop]
+    notes = ["A column without a name is left out: it may number the rows."] if nameless else []
+    for name, column in features.items():
+        if column.dtype != object and _counts_up(column):
+            notes.append(
+                f"{shown(name)} has a different whole number in each row, without a gap. If it is an id, leave it out: "
+                f"{setting('drop', [name])}"
+            )
+    return notes
+
+
+def _counts_up(column: Array) -> bool:
+    """Whether the values are as many whole numbers without a gap, in any order."""
+    if len(column) < 2 or column.max() - column.min() != len(column) - 1:  # also where a value is missing
+        return False
+    return bool((np.diff(np.sort(column)) == 1).all()) and float(column[0]).is_integer()
 
 
 def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple[str, ...]]:

@@ -29,7 +29,7 @@ from ..training.module import TrainedModule, check_optimizer
 from .batches import ScoreRows, StratifiedBatches, list_data
 from .division import held_out
 from .encoding import Encoding
-from .evaluation import ScoreReport, evaluate_scores
+from .evaluation import ScoreReport, evaluate_scores, values_of
 from .model import build_ranker, save_ranker, score_rows
 from .page import write_page
 from .saved import save_scores
@@ -158,9 +158,12 @@ class ScoresTask:
         self.table = load_table_of(settings) if given is None else given.table
         self.parts = divided(self.table, settings)
         train = self.parts.train
+        _needs_an_order(train)
         for name, part in (("train", train), ("choose", self.parts.chosen_on), ("test", self.parts.test)):
             if part is not None:
                 say(f"{name:6} {part.summary()}")
+        for note in self.table.notes:
+            say(note)
         by_query = train.query is not None
         self.loss, self.select = settings.loss, settings.evaluation.select
         chosen = ""
@@ -196,12 +199,12 @@ class ScoresTask:
             return None
         chosen_by, chosen_on = metric, rows
         with spelled(as_keys("evaluation", {})):  # a metric that does not fit is told before the training
-            evaluate_scores(torch.zeros(len(rows)), rows, metrics=[metric], bootstrap=0)
+            values_of(torch.zeros(len(rows)), rows, [metric])
         inputs = self.encoding.encode(rows)
 
         def measure(model: nn.Module) -> float:
             scores = score_rows(model, inputs, next(model.parameters()).device)
-            return evaluate_scores(scores, chosen_on, metrics=[chosen_by], bootstrap=0).values[chosen_by]
+            return values_of(scores, chosen_on, [chosen_by])[chosen_by]
 
         return KeepBest(chosen_by, measure)
 
@@ -316,6 +319,24 @@ def in_fold(table: ScoreTable, fold: int, folds: int) -> Any:
             inside[left[drawn]] = True
         left = left[~drawn]
     return inside
+
+
+def _needs_an_order(train: ScoreTable) -> None:
+    """Raise if no training query has rows of different relevance: then no order can be learned.
+
+    Raises:
+        ConfigError: says which setting names the queries.
+    """
+    if train.query is None or train.relevance is None:
+        return
+    query, grades = train.query.numpy(), train.relevance.numpy()
+    order = np.lexsort((grades, query))
+    if not ((np.diff(query[order]) == 0) & (np.diff(grades[order]) != 0)).any():
+        raise ConfigError(
+            f"none of the {int(query.max()) + 1} training queries has rows of different relevance, so no order can be "
+            "learned. If another column has the queries: data.load.query=COLUMN; if there are none: "
+            "data.load.query=null"
+        )
 
 
 def _takes_lists(loss: nn.Module) -> nn.Module:
