@@ -26,7 +26,7 @@ def bounds() -> dict[str, str]:
 
 def test_the_oldest_versions_that_are_tested_are_the_lower_bounds():
     lines = (ROOT / "constraints-min.txt").read_text("utf-8").splitlines()
-    pinned = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pinned = dict(line.split("==") for line in lines if "==" in line)
     assert pinned == bounds() and len(pinned) > 20
 
 

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from . import defaults, plugins
 from .checks import closest, unknown
-from .files import shown
+from .files import open_file, shown
 from .targets import TARGET, ConfigError, check, make, named, packages
 from .tasks import TASKS
 
@@ -464,7 +464,8 @@ def parsed(path: Path) -> DictConfig:
     if size > LARGEST:
         raise ConfigError(f"this is not a settings file: it has {size} bytes, and a settings file has a few thousand")
     try:
-        text = path.read_bytes().decode()
+        with open_file(path) as file:
+            text = file.read().decode()
         depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
@@ -479,22 +480,24 @@ def parsed(path: Path) -> DictConfig:
         raise ConfigError(f"it is damaged, or not YAML of plain values: {_first_line(error)}") from None
     if not isinstance(config, DictConfig) or not config:
         raise ConfigError("it holds no settings")
-    for key, value in _texts(OmegaConf.to_container(config)):
-        if "${" in value:
+    for key, value in _values(OmegaConf.to_container(config)):
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise ConfigError(f"{key} is an integer of more than 64 bits, which is too large")
+        if isinstance(value, str) and "${" in value:
             raise ConfigError(f"{key} is {value!r}: settings of a run are plain values, and ${{...}} is not allowed")
     return config
 
 
-def _texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
-    """Every text among plain values, with its dotted name."""
-    if isinstance(value, str):
-        yield where, value
-    elif isinstance(value, dict):
+def _values(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of sections and lists, with its dotted name."""
+    if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _texts(inner, f"{where}.{key}" if where else str(key))
+            yield from _values(inner, f"{where}.{key}" if where else str(key))
     elif isinstance(value, list):
         for row, inner in enumerate(value):
-            yield from _texts(inner, f"{where}[{row}]")
+            yield from _values(inner, f"{where}[{row}]")
+    else:
+        yield where, value
 
 
 def _check_complete(given: dict[str, Any], name: str) -> None:

@@ -203,6 +203,7 @@ def test_a_disk_that_is_full_in_mid_run_is_named_and_with_room_again_the_run_goe
     told = [line for line in shown.splitlines() if line.startswith("rankgrad: ")]
     (said,) = told
     assert said.startswith(f"rankgrad: [Errno 28] No space left on device: '{out / 'state.ckpt'}'")
+    assert said.endswith(f"Free some space on the disk, and continue with: rankgrad train resume={out}")
     assert "half written: []" in shown and "before  after" in shown
 
 

@@ -289,6 +289,51 @@ def test_vectors_that_cannot_be_searched_are_named_when_they_are_read(tmp_path, 
         Index.load(folder)
 
 
+def _on_disk(folder: Path) -> Any:
+    """Vectors whose cells are in a second file."""
+    vectors = build(some(), "ivf").vectors
+    lists = faiss.OnDiskInvertedLists(vectors.nlist, vectors.code_size, str(folder / "second"))
+    for cell in range(vectors.nlist):
+        size = vectors.invlists.list_size(cell)
+        lists.add_entries(cell, size, vectors.invlists.get_ids(cell), vectors.invlists.get_codes(cell))
+    vectors.replace_invlists(lists, True)
+    lists.this.disown()  # it belongs to the index now
+    return vectors
+
+
+def _within(folder: Path) -> Any:
+    """Vectors whose cells are found by an index with a second file."""
+    vectors = faiss.IndexIVFFlat(_on_disk(folder), 12, 200, faiss.METRIC_INNER_PRODUCT)
+    vectors.is_trained = True
+    return vectors
+
+
+def _around(folder: Path) -> Any:
+    return faiss.IndexPreTransform(_on_disk(folder))
+
+
+HELD: list[Any] = []  # what faiss uses but does not keep
+
+
+def _below(folder: Path) -> Any:
+    """A graph whose vectors are in an index with a second file."""
+    vectors = build(some(), "hnsw").vectors
+    HELD.append(_on_disk(folder))
+    vectors.storage, vectors.own_fields = HELD[-1], False
+    return vectors
+
+
+@pytest.mark.parametrize("make", [_on_disk, _within, _around, _below])
+def test_an_index_that_names_a_second_file_is_refused_before_faiss_opens_that_file(tmp_path, make):
+    folder = build(some(), "ivf").save(tmp_path / "x")
+    (old,) = folder.glob("*.faiss")
+    faiss.write_index(make(tmp_path), str(old))
+    _agree(folder)
+    (tmp_path / "second").unlink()  # faiss would say that it is not there
+    with pytest.raises(ValueError, match=rf"{old} is refused: it.*, and rankgrad writes none"):
+        Index.load(folder)
+
+
 def test_an_index_takes_no_place_that_is_not_its_own(tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to.txt").write_text("you")
@@ -324,6 +369,13 @@ def _agree(folder: Path, **changed: Any) -> None:
 def _scramble(folder: Path) -> None:
     vectors = next(folder.glob("*.faiss"))
     vectors.write_bytes(b"x" * vectors.stat().st_size)
+    _agree(folder)
+
+
+def _empty(folder: Path) -> None:
+    """The head of an index, and no vectors."""
+    vectors = next(folder.glob("*.faiss"))
+    vectors.write_bytes(vectors.read_bytes()[:60])
     _agree(folder)
 
 
@@ -376,7 +428,8 @@ DAMAGES = [
         "secret.png' must be a name below its folder",
     ),
     (lambda folder: (folder / HEAD).write_text("[" * 100000), "is damaged: it is not json"),
-    (_scramble, "is damaged: faiss cannot read it"),
+    (_scramble, "is refused: it is an unknown kind of index"),
+    (_empty, "is damaged: faiss cannot read it"),
     (_mix, "do not belong together: index.json has 20 images in 8 dimensions, .* has 30"),
 ]
 

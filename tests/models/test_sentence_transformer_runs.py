@@ -110,6 +110,43 @@ def _active(folder: Path) -> None:
     _second_module(folder, "sentence_transformers.base.modules.dense.Dense", dense)
 
 
+def _settings(folder: Path, **settings: Any) -> None:
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+
+
+def _unpickled(folder: Path) -> None:
+    _settings(folder, model_args={"weights_only": False, "dtype": "auto"})
+
+
+def _kernel(folder: Path) -> None:
+    """Attention from a package of the hub."""
+    _settings(folder, config_kwargs={"attn_implementation": "somebody/kernels"})
+
+
+def _method(folder: Path) -> None:
+    _settings(folder, modality_config={"text": {"method": "save_pretrained", "method_output_name": "x"}})
+
+
+def _elsewhere(folder: Path) -> None:
+    _settings(folder, tokenizer_name_or_path="/elsewhere")
+
+
+def _adapter(folder: Path) -> None:
+    """The package peft imports the module that `megatron_core` names."""
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "megatron_core": "this"}')
+
+
+def _words(folder: Path) -> None:
+    settings = {"tokenizer_class": "sentence_transformers.SentenceTransformer"}
+    _second_module(folder, "sentence_transformers.models.WordEmbeddings", settings)
+
+
+def _linked(folder: Path) -> None:
+    _active(folder)
+    (folder / "1").rename(folder.with_name("hidden"))
+    (folder / "1").symlink_to(folder.with_name("hidden"))
+
+
 def _deep(folder: Path) -> None:
     (folder / "modules.json").write_text("[" * 10**5)
 
@@ -126,6 +163,12 @@ def _scrambled(folder: Path) -> None:
         (_whole, "has the module 'sentence_transformers.SentenceTransformer', .* never runs code"),
         (_trusting, "asks for trust .*1/config.json.* never runs code"),
         (_active, "has the activation function 'this.s', .* never runs code"),
+        (_unpickled, "has the setting model_args.weights_only, .* never runs code"),
+        (_kernel, "has attn_implementation='somebody/kernels'.* never runs code"),
+        (_method, "calls the method 'save_pretrained' .* never runs code"),
+        (_elsewhere, "has the setting tokenizer_name_or_path .* never runs code"),
+        (_adapter, "is an adapter of another model .adapter_config.json."),
+        (_words, "has the tokenizer 'sentence_transformers.SentenceTransformer', .* never runs code"),
         (_deep, "is damaged: modules.json .* Download or copy it again"),
         (_scrambled, "is damaged .* Download or copy it again"),
     ],
@@ -140,6 +183,80 @@ def test_a_folder_of_somebody_else_is_refused_in_one_line_and_runs_nothing(tmp_p
     assert not (folder / "ran").exists()
 
 
+def test_a_linked_folder_in_a_model_is_refused(tmp_path):
+    static_model().save(str(tmp_path / "model"), create_model_card=False)
+    _linked(tmp_path / "model")
+    with pytest.raises(ValueError, match="the folder 1 of .* is a link"):
+        sentence_transformer_model(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "sentence_transformers.models.StaticEmbedding",
+        "sentence_transformers.models.StaticEmbedding.StaticEmbedding",
+        "sentence_transformers.sentence_transformer.modules.StaticEmbedding",
+    ],
+)
+def test_modules_of_older_versions_are_read(tmp_path, spelling):
+    static_model().save(str(tmp_path), create_model_card=False)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[0]["type"] = spelling
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert sentence_transformer_model(str(tmp_path)).embedding_size == 16
+
+
+def test_every_module_of_the_list_is_a_class_of_its_name():
+    from sentence_transformers.sentence_transformer import modules
+
+    from rankgrad.models.sentence_transformer import KNOWN, MODULE
+
+    for name in KNOWN:
+        kind = getattr(modules, name)
+        assert kind.__name__ == name and MODULE.fullmatch(f"{kind.__module__}.{name}")
+
+
+def test_word_embeddings_are_read(tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Pooling, WordEmbeddings
+    from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
+
+    words = WordEmbeddings(WhitespaceTokenizer("the card is lost my loan".split()), torch.eye(6, 4))
+    made = SentenceTransformer(modules=[words, Pooling(4), Dense(4, 3)], device="cpu")
+    made.save(str(tmp_path / "model"), create_model_card=False)
+    model = sentence_transformer_model(str(tmp_path / "model"))
+    again, _ = load_weights(save_weights(tmp_path / "model.pt", model))
+    with torch.no_grad():
+        torch.testing.assert_close(again(TEXTS[:2]), made.encode(TEXTS[:2], convert_to_tensor=True).clone())
+
+
+def _on_the_hub(folder: Path, cache: Path, name: str) -> None:
+    """Put a model into a cache of the hub, as a download leaves it."""
+    place = cache / f"models--{name.replace('/', '--')}"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text("a" * 40)
+    (place / "snapshots").mkdir()
+    folder.rename(place / "snapshots" / ("a" * 40))
+
+
+def test_a_model_of_the_hub_is_checked_before_it_is_read(tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path))
+    for name in ("somebody/good", "sentence-transformers/short", "somebody/bad"):
+        static_model().save(str(tmp_path / "model"), create_model_card=False)
+        if name == "somebody/bad":
+            _active(tmp_path / "model")
+        _on_the_hub(tmp_path / "model", tmp_path, name)
+    assert sentence_transformer_model("somebody/good").embedding_size == 16
+    assert sentence_transformer_model("short").embedding_size == 16
+    with pytest.raises(ValueError, match="^somebody/bad has the activation function 'this.s'"):
+        sentence_transformer_model("somebody/bad")
+    with pytest.raises(OSError, match="somebody/else is no folder, and it cannot be read from the hub"):
+        sentence_transformer_model("somebody/else")
+
+
 def test_a_file_that_names_code_of_its_own_is_refused(tmp_path):
     model = static_model()
     model.save(str(tmp_path / "model"), create_model_card=False)
@@ -149,7 +266,10 @@ def test_a_file_that_names_code_of_its_own_is_refused(tmp_path):
     modules[0]["type"] = "os.path.join"
     for changed, told in (
         ({**files, "modules.json": json.dumps(modules)}, "has the module 'os.path.join'"),
+        ({**files, "./modules.json": json.dumps(modules)}, "has the module 'os.path.join'"),  # the same file
         ({**files, "own.py": ""}, "its own code, own.py"),
+        ({**files, "odd.bin": 3}, "is damaged: odd.bin"),
+        (None, "requests other weights"),
         ({**files, "1/config.json": '{"trust_remote_code": 1}'}, "asks for trust"),
         ({name: text for name, text in files.items() if name != "modules.json"}, "modules.json is missing"),
         ({**files, "../outside.json": "{}"}, "outside"),

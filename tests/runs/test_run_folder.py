@@ -113,10 +113,31 @@ def test_bad_settings_leave_nothing_not_even_a_folder_of_runs(photos, tmp_path, 
 
 
 def test_bad_settings_leave_what_was_in_the_folder(photos, tmp_path):
-    (tmp_path / "before.json").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="lion"):
         train(*small(photos, "optimizer.name=lion"), f"out={tmp_path}")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"before.json": "mine"}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"notes.txt": "mine"}
+
+
+@pytest.mark.parametrize("name", ["model.pt", "before.json", "metrics.json", "step-20.npz", "logs"])
+def test_a_folder_that_is_no_run_but_has_a_name_of_a_run_is_not_written_to(photos, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    (tmp_path / ".mine.1.tmp").write_text("mine")
+    with pytest.raises(ConfigError, match=f"^{tmp_path} is not a run, and holds {name}, .*choose another out=$"):
+        train(*small(photos), f"out={tmp_path}")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine", ".mine.1.tmp": "mine"}
+
+
+def test_a_run_that_was_killed_before_it_wrote_its_settings_starts_again(photos, tmp_path):
+    for name in ("before.json", folders.LOCK, folders.HOLDER):  # a killed process leaves its lock
+        (tmp_path / name).write_text("{")
+    (tmp_path / ".before.json.1.tmp").write_text("{")
+    (tmp_path / ".mine.1.tmp").write_text("mine")
+    with pytest.raises(ValueError, match="lion"):
+        train(*small(photos, "optimizer.name=lion"), f"out={tmp_path}")
+    assert [path.name for path in tmp_path.iterdir()] == [".mine.1.tmp"]
+    assert train(*small(photos, "trainer.max_epochs=1"), f"out={tmp_path}").finished
+    assert (tmp_path / ".mine.1.tmp").read_text() == "mine"
 
 
 # ---------------------------------------------------------------------------------------------------- atomic writes

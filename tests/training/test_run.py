@@ -17,6 +17,7 @@ from small_runs import cut_off, make_photos, same_results, small, train
 
 from rankgrad.config import ConfigError, compose, options
 from rankgrad.evaluation import Report
+from rankgrad.files.folders import HOLDER
 from rankgrad.index.folder import embed_folder
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import load_weights
@@ -371,6 +372,7 @@ def test_a_frozen_run_that_died_before_its_first_state_ends_like_a_whole_one(pho
 def test_features_of_a_run_that_failed_are_not_used_for_another(photos, finished, tmp_path, monkeypatch):
     settings = [*small(photos), f"init={finished.folder}", "frozen=true", "model.head=linear"]
     torch.save(torch.zeros(25, 8), tmp_path / "features.pt")  # left behind, without a config.yaml
+    (tmp_path / HOLDER).write_text("{}")  # as by a process that was killed
     whole = train(*settings, f"out={tmp_path / 'whole'}")
     assert same_results(train(*settings, f"out={tmp_path}").folder, whole.folder)
 

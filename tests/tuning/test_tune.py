@@ -431,6 +431,18 @@ def test_a_damaged_journal_is_named_with_what_to_do(tmp_path, text):
         study_module.storage(tmp_path / "journal.log")
 
 
+def test_a_journal_that_lost_a_line_is_refused(made, tmp_path):
+    words = [*TWO, "trials=1", "folds=2", "seeds=none"]
+    tune(words, tmp_path)
+    path, begun = tmp_path / "journal.log", len(made.calls)
+    lines = path.read_text().splitlines(keepends=True)
+    lost = next(line for line in lines if '"param_name":"optimizer.lr"' in line)
+    path.write_text("".join(line for line in lines if line != lost))
+    with pytest.raises(ConfigError, match="journal of the search is damaged: trial 0 of supap has no optimizer.lr"):
+        tune(words, tmp_path)
+    assert len(made.calls) == begun
+
+
 def test_a_journal_that_is_whole_is_read(tmp_path):
     path = tmp_path / "journal.log"
     path.write_text(STUDY + NOTED.replace("1}", "{}}") + TRIAL + FOLDED.replace('["a"]', "[0.5]") + "half")

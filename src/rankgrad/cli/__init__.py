@@ -6,6 +6,7 @@ import argparse
 import errno
 import io
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ from . import (
 )
 from .allocator import keep_large_blocks
 
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as in shells
 MENDABLE = 2  # exit status of every error that the user can correct, and of wrong usage, as in argparse
 STATUS = (
     "exit status: 0: success; 2: an error that you can correct, and one line says how; 130, 143 or 129: stopped by "
@@ -84,17 +86,14 @@ LABORATORY = ("reproduce", "paper-figure", "sodeep")  # commands of rankgrad-pap
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point. Return the exit status, see `STATUS`. A bug ends with a traceback and 1, as usual in Python."""
     signals.follow_parent()
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal may not know a sign, such as λ
     words = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in words if not word.startswith("-")), "")
     # after an interruption, the same command continues
-    command = COMMANDS.get(name)
-    if command is None and name in registered("commands", COMMANDS):
-        with suppress(ValueError):  # `_main` reports it
-            command = registered("commands", COMMANDS)[name].load()
-    again = words if getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)) else []
+    again = words if _goes_on(name) else []
     try:
         with signals.graceful(), signals.continue_with(lambda: again), plain_warnings():
             return _main(words)
@@ -103,6 +102,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             with suppress(OSError):  # the terminal may be gone
                 print(f"\n{signals.last_words(stopped)}", file=sys.stderr)
         return signals.exit_code(stopped)
+
+
+def _goes_on(name: str) -> bool:
+    """Whether a command does long work that the same command continues."""
+    command = COMMANDS.get(name)
+    if command is None and name in registered("commands", COMMANDS):
+        with suppress(ValueError):  # `_main` reports it
+            command = registered("commands", COMMANDS)[name].load()
+    return bool(getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)))
 
 
 @contextmanager
@@ -151,20 +159,27 @@ def _main(argv: list[str]) -> int:
     try:
         arguments.run(arguments, rest)
         sys.stdout.flush()  # here, so that BrokenPipeError is caught below
-    except BrokenPipeError:  # `rankgrad ... | head` closes the pipe early, which is no error
+    except BrokenPipeError:  # the reader of `rankgrad ... | head` has gone
         leave_pipe()
-        return 0
+        if not _goes_on(arguments.command):
+            return 0  # the reader saw what it wanted
+        print(
+            f"rankgrad: {arguments.command} stopped before its end, because the reader of its output has gone. The "
+            "same command continues; a run of train continues with resume=RUN",
+            file=sys.stderr,
+        )
+        return PIPE_CLOSED
     except ModuleNotFoundError as error:
         if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
             raise
         print(f"rankgrad: {missing(str(error.name))}", file=sys.stderr)
         return MENDABLE
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, OverflowError, MemoryError) as error:
         if arguments.debug:
             raise
         first = _first(error)
         if not _handed_over(first):
-            lines = _with_cure(first).split("\n")
+            lines = _with_cure(first, getattr(error, "command", ())).split("\n")
             print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
         return MENDABLE
     except Exception as error:
@@ -181,9 +196,21 @@ def leave_pipe() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _with_cure(error: Exception) -> str:
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return f"{error}. Free some space on the disk, and run the same command again" if full else str(error)
+def _with_cure(error: Exception, command: Sequence[str] = ()) -> str:
+    """The message of an error, with what helps against it.
+
+    Args:
+        error: the error.
+        command: arguments of `rankgrad` that continue the work, if they are not the same as before.
+    """
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        again = f"continue with: {shlex.join(['rankgrad', *command])}" if command else "run the same command again"
+        return f"{error}. Free some space on the disk, and {again}"
+    if isinstance(error, MemoryError):
+        return (
+            f"there is not enough memory ({error}); is a file damaged?" if str(error) else "there is not enough memory"
+        )
+    return f"a number is too large ({error})" if isinstance(error, OverflowError) else str(error)
 
 
 def _first(error: Exception) -> Exception:

@@ -35,7 +35,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the file, and print how to prepare an image."""
     from ..config import packages
     from ..index.export import export
+    from .outputs import check_output
 
+    check_output(arguments.out, "-o", arguments.model)
     trust = packages(arguments.trust)
     about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize, trust=trust)
     shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"

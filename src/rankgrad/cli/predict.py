@@ -35,7 +35,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the scores."""
     from ..checks import spelled
     from ..scores.predict import predict_file
+    from .outputs import check_output
 
+    check_output(arguments.out, "-o", arguments.file, arguments.model)
     query = None if arguments.query == "none" else arguments.query
     with spelled(_spell):
         found = predict_file(arguments.model, arguments.file, arguments.out, query=query, delimiter=arguments.delimiter)

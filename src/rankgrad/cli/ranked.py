@@ -62,9 +62,15 @@ def without_qrels(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: names the option.
     """
+    from ..files import shown
+
     given = [name for name in NEEDS if getattr(arguments, name)]
     if given or len(arguments.sources) > 1:
         what = f"--{given[0].replace('_', '-')}" if given else f"{len(arguments.sources)} files"
+        runs = [source for source in arguments.sources if source.is_dir() or source.suffix in (".npz", ".parquet")]
+        if not given and len(runs) == len(arguments.sources):
+            told = " ".join(map(shown, runs))
+            raise ValueError(f"evaluate takes one run or one file of embeddings. To compare: rankgrad report {told}")
         raise ValueError(f"{what} also needs the judgements of the run files: --qrels FILE")
 
 

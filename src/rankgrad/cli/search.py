@@ -50,11 +50,13 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.query import as_records, as_text, find, query_files
     from ..index.run import index_of_run
     from ..runs.folder import Run
+    from .outputs import check_output
 
     device = machine(arguments)
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
     place, queries = searched(arguments.index, arguments.queries)
+    check_output(arguments.html, "--html", *map(Path, queries))
     index = index_of_run(place, packages(arguments.trust)) if Run(place).config.is_file() else Index.load(place)
     asked = queries if index.texts else query_files(queries)
     embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)

@@ -236,7 +236,8 @@ class Rows(ABC):
         """A short text: how the data was understood, then a table of rows, classes and super-labels per split.
 
         Notes below the table name classes that occur in several splits (the test is then not on unseen classes),
-        classes with a single row in a split (no other row there can match it), and skipped files.
+        classes with a single row in a split (no other row there can match it), classes whose names differ only in case
+        or spaces, and skipped files.
         """
         classes_in_all = len(torch.unique(self.label))
         head = f"{shown(self.name)}: {len(self)} {self.takes}, {classes_in_all} classes{self.described()}"
@@ -265,6 +266,12 @@ class Rows(ABC):
             if shared:
                 many = "1 class is" if len(shared) == 1 else f"{len(shared)} classes are"
                 notes.append(f"{many} in both {one} and {other}: not a test on unseen classes")
+        alike: dict[str, list[str]] = {}
+        for name in sorted({self.class_names[row] for row in torch.unique(self.label).tolist()}):
+            alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
+        twins = [" / ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
+        if twins:
+            notes.append(f"classes that differ only in case or spaces, and count as different: {some(twins)}")
         if self.several is not None:
             counts = self.several.sum(1)
             notes.append(

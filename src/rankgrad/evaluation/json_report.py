@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..files import AGAIN
+from ..files import AGAIN, integer, read_text
 
 Self = TypeVar("Self", bound="JSONReport")
 
@@ -53,7 +54,12 @@ class JSONReport:
         """
         inline = isinstance(source, str) and source.lstrip().startswith("{")
         try:
-            content = json.loads(str(source) if inline else Path(source).read_text(encoding="utf-8"))
+            content = json.loads(
+                str(source) if inline else read_text(Path(source)),
+                parse_int=integer,
+                parse_float=_finite,
+                parse_constant=_finite,
+            )
             wanted = {each.name for each in fields(cls)}
             if not isinstance(content, dict) or set(content) != wanted:
                 keys = sorted(content) if isinstance(content, dict) else type(content).__name__
@@ -91,6 +97,13 @@ class JSONReport:
         return isinstance(other, JSONReport) and type(self) is type(other) and self.to_json() == other.to_json()
 
     __hash__ = None  # type: ignore[assignment]  # holds arrays
+
+
+def _finite(text: str) -> float:
+    """A number of a report, which holds no NaN and no infinity."""
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return float(text)
 
 
 def are_numbers(values: Any, *needed: str) -> bool:

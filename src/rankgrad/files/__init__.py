@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
 import stat
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from .folders import naming, opened_folder
+from .folders import naming, opened_folder, regular
 
 AGAIN = "Copy it again, or write it again"  # advice for a damaged file
-_TEMPORARY = re.compile(r"^\..+\.\d+\.tmp$")
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")  # of `atomic_write`; the group is the name of the complete file
 
 
 @contextmanager
@@ -63,25 +64,52 @@ def write_text(path: Path, text: str, root: Path | None = None) -> None:
         file.write(text.encode())
 
 
-def remove_leftovers(folder: Path, name: str | None = None, root: Path | None = None) -> None:
+def remove_leftovers(
+    folder: Path, name: str | None = None, root: Path | None = None, *, ours: Callable[[str], object] = bool
+) -> None:
     """Remove temporary files of `atomic_write` that killed processes left in a folder.
 
     Args:
         folder: the folder, which need not exist. The caller must hold its lock: see `folders.lock`.
         name: only temporary files of this file; then a lock of this file is enough.
         root: see `folders.opened_folder`.
+        ours: says of the name of a complete file whether it is one of ours. Give it where other programs may have files
+            in the folder.
     """
-    mine = "." if name is None else f".{name}."
     with suppress(FileNotFoundError), opened_folder(folder, root) as opened:
         for each in opened.names():
-            if each.startswith(mine) and _TEMPORARY.match(each) and not stat.S_ISDIR(opened.stat(each).st_mode):
+            match = _TEMPORARY.fullmatch(each)
+            if match is None or name not in (None, match[1]) or not ours(match[1]):
+                continue
+            if not stat.S_ISDIR(opened.stat(each).st_mode):
                 opened.remove(each)
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """Open a file for reading that may come from somebody else.
+
+    Raises:
+        OSError: it cannot be read; or it is a folder, a pipe or a device, for which a command would wait forever.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    return os.fdopen(regular(handle, path), "rb")
+
+
+def read_text(path: Path, errors: str = "strict") -> str:
+    """The text of a UTF-8 file, see `open_file`. Line ends become newlines.
+
+    Raises:
+        OSError: it cannot be read, or is not a file.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with io.TextIOWrapper(open_file(path), encoding="utf-8", errors=errors) as file:
+        return file.read()
 
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file, hexadecimal."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while part := file.read(2**20):
             digest.update(part)
     return digest.hexdigest()
@@ -94,7 +122,7 @@ def is_archive(path: Path) -> bool:
         OSError: the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return zipfile.is_zipfile(file)
     except zipfile.BadZipFile:  # is_zipfile itself raises it where the end of the archive is damaged
         return True
@@ -110,7 +138,7 @@ def check_archive(path: Path) -> None:
         ValueError: the file is damaged.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             wrong = archive.testzip()
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or has another format ({error})") from None
@@ -125,12 +153,23 @@ def load_json(path: Path) -> Any:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is not json; the message names it.
+        ValueError: the file is not json, or has an integer of more than 64 bits; the message names it.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path), parse_int=integer)
     except (ValueError, RecursionError) as error:  # ValueError: also for text that is not UTF-8
         raise ValueError(f"{path} is damaged: it is not json ({error}). {AGAIN}") from None
+
+
+def integer(text: str) -> int:
+    """An integer of a json file. Longer ones than ours cannot be converted to a float.
+
+    Raises:
+        ValueError: it has more than 64 bits.
+    """
+    if len(text) > 20 or abs(int(text)) >= 2**63:
+        raise ValueError(f"an integer of {len(text)} digits is too large")
+    return int(text)
 
 
 def read_json(path: Path, *needed: str) -> dict[str, Any]:
@@ -260,8 +299,11 @@ def _mapped(path: Path, name: str) -> npt.NDArray[Any] | None:
 
 
 # Characters of a file name that are escaped in a terminal and on a page: control characters, line ends, marks that
-# change the direction of writing, and bytes that are not text (Python stores them as lone surrogates).
-_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# change the direction of writing, marks without a width, and bytes that are not text (Python stores them as lone
+# surrogates). Two marks without a width are not escaped, since scripts and emoji need them: U+200C and U+200D.
+_UNSHOWN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 def shown(name: object, keep: str = "") -> str:

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +38,25 @@ class LinkError(ValueError):
         )
 
 
+def regular(handle: int, path: Path, *, folders: bool = False) -> int:
+    """The descriptor of a file, if it is neither a pipe nor a device. A command would wait forever for these, or read
+    without end.
+
+    Args:
+        handle: the descriptor, which is closed otherwise. It must not block.
+        path: its path, for the message.
+        folders: folders are allowed, too.
+
+    Raises:
+        OSError: it is something else.
+    """
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode) or (folders and stat.S_ISDIR(mode)):
+        return handle
+    os.close(handle)
+    raise OSError(f"{path} is a folder, a pipe or a device, and must be a file")
+
+
 @dataclass(frozen=True)
 class Folder:
     """An open folder. Its methods follow no link. See `opened_folder`.
@@ -54,15 +74,18 @@ class Folder:
 
         Raises:
             LinkError: the name is a link.
+            OSError: it is a pipe or a device.
         """
         if self.handle is None:
             self._refuse(name)
+        own = flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
-            return os.open(self._at(name), flags | getattr(os, "O_NOFOLLOW", 0), 0o666, dir_fd=self.handle)
+            handle = os.open(self._at(name), own, 0o666, dir_fd=self.handle)
         except OSError as error:
             self._refuse(name)  # systems differ in their error for a link
             error.filename = str(self.path / name)
             raise
+        return regular(handle, self.path / name, folders=True)
 
     def file(self, name: str, mode: str, flags: int = 0) -> IO[Any]:
         """Open a file in this folder like the built-in `open`; text is UTF-8.

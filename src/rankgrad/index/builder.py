@@ -43,6 +43,12 @@ KINDS: tuple[Kind, ...] = ("exact", "hnsw", "ivf", "ivfpq")
 # Name of each class in faiss.
 TYPES = {"exact": "IndexFlat", "hnsw": "IndexHNSWFlat", "ivf": "IndexIVFFlat", "ivfpq": "IndexIVFPQ"}
 
+# The first four bytes of a file of faiss name the class of the index. In an index with cells, those of the index that
+# finds the cells are at QUANTIZER.
+KNOWN = (b"IxFI", b"IHNf", b"IwFl", b"IwPQ")
+FLAT = (b"IxFI", b"IxF2", b"IxFl")
+QUANTIZER = 53
+
 FORMAT = "rankgrad-index-1"
 HEAD = "index.json"
 COPY = "Copy the whole folder, or write it again with rankgrad index"
@@ -293,9 +299,14 @@ class Index:
             raise ValueError(f"{path} is damaged: its SHA-256 is wrong. Write it again with rankgrad index")
         faiss = _faiss()
         try:
-            vectors = faiss.read_index(str(path))
+            outside = _outside(path)
+            vectors = None if outside else faiss.read_index(str(path))
         except (RuntimeError, MemoryError) as error:
             raise ValueError(f"{path} is damaged: faiss cannot read it ({str(error).splitlines()[-1]})") from None
+        if outside:
+            raise ValueError(
+                f"{path} is refused: {outside}, and rankgrad writes none. Write it again with rankgrad index"
+            )
         if not isinstance(vectors, getattr(faiss, TYPES[head["kind"]])):
             raise ValueError(f"{path} must be an index of the kind {head['kind']}; got a {type(vectors).__name__}")
         wrong = _wrong(vectors)
@@ -324,6 +335,32 @@ class Index:
             tuple(head.get("texts", ())),
             rows,
         )
+
+
+def _outside(path: Path) -> str:
+    """Why faiss would open another file than `path` to read an index, or may do so; "" if it opens no other file.
+
+    The file of an index can name a second file with its cells, at any place. faiss opens it for writing.
+    """
+    with path.open("rb") as file:
+        head = file.read(QUANTIZER + 4)
+    if head[:4] not in KNOWN:
+        return "it is an unknown kind of index"
+    # faiss reads the index that finds the cells before all others, so its kind must be known before
+    if head[:2] == b"Iw" and head[QUANTIZER:] not in FLAT:
+        return "its cells are found by another index"
+    faiss = _faiss()
+    if not hasattr(faiss, "OnDiskInvertedLists"):  # a faiss without such files, as on Windows
+        return ""
+    vectors = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)  # this opens no second file
+    if isinstance(vectors, faiss.IndexHNSW):
+        flat = isinstance(faiss.downcast_index(vectors.storage), faiss.IndexFlat)
+        return "" if flat else "its vectors are in another index"
+    if isinstance(vectors, faiss.IndexIVF):
+        cells = None if vectors.invlists is None else faiss.downcast_InvertedLists(vectors.invlists)
+        own = isinstance(cells, faiss.OnDiskInvertedLists) and not cells.filename  # the cells are in `path` itself
+        return "" if own else "its cells are in another file"
+    return ""
 
 
 def _wrong(vectors: Any) -> str:

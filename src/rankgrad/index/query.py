@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,11 @@ def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: 
 
 def _find_texts(queries: list[str], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
     """The k texts of a gallery that are most similar to each sentence."""
+    for query in queries:
+        if not query.strip():
+            raise ValueError("a query is empty; give a sentence")
+        if os.path.isfile(query):  # also for a sentence that is too long for a name
+            raise ValueError(f"the index holds texts, so a query is a sentence; {shown(query)} is a file")
     embedder = index.embedder() if embedder is None else embedder
     if embedder.model.inputs.takes != "texts":
         raise ValueError(f"the model of this index takes {embedder.model.inputs.takes}, not sentences")

@@ -66,6 +66,8 @@ def _check_record(path: Path, record: Mapping[str, Any]) -> None:
     if wrong:
         raise ValueError(f"{path} is damaged: these parts are missing or have a wrong type: {', '.join(wrong)}")
     fetched = {"pretrained", "weights"} & set(record["model"])
+    if record["model"]["kind"] == "sentence_transformer" and not isinstance(record["model"].get("files"), dict):
+        fetched.add("name")  # without files, the name would be downloaded
     if fetched:  # the weights are in the file; only an attacker would request others
         raise ValueError(
             f"{path} requests other weights ({', '.join(sorted(fetched))}). save_weights never writes this: do not use "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -28,13 +29,31 @@ from .heads import EmbeddingHead, Head
 from .inputs import TextInput
 from .state_dicts import one_line, why_unread
 
-# modules that build nothing else by a name in their files: a Router, a SentenceTransformer and WordEmbeddings do
-KNOWN = ("Dense", "Dropout", "LayerNorm", "Normalize", "Pooling", "StaticEmbedding", "Transformer")
-MODULE = re.compile(rf"sentence_transformers\.(\w+\.)*(models|modules)\.(\w+\.)?({'|'.join(KNOWN)})")
+# Modules that build nothing else by a name in their files. A Router and a SentenceTransformer build what they name.
+KNOWN = (
+    *("CNN", "Dense", "Dropout", "LSTM", "LayerNorm", "Normalize", "Pooling", "StaticEmbedding", "Transformer"),
+    *("WeightedLayerPooling", "WordEmbeddings", "WordWeights"),
+)
+# Where versions before 5.4 kept their modules, and where later ones keep them.
+_PLACE = r"sentence_transformers\.(models|base\.modules|sentence_transformer\.modules)\."
+MODULE = re.compile(rf"{_PLACE}(\w+\.)?({'|'.join(KNOWN)})")
+SPLITTER = re.compile(rf"{_PLACE}tokenizer\.(\w+\.)?WhitespaceTokenizer")
+ACTIVATION = re.compile(r"torch\.nn\.(modules\.(activation|linear)\.)?(\w+)")
+# Sections whose entries are passed on to transformers, and the entries that can do no harm. Others can, for example
+# weights_only=false unpickles the weights, and kernels are code from the hub.
+SECTIONS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
+HARMLESS = (
+    *("add_bos_token", "add_eos_token", "add_pooling_layer", "add_prefix_space", "attn_implementation"),
+    *("clean_up_tokenization_spaces", "do_lower_case", "dtype", "is_causal", "is_decoder", "low_cpu_mem_usage"),
+    *("max_length", "max_position_embeddings", "model_max_length", "output_hidden_states", "padding_side"),
+    *("torch_dtype", "truncation_side", "unpad_inputs", "use_cache", "use_fast", "use_memory_efficient_attention"),
+    *("use_safetensors",),
+)
+IMPLEMENTATIONS = (None, "eager", "sdpa")  # of attention; others may be code from the hub
 VOCABULARIES = ("tokenizer.json", "vocab.json")  # long, and no settings
-ACTIVATION = re.compile(r"torch\.nn\.(modules\.(activation|linear)\.)?\w+")
 WEIGHTS = ".safetensors"
 OWN_CODE = "train it with sentence-transformers and rankgrad.adapters.sentence_transformers"
+NEVER = f"and rankgrad never runs code of a model: {OWN_CODE}"
 LEFT_OUT = (".md", ".bin", ".onnx", ".py")
 
 
@@ -81,8 +100,7 @@ def sentence_transformer_model(
         OSError: the model does not exist.
     """
     if files is None:
-        _check(_settings(name), name)
-        encoder = _read(name, name)
+        encoder = _found(name)
         files = _described(encoder)
     else:
         encoder = _rebuilt(files)
@@ -130,18 +148,36 @@ def _read(path: str, name: str, **options: Any) -> Any:
         ) from None
 
 
-def _settings(name: str) -> dict[str, str]:
-    """Path -> text of each json file of a model, in its folder or on the hub."""
-    root = Path(name)
-    if not root.is_dir():
-        try:
-            from huggingface_hub import snapshot_download
+def _found(name: str) -> Any:
+    """A model of a folder or of the hub, after a check of its settings.
 
-            root = Path(snapshot_download(name, allow_patterns="*.json"))
-        except (ModuleNotFoundError, OSError, ValueError):  # `_read` says what is missing
-            return {}
-    paths = (path for path in sorted(root.rglob("*.json")) if path.is_file())
-    return {path.relative_to(root).as_posix(): path.read_text("utf-8", errors="replace") for path in paths}
+    Raises:
+        OSError: there is no such model.
+        ValueError: see `_check`.
+    """
+    if Path(name).is_dir():
+        _check(Path(name), name)
+        return _read(name, name)
+    if Path(name).is_file():
+        raise NotADirectoryError(f"{name} is a file; a model is a folder, or a name on the hub")
+    try:
+        from huggingface_hub import snapshot_download
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(missing("sentence_transformers"), name="sentence_transformers") from None
+    # as in sentence-transformers, a name without an owner is one of its own models, or a very old one
+    names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
+    why = ""
+    for full in names:
+        try:
+            root = Path(
+                snapshot_download(full, allow_patterns="*.json", cache_dir=os.getenv("SENTENCE_TRANSFORMERS_HOME"))
+            )
+        except (OSError, ValueError) as error:
+            why = why or one_line(error)
+            continue
+        _check(root, name)
+        return _read(full, name, revision=root.name)  # the commit: what was checked is what is read
+    raise OSError(f"{name} is no folder, and it cannot be read from the hub ({why})")
 
 
 def _described(encoder: Any) -> dict[str, Any]:
@@ -181,59 +217,92 @@ def _rebuilt(files: Mapping[str, Any]) -> Any:
 
     if "modules.json" not in files:
         raise ValueError("this is not a model of sentence-transformers: its modules.json is missing")
-    _check(files, "this model")
     with tempfile.TemporaryDirectory() as temporary:
         for name, content in files.items():
-            path = inside(Path(temporary), name)
+            path = inside(Path(temporary), str(name))
+            if path.suffix.lower() == ".py":
+                raise ValueError(f"this model contains its own code, {name}, {NEVER}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, str):
-                path.write_text(content, encoding="utf-8")
-            elif "base64" in content:
-                path.write_bytes(base64.b64decode(content["base64"]))
-            else:
-                zeros = {
-                    key: torch.zeros(shape, dtype=KINDS[kind]) for key, (kind, *shape) in content["tensors"].items()
-                }
-                save_file(zeros, path, content["metadata"])
+            try:
+                if isinstance(content, str):
+                    path.write_text(content, encoding="utf-8")
+                elif "base64" in content:
+                    path.write_bytes(base64.b64decode(content["base64"]))
+                else:
+                    zeros = {
+                        key: torch.zeros(shape, dtype=KINDS[kind]) for key, (kind, *shape) in content["tensors"].items()
+                    }
+                    save_file(zeros, path, content["metadata"])
+            except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise ValueError(f"this model is damaged: {name} ({one_line(error)})") from None
+        _check(Path(temporary), "this model")  # the files and not their names: a file can have several names
         return _read(temporary, "this model", local_files_only=True)
 
 
-def _check(files: Mapping[str, Any], name: str) -> None:
+def _check(root: Path, name: str) -> None:
     """Raise unless the files of a model make sentence-transformers import only what is on our lists.
 
     Args:
-        files: path -> text; other entries are weights.
+        root: folder of the model.
         name: name of the model in messages.
 
     Raises:
         ValueError: naming the class, the folder or the file.
     """
-    never = f"and rankgrad never runs code of a model: {OWN_CODE}"
-    for path, text in files.items():
-        if path.endswith(".py"):
-            raise ValueError(f"{name} contains its own code, {path}, {never}")
-        if not (path.endswith(".json") and isinstance(text, str)) or path.endswith(VOCABULARIES):
+    for path in sorted(root.rglob("*")):
+        file = path.relative_to(root).as_posix()
+        if path.is_dir() and path.is_symlink():  # `rglob` does not look into it, but a module would
+            raise ValueError(f"the folder {file} of {name} is a link. Replace it by a copy of its target")
+        if path.suffix.lower() != ".json" or path.name in VOCABULARIES or not path.is_file():
             continue
+        if path.name.lower() == "adapter_config.json":  # peft imports modules that it names
+            raise ValueError(f"{name} is an adapter of another model ({file}). Merge it into that model, and save it")
         try:
-            content = json.loads(text)
-            if path == "modules.json":
-                modules = [(module["type"], module["path"]) for module in content]
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"{name} is damaged: {path} ({one_line(error)}). Download or copy it again") from None
-        if path == "modules.json":
-            for kind, folder in modules:
-                if not MODULE.fullmatch(str(kind)):
-                    raise ValueError(f"{name} has the module {kind!r}, which is none of {', '.join(KNOWN)}, {never}")
-                if folder:
-                    inside(Path("the model"), str(folder))
+            content = json.loads(path.read_text("utf-8"))
+            if file.lower() == "modules.json":
+                _check_modules(content, name)
+        except (KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{name} is damaged: {file} ({one_line(error)}). Download or copy it again") from None
         for key, value in _entries(content):
-            if key == "trust_remote_code" and value:
-                raise ValueError(f"{name} asks for trust in its own code ({path}), {never}")
-            if key == "activation_function" and isinstance(value, str) and "." in value:
-                if not ACTIVATION.fullmatch(value):
-                    raise ValueError(
-                        f"{name} has the activation function {value!r}, which is none of torch.nn, {never}"
-                    )
+            wrong = _wrong(key, value)
+            if wrong:
+                raise ValueError(f"{name} {wrong} ({file}), {NEVER}")
+
+
+def _check_modules(modules: Any, name: str) -> None:
+    for kind, folder in [(str(module["type"]), str(module["path"])) for module in modules]:
+        if not MODULE.fullmatch(kind):
+            raise ValueError(f"{name} has the module {kind!r}, which is none of {', '.join(KNOWN)}, {NEVER}")
+        inside(Path("the model"), folder)
+
+
+def _wrong(key: str, value: Any) -> str:
+    """Why a setting of a model could run code or read other files; "" if it cannot."""
+    if key == "trust_remote_code" and value:
+        return "asks for trust in its own code"
+    if key == "activation_function" and isinstance(value, str) and "." in value:
+        match = ACTIVATION.fullmatch(value)
+        kind = getattr(nn, match[3], None) if match else None
+        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+            return f"has the activation function {value!r}, which is none of torch.nn"
+    if key == "tokenizer_class" and isinstance(value, str) and "." in value and not SPLITTER.fullmatch(value):
+        return f"has the tokenizer {value!r}, which is none of transformers"
+    if key in SECTIONS and value:
+        known = {*HARMLESS, "trust_remote_code"}  # false is harmless; true was refused above
+        others = [each for each in value if each not in known] if isinstance(value, dict) else [value]
+        if others:
+            return f"has the setting {key}.{others[0]}, which could run code"
+    if key.strip("_") in ("attn_implementation", "experts_implementation"):
+        if any(each not in IMPLEMENTATIONS for each in (value.values() if isinstance(value, dict) else [value])):
+            return f"has {key}={value!r}, which is neither eager nor sdpa and may be code of the hub"
+    if key == "modality_config" and isinstance(value, dict):
+        methods = [each.get("method") for each in value.values() if isinstance(each, dict)]
+        others = [each for each in methods if not re.fullmatch(r"forward|get_\w+_features", str(each))]
+        if others:
+            return f"calls the method {others[0]!r} of its network"
+    if key in ("quantization_config", "tokenizer_name_or_path") and value:  # packages, or a place, of its own choice
+        return f"has the setting {key}"
+    return ""
 
 
 def _entries(content: Any) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import parsed
-from ..files import check_archive, load_json, sha256_of
+from ..files import check_archive, load_json, read_text, sha256_of
 from ..files.folders import LOCK
 from ..tasks import TASKS
 from .folder import Run
@@ -81,24 +81,27 @@ def check(folder: Path) -> Checked:
 def _sums(run: Run) -> dict[str, str]:
     if not run.checksums.exists():
         return {}
-    lines = run.checksums.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_text(run.checksums, "replace").splitlines()
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def _read(path: Path, digest: str | None) -> str:
-    if digest is not None and sha256_of(path) != digest:
-        return "damaged or changed: its checksum is wrong"
+    try:
+        if digest is not None and sha256_of(path) != digest:
+            return "damaged or changed: its checksum is wrong"
+    except OSError as error:
+        return f"damaged: {error}"
     readers: dict[str, Callable[[], object]] = {
         ".json": lambda: load_json(path),
         ".yaml": lambda: parsed(path),
-        ".csv": lambda: [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())],
+        ".csv": lambda: [*csv.DictReader(read_text(path).splitlines())],
         ".html": lambda: _whole_page(path),
     }
     return _said(readers.get(path.suffix, lambda: check_archive(path)))
 
 
 def _whole_page(path: Path) -> None:
-    if not path.read_text(encoding="utf-8").rstrip().endswith("</html>"):
+    if not read_text(path).rstrip().endswith("</html>"):
         raise ValueError("the end of the file is missing")
 
 

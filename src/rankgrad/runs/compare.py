@@ -26,6 +26,17 @@ from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
 
+# Files that a comparison or a search writes in its folder.
+WRITTEN = (
+    "settings.json",
+    "compare.md",
+    "compare.json",
+    "compare.html",
+    "trials.csv",
+    "tune.json",
+    "tune.md",
+    "tune.html",
+)
 LONGEST = 200  # letters of a variant in the name of a folder; a longer name is cut and gets a checksum
 
 
@@ -262,11 +273,12 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
     """
     out.mkdir(parents=True, exist_ok=True)
     with lock(out, "this folder of runs"):
-        remove_leftovers(out)
+        remove_leftovers(out, ours=WRITTEN.__contains__)
         path = out / "settings.json"
         now = dict(map(_located, settings))
         now.pop("threads", None)  # may differ: it depends on the machine and on --jobs
-        if not path.exists():
+        # no run has begun: the settings of a command that failed, as by a wrong path, bind nobody
+        if not path.exists() or next(out.rglob("config.yaml"), None) is None:
             write_text(path, json.dumps(now))
         then = read_json(path)
         differ = [key for key in {**then, **now} if then.get(key) != now.get(key)]

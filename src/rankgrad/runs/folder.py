@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ..evaluation import Report
-from ..files import AGAIN, read_json, remove_leftovers, sha256_of, write_text
-from ..files.folders import lock
+from ..files import AGAIN, read_json, read_text, remove_leftovers, sha256_of, write_text
+from ..files.folders import HOLDER, lock
 from ..targets import ConfigError
 from ..tasks import TASKS
+from .log import TABLE
 
 # The facts that are used in computations, and their types.
 FACTS: dict[str, tuple[type, ...]] = {
@@ -29,6 +30,22 @@ FACTS: dict[str, tuple[type, ...]] = {
     "train_seconds": (int, float, type(None)),
     "train_cpu_seconds": (int, float, type(None)),
 }
+
+# Names that a run writes in its folder, beside its results.
+_NAMES = (
+    *("config.yaml", "state.ckpt", "model.pt", "best.pt", "before.json", "facts.json", "embeddings.npz", "logs"),
+    *("detections.npz", "scores.npz", "features.pt", "health.json", "report.html", "checksums.sha256"),
+)
+_STEP = re.compile(r"step-\d+\.(json|npz|pt)")  # of a saved evaluation
+
+
+def written(name: str) -> bool:
+    """Whether a run writes a file or folder of this name in its folder.
+
+    >>> written("model.pt"), written("step-20.json"), written("notes.txt")
+    (True, True, False)
+    """
+    return name in _NAMES or name in {row.result for row in TASKS.values()} or _STEP.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -126,7 +143,7 @@ class Run:
         """Kind of the run, a key of `tasks.TASKS`; "retrieval" for a folder without settings."""
         if not self.config.exists():
             return "retrieval"
-        text = self.config.read_text(encoding="utf-8", errors="replace")
+        text = read_text(self.config, "replace")
         match = re.search(r"^task: (\w+)$", text, re.MULTILINE)  # not parsed, since parsing may raise
         return match[1] if match and match[1] in TASKS else "retrieval"
 
@@ -142,8 +159,8 @@ class Run:
 
     def remove_leftovers(self) -> None:
         """Remove temporary files of killed processes."""
-        for place in (self.folder, self.logs):
-            remove_leftovers(place, root=self.folder)
+        remove_leftovers(self.folder, ours=written)
+        remove_leftovers(self.logs, TABLE, self.folder)
 
     def read_facts(self) -> dict[str, Any]:
         """The facts of a finished run; {} if they are not written yet.
@@ -226,7 +243,7 @@ def created(folder: Path | None, name: str) -> Iterator[Run]:
         name: data and loss.
 
     Raises:
-        ConfigError: the folder holds a run already.
+        ConfigError: the folder holds a run already, or other files with names that a run writes.
         LockedError: another process starts a run there.
     """
     wanted = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}" if folder is None else folder
@@ -237,15 +254,24 @@ def created(folder: Path | None, name: str) -> Iterator[Run]:
     else:
         wanted.mkdir(parents=True, exist_ok=True)
     run, there = Run(wanted), set(os.listdir(wanted))
+    killed, ours = HOLDER in there, False
     try:
         with lock(wanted, "this folder"):
+            ours = True
+            if killed:  # it left this file, and files of its run, which are written anew
+                there.clear()
             if run.config.exists():
                 raise ConfigError(f"{wanted} holds a run already: continue it with resume={wanted}, or choose out=")
+            others = sorted(filter(written, there))
+            if others:
+                raise ConfigError(
+                    f"{wanted} is not a run, and holds {others[0]}, which a run would replace: choose another out="
+                )
             run.remove_leftovers()
             yield run
     finally:
         if not run.config.exists():
-            _discard(run, there, missing)
+            _discard(run, there if ours else set(os.listdir(wanted)), missing)
 
 
 def _new_folder(wanted: Path) -> Path:

@@ -28,11 +28,25 @@ from . import signals
 from .children import Children
 
 ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's variable: the file to which a process writes its error
+# Largest number of processes on a machine with few cores and accelerators. More than its cores only help to try things
+# out, and the number may come from the settings of somebody else.
+FEW = 8
 UNEXPECTED = 70  # exit status of a process for an unexpected error, which is printed with its traceback
 
 
 def wanted(config: DictConfig) -> int:
-    """Number of processes on this machine, from trainer.devices and trainer.accelerator."""
+    """Number of processes on this machine, from trainer.devices and trainer.accelerator.
+
+    Raises:
+        ConfigError: it is not a number of devices, or is larger than this machine allows.
+    """
+    count, most = _named(config), max(os.cpu_count() or 1, torch.cuda.device_count(), FEW)
+    if count > most:
+        raise ConfigError(f"trainer.devices asks for {count} processes; this machine can run at most {most}")
+    return count
+
+
+def _named(config: DictConfig) -> int:
     devices, on_cpu = config.trainer.devices, not _on_cuda(config)
     if isinstance(devices, (list, tuple)) or hasattr(devices, "_content"):
         return len(devices)
@@ -40,7 +54,7 @@ def wanted(config: DictConfig) -> int:
         return 1 if on_cpu else torch.cuda.device_count()
     try:
         count = int(devices)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"trainer.devices must be a number of devices, a list, or auto; got {devices!r}") from None
     if count < 1:
         raise ConfigError(f"trainer.devices must be >= 1, or auto; got {devices!r}")

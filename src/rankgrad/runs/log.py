@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ..files import AGAIN, write_text
+from ..files import AGAIN, read_text, write_text
 from ..files.folders import Folder, make_folder, naming, opened_folder
 
 TABLE = "metrics.csv"
@@ -83,7 +83,7 @@ def read_rows(folder: Path) -> list[Row]:
     if not path.exists():
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = read_text(path).splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             del lines[-1]  # the process died while it wrote this line
         rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]

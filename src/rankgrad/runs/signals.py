@@ -175,7 +175,7 @@ def spare_worker(_: int = 0) -> None:
 def follow_parent() -> None:
     """If the variable `PARENT` is set, end this process cleanly when its parent process has died."""
     parent = os.environ.pop(PARENT, None)
-    if parent is not None:
+    if parent is not None and parent.isdecimal():
         number = int(parent)
         follow(lambda: os.getppid() == number)
 
@@ -201,14 +201,14 @@ def _follow(alive: Callable[[], bool]) -> None:
 
 @contextmanager
 def continue_with(command: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """Context for a command: if it is stopped, its last line says how to continue.
+    """Context for a command: if it is stopped, or an error of the system ends it, its last line says how to continue.
 
     Args:
         command: () -> arguments of `rankgrad` that continue it; called at the end, when the folder is known.
     """
     try:
         yield
-    except KeyboardInterrupt as stopped:
+    except (KeyboardInterrupt, OSError) as stopped:  # OSError: the disk may be full
         told: Any = stopped
         told.command = getattr(stopped, "command", None) or command()
         raise

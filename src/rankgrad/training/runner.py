@@ -194,6 +194,9 @@ def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
     Raises:
         ConfigError: a setting that may not change.
     """
+    for change in changes:
+        if change.startswith("out="):
+            raise ConfigError(f"a resumed run stays in its folder; leave out {change}, or copy the folder first")
     wrong = [change for change in changes if change.partition("=")[0] not in (*MAY_CHANGE, EPOCHS)]
     if wrong:
         free = ", ".join(name for name in MAY_CHANGE if name not in ("out", "resume"))

@@ -72,6 +72,12 @@ def check_state(
         ConfigError: what differs.
     """
     config, path = where
+    other = other_data(state.get("data", {}), data)
+    if other:
+        raise ConfigError(
+            f"the data has changed since this run began: {other}. Restore the data, or start a new run. If the rows "
+            "are the same, add check_data=false"
+        )
     then = flat(state.get("kept", {}))
     if then.get(EPOCHS) in settings.get("extended", ()):
         then |= {name: settings[name] for name in (EPOCHS, "extended")}
@@ -84,12 +90,6 @@ def check_state(
         raise ConfigError(
             f"{config} was changed since {path.name} was saved: {', '.join(changed)}. Change it back to resume, or "
             "start a new run with out="
-        )
-    other = other_data(state.get("data", {}), data)
-    if other:
-        raise ConfigError(
-            f"the data has changed since this run began: {other}. Restore the data, or start a new run. If the rows "
-            "are the same, add check_data=false"
         )
     now_there, then_there = (
         {key: value for key, value in each.items() if not key.startswith(tuple(memories))}

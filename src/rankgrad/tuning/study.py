@@ -23,6 +23,7 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..config import ConfigError, compose
+from ..files import open_file
 from ..files.folders import refuse_links
 from ..runs.folder import Run
 from .space import Space, Value, settings_of
@@ -51,7 +52,10 @@ def storage(path: Path) -> JournalStorage:
         ConfigError: the file is damaged.
     """
     refuse_links(path)
-    content = path.read_bytes() if path.exists() else b""
+    content = b""
+    if path.exists():
+        with open_file(path) as file:
+            content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:
         os.truncate(path, len(whole))
@@ -122,7 +126,7 @@ class Study:
         seed: of the search.
 
     Raises:
-        ConfigError: the folder holds a search of another space.
+        ConfigError: the folder holds a search of another space, or its journal is damaged.
     """
 
     def __init__(
@@ -152,6 +156,7 @@ class Study:
             pruner=MedianPruner(n_startup_trials=DRAWN - 1),
         )
         self._remember_space()
+        self._check_trials()
 
     def _remember_space(self) -> None:
         texts = {name: str(values) for name, values in self.space.items()}
@@ -166,6 +171,16 @@ class Study:
         if not self.study.trials:  # the defaults come first, so that the best trial is at least as good on the folds
             defaults = {name: values.default(name, self.base) for name, values in self.space.items()}
             self.study.enqueue_trial({name: value for name, value in defaults.items() if value is not None})
+
+    def _check_trials(self) -> None:
+        """Raise if a finished trial lacks a setting: the journal has lost a line."""
+        for trial in self.study.get_trials(deepcopy=False, states=tuple(STATES)):
+            lacking = [name for name in self.space if name not in trial.params]
+            if lacking:
+                raise ConfigError(
+                    f"the journal of the search is damaged: trial {trial.number} of {self.loss} has no {lacking[0]}. "
+                    "Copy it again, or choose another folder with --out"
+                )
 
     @property
     def metric(self) -> str | None:

@@ -1,0 +1,113 @@
+"""No output replaces what a command reads, and a command whose output nobody reads says how it ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_runs import make_photos, make_texts, small, small_texts, train
+from small_tables import one_list, settings
+
+from rankgrad.cli import main
+from rankgrad.datasets.text import load_text
+from rankgrad.runs.folder import Run
+
+pytestmark = pytest.mark.usefixtures("no_page")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photos(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture(scope="module")
+def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(*small(photos), f"out={tmp_path_factory.mktemp('finished') / 'run'}")
+
+
+def refused(capsys: pytest.CaptureFixture[str], kept: Path, *words: str | Path) -> str:
+    """The one line of a command that would have replaced the file `kept`."""
+    before = kept.read_bytes()
+    capsys.readouterr()
+    assert main([*map(str, words)]) == 2
+    assert kept.read_bytes() == before
+    return capsys.readouterr().err
+
+
+def test_no_output_replaces_what_the_command_reads(run, photos, tmp_path, capsys):
+    image = next(photos.rglob("*.png"))
+    reads = "is a file that this command reads; give another file"
+    assert reads in refused(capsys, run.embeddings, "report", run.embeddings, "-o", run.embeddings)
+    assert reads in refused(capsys, image, "search", run.folder, image, "--html", image)
+    weights = run.folder / "model.pt"
+    for words in (["export", run.folder], ["report", run.folder], ["embed", run.folder, photos]):
+        assert "is a file of the run in" in refused(capsys, weights, *words, "-o", weights)
+    texts = make_texts(tmp_path / "texts.csv")
+    assert reads in refused(capsys, texts, "embed", run.folder, texts, "-o", texts)
+    rows = one_list(tmp_path / "rows.csv")
+    assert main(["train", *settings(rows), f"out={tmp_path / 'scores'}"]) == 0
+    assert reads in refused(capsys, rows, "predict", tmp_path / "scores", rows, "-o", rows)
+    other = tmp_path / "scores.csv"
+    for _ in range(2):  # an earlier output may be replaced
+        assert main(["predict", str(tmp_path / "scores"), str(rows), "-o", str(other)]) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of Unix")
+def test_a_training_whose_reader_has_gone_is_no_success(photos, run, tmp_path):
+    command = [sys.executable, "-m", "rankgrad"]
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run(
+            [*command, "train", *small(photos), f"out={tmp_path / 'run'}"], stdout=write, stderr=subprocess.PIPE
+        )
+        shown = subprocess.run([*command, "evaluate", str(run.folder)], stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
+    assert ended.returncode == 141 and b"stopped before its end" in ended.stderr
+    assert shown.returncode == 0 and not shown.stderr
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&- 2>&-', "sh", *command, "evaluate", str(run.folder)], stdout=subprocess.PIPE
+    )
+    assert closed.returncode == 0
+
+
+def test_a_resumed_run_stays_in_its_folder(run, tmp_path, capsys):
+    assert main(["train", f"resume={run.folder}", f"out={tmp_path / 'new'}"]) == 2
+    assert "stays in its folder; leave out out=" in capsys.readouterr().err
+
+
+def test_several_runs_are_compared_by_another_command(run, capsys):
+    assert main(["evaluate", str(run.folder), str(run.folder)]) == 2
+    assert f"To compare: rankgrad report {run.folder} {run.folder}" in capsys.readouterr().err
+
+
+def test_a_query_of_texts_is_a_sentence(tmp_path, capsys):
+    texts = make_texts(tmp_path / "texts.csv")
+    searched = train(*small_texts(texts), f"out={tmp_path / 'run'}")
+    for query, said in (("  ", "a query is empty"), (str(texts), "a query is a sentence; ")):
+        capsys.readouterr()
+        assert main(["search", str(searched.folder), query]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_classes_that_differ_only_in_case_or_spaces_are_named(tmp_path):
+    table = tmp_path / "texts.csv"
+    table.write_text(
+        "text,label\n" + "".join(f"words {i},{'Cat' if i % 2 else 'cat '}\nother {i},dog\n" for i in range(8))
+    )
+    notes = load_text(table, split=None).summary()
+    assert "count as different: 'Cat' / 'cat '" in notes
+
+
+def test_a_comparison_that_never_began_binds_nobody(tmp_path, capsys):
+    texts = make_texts(tmp_path / "texts.csv")
+    words = ["compare", "loss=supap", "seeds=0", "-o", str(tmp_path / "compare")]
+    assert main([*words, *small_texts(tmp_path / "nosuch.csv")]) != 0
+    capsys.readouterr()
+    assert main([*words, *small_texts(texts)]) == 0
+    assert main([*words, *small_texts(texts, "optimizer.lr=0.2")]) == 2
+    assert "holds runs with other settings" in capsys.readouterr().err
