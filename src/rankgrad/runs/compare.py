@@ -277,8 +277,7 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         path = out / "settings.json"
         now = dict(map(_located, settings))
         now.pop("threads", None)  # may differ: it depends on the machine and on --jobs
-        # no run has begun: the settings of a command that failed, as by a wrong path, bind nobody
-        if not path.exists() or next(out.rglob("config.yaml"), None) is None:
+        if not path.exists() or not _begun(out):
             write_text(path, json.dumps(now))
         then = read_json(path)
         differ = [key for key in {**then, **now} if then.get(key) != now.get(key)]
@@ -287,6 +286,13 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
             told = ", ".join(f"{key} (then {a}, now {b})" for key, a, b in zip(differ, *said, strict=True))
             raise ConfigError(f"{out} holds runs with other settings: {told}. Choose another folder with --out")
         yield
+
+
+def _begun(out: Path) -> bool:
+    """Whether a folder has a run or a search. The settings of a command that failed before, such as a wrong path, bind
+    nobody.
+    """
+    return any(next(out.rglob(name), None) is not None for name in ("config.yaml", "journal.log"))
 
 
 def _located(setting: str) -> tuple[str, str]:

@@ -72,12 +72,6 @@ def check_state(
         ConfigError: what differs.
     """
     config, path = where
-    other = other_data(state.get("data", {}), data)
-    if other:
-        raise ConfigError(
-            f"the data has changed since this run began: {other}. Restore the data, or start a new run. If the rows "
-            "are the same, add check_data=false"
-        )
     then = flat(state.get("kept", {}))
     if then.get(EPOCHS) in settings.get("extended", ()):
         then |= {name: settings[name] for name in (EPOCHS, "extended")}
@@ -86,11 +80,17 @@ def check_state(
         for key in {**then, **settings}
         if key not in MAY_CHANGE and then.get(key) != settings.get(key)
     ]
-    if changed:
+    # what is derived from the data may differ because the data does
+    if any(not each.startswith("derived.") for each in changed):
+        raise ConfigError(_changed(changed, config, path))
+    other = other_data(state.get("data", {}), data)
+    if other:
         raise ConfigError(
-            f"{config} was changed since {path.name} was saved: {', '.join(changed)}. Change it back to resume, or "
-            "start a new run with out="
+            f"the data has changed since this run began: {other}. Restore the data, or start a new run. If the rows "
+            "are the same, add check_data=false"
         )
+    if changed:
+        raise ConfigError(_changed(changed, config, path))
     now_there, then_there = (
         {key: value for key, value in each.items() if not key.startswith(tuple(memories))}
         for each in (weights, state["state_dict"])
@@ -98,6 +98,13 @@ def check_state(
     wrong = misfits(now_there, then_there)
     if wrong:
         raise ConfigError(f"the model in {path} differs from the model that {config} describes: {'; '.join(wrong)}")
+
+
+def _changed(names: Sequence[str], config: Path, path: Path) -> str:
+    return (
+        f"{config} was changed since {path.name} was saved: {', '.join(names)}. Change it back to resume, or "
+        "start a new run with out="
+    )
 
 
 def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
