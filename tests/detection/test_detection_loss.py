@@ -607,3 +607,12 @@ def test_two_processes_have_the_loss_gradient_and_memory_of_one_with_all_proposa
             torch.testing.assert_close(together, gradient, rtol=0, atol=1e-12)
         for mine in found:
             torch.testing.assert_close(mine[f"memory {random}"], dict(alone.memory.state_dict()))
+
+
+def test_scores_of_validation_are_not_written_to_the_memory():
+    loss, scores = DetectionAPLoss(memory=2), torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    targets = torch.arange(6).unsqueeze(1) % 3 == torch.arange(3)
+    loss(scores, targets)
+    with torch.no_grad():
+        loss(scores + 1, targets)
+    assert loss.memory.count == 1

@@ -98,7 +98,7 @@ def test_a_report_is_the_same_in_every_block_and_dtype(kind):
 
 def test_cosines_of_codes_are_ranked_as_their_inner_products_are():
     codes, labels = drawn("codes", 300), torch.arange(300) % 12
-    exact = evaluate(codes, labels, normalize=False, bootstrap=0, clusters="none")
+    exact = evaluate(codes, labels, similarity="inner product", bootstrap=0, clusters="none")
     for dtype in DTYPES:
         for block in (None, 1):
             found = evaluate(codes.to(dtype), labels, block=block, bootstrap=0, clusters="none")

@@ -193,8 +193,8 @@ class LossHandle(nn.Module):
         before = self.loss.training
         self.loss.train(learning)
         try:
-            with torch.set_grad_enabled(learning and share < 1):
-                ap: Tensor = self.loss(scores, targets)
+            # while cross-entropy trains alone, the scores only fill the memory
+            ap: Tensor = self.loss(scores if share < 1 else scores.detach(), targets)
         finally:
             self.loss.train(before)
         if learning:
