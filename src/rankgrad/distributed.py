@@ -280,19 +280,16 @@ class GlobalBatch(nn.Module):
         return value
 
     def _gathered(self, mine: Mapping[str, Tensor | None], embedded: str) -> dict[str, Tensor | None]:
-        """The rows of all processes, those of `embedded` with gradient."""
+        """What is given, of all processes. The rows of `embedded` keep their gradient."""
         rows = mine[embedded]
         # half precision would round the sum of the gradients
         here = dict(mine) | {embedded: computed(rows) if isinstance(rows, Tensor) else rows}
         sizes = _agreed(here, self.even)
-        return {
-            name: value
-            if value is None
-            else _GatherRows.apply(value, sizes)
-            if name == embedded
-            else _all_rows(value, sizes)
-            for name, value in here.items()
-        }
+        gathered: dict[str, Tensor | None] = {}
+        for name, value in here.items():
+            if value is not None:
+                gathered[name] = _GatherRows.apply(value, sizes) if name == embedded else _all_rows(value, sizes)
+        return gathered
 
 
 def on_first(work: Callable[[], T]) -> T:

@@ -26,7 +26,7 @@ from ..relevance import Ids, Labels, as_labels, words_of
 from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
 from ..tables import aligned
 from .json_report import JSONReport, are_numbers
-from .measures import FNMR, WHOLE, Read, false_match_rate, needs_rivals, reading
+from .measures import FNMR, WHOLE, Read, false_match_rate, needs_irrelevant, reading
 
 Array = npt.NDArray[Any]
 Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None
@@ -680,7 +680,7 @@ class _Counting:
 
     def of_metric(self, name: str) -> Array:
         """[query] bool, the queries that count with a positive weight in a metric."""
-        return self.weighed & ~self.all_relevant if needs_rivals(name) else self.weighed
+        return self.weighed & ~self.all_relevant if needs_irrelevant(name) else self.weighed
 
     def intervals(
         self, per_query: Mapping[str, Array], group: Array, resamples: int, confidence: float, seed: int

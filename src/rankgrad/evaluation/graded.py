@@ -24,7 +24,7 @@ from ..ranks import exact_ranks
 from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
 from . import Report, intervals_of_means
-from .measures import RankedQueries, needs_rivals, reading
+from .measures import RankedQueries, needs_irrelevant, reading
 
 Array = npt.NDArray[Any]
 NAMES = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
@@ -77,23 +77,23 @@ def evaluate_graded(
 
     scorer = Scorer(*sides, "euclidean" if similarity == "euclidean" else "inner product")
     per_query = {name: np.zeros(count) for name in names}
-    rivals = np.zeros(count, dtype=bool)
+    irrelevant = np.zeros(count, dtype=bool)
     for rows in torch.split(torch.arange(count, device=scorer.device), max(1, PAIRS // items)):
         ranks = GradedRanks(scorer(rows), _dense(where, amounts, rows, items))
         for name in names:
             per_query[name][rows.cpu().numpy()] = ranks.metric(name).double().cpu().numpy()
-        rivals[rows.cpu().numpy()] = (ranks.binary.irrelevant > 0).cpu().numpy()
+        irrelevant[rows.cpu().numpy()] = (ranks.binary.irrelevant > 0).cpu().numpy()
 
     counted = np.zeros(count, dtype=bool)
     counted[where[0][amounts > 0].numpy()] = True
     if not counted.any():
         raise ValueError(f"none of the {count} queries has a document of positive gain; at least one is needed")
-    values, intervals = means_of(per_query, counted, rivals, bootstrap, confidence, seed)
+    values, intervals = means_of(per_query, counted, irrelevant, bootstrap, confidence, seed)
     uncounted = np.flatnonzero(~counted)
     notes = []
     if len(uncounted):
         notes.append(f"{len(uncounted)} queries have no document of positive gain and are left out of all means.")
-    notes += of_relevant_alone(names, counted, rivals, "documents")
+    notes += of_relevant_alone(names, counted, irrelevant, "documents")
     return Report(
         values=values,
         intervals=intervals,
@@ -211,22 +211,22 @@ class GradedRanks:
 
 
 def means_of(
-    per_query: Mapping[str, Array], relevant: Array, rivals: Array, bootstrap: int, confidence: float, seed: int
+    per_query: Mapping[str, Array], relevant: Array, irrelevant: Array, bootstrap: int, confidence: float, seed: int
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
     """(metric -> its mean, metric -> interval) over the queries that have a value; a metric without one is absent.
 
     Args:
         per_query: metric -> [query].
         relevant: [query] bool, whether it has a relevant item.
-        rivals: [query] bool, whether it has an irrelevant item.
+        irrelevant: [query] bool, whether it has an irrelevant item.
         bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
         seed: seed of the bootstrap.
     """
     values: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
-    for compares, counted in ((False, relevant), (True, relevant & rivals)):
-        columns = {name: column[counted] for name, column in per_query.items() if needs_rivals(name) == compares}
+    for compares, counted in ((False, relevant), (True, relevant & irrelevant)):
+        columns = {name: column[counted] for name, column in per_query.items() if needs_irrelevant(name) == compares}
         if columns and counted.any():
             values |= {name: float(column.mean()) for name, column in columns.items()}
             if bootstrap:
@@ -236,23 +236,23 @@ def means_of(
     return {name: values[name] for name in named}, {name: intervals[name] for name in named if name in intervals}
 
 
-def of_relevant_alone(names: Sequence[str], relevant: Array, rivals: Array, items: str) -> list[str]:
+def of_relevant_alone(names: Sequence[str], relevant: Array, irrelevant: Array, items: str) -> list[str]:
     """The note on queries that have relevant items only; none if there is no such query.
 
     Args:
         names: the metrics that were asked for.
         relevant: [query] bool, whether it has a relevant item.
-        rivals: [query] bool, whether it has an irrelevant item.
+        irrelevant: [query] bool, whether it has an irrelevant item.
         items: what the items are called.
     """
-    alone = int((relevant & ~rivals).sum())
+    alone = int((relevant & ~irrelevant).sum())
     if not alone:
         return []
     note = (
         f"Queries with only relevant {items}: {alone}. Each counts 100 % in AP and MRR, and with equal grades in NDCG, "
         "whatever its scores."
     )
-    left = [name for name in names if needs_rivals(name)]
+    left = [name for name in names if needs_irrelevant(name)]
     return [f"{note} They are left out of {', '.join(left)}." if left else note]
 
 

@@ -219,10 +219,10 @@ def reading(name: str) -> Read:
     return lambda part: read(part, k)
 
 
-def needs_rivals(name: str) -> bool:
+def needs_irrelevant(name: str) -> bool:
     """Whether a metric compares with irrelevant items: a list without one has no value of it.
 
-    >>> needs_rivals("ROC AUC"), needs_rivals("fall-out@10"), needs_rivals("AP")
+    >>> needs_irrelevant("ROC AUC"), needs_irrelevant("fall-out@10"), needs_irrelevant("AP")
     (True, True, False)
     """
     return name == "ROC AUC" or name.startswith("fall-out@")

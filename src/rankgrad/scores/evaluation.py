@@ -16,7 +16,7 @@ from ..checks import tensor as as_tensor
 from ..evaluation import FEW_DRAWN
 from ..evaluation.graded import GradedRanks, means_of, need_graded, of_relevant_alone
 from ..evaluation.json_report import JSONReport
-from ..evaluation.measures import PARTIAL, needs_rivals
+from ..evaluation.measures import PARTIAL, needs_irrelevant
 from ..losses.by_query import Rectangles
 from ..metrics import Gain
 from ..tables import aligned
@@ -238,22 +238,22 @@ def _of_queries(
         for keys, gains, valid in zip(shape.cut(scores[order]), shape.cut(relevance[order]), shape.valid(), strict=True)
     ]
     per_query = {name: shape.by_id([each.metric(name).double() for each in lists]).numpy() for name in names}
-    rivals = torch.bincount(query, weights=(relevance <= 0).double(), minlength=queries).numpy() > 0
+    irrelevant = torch.bincount(query, weights=(relevance <= 0).double(), minlength=queries).numpy() > 0
     values, intervals = means_of(
-        per_query, counted, rivals, settings["bootstrap"], settings["confidence"], settings["seed"]
+        per_query, counted, irrelevant, settings["bootstrap"], settings["confidence"], settings["seed"]
     )
     skipped = queries - int(counted.sum())
     notes = []
     if skipped:
         notes.append(f"Left out of all means, for want of a relevant row: {skipped} of {queries} queries.")
-    notes += of_relevant_alone(names, counted, rivals, "rows")
+    notes += of_relevant_alone(names, counted, irrelevant, "rows")
     if settings["bootstrap"] and counted.sum() < FEW_DRAWN:
         notes.append(f"Only {counted.sum()} queries count: the intervals are rough.")
     return ScoreReport(
         values=values,
         intervals=intervals,
         per_query={
-            name: np.where(counted & (rivals | (not needs_rivals(name))), column, np.nan)
+            name: np.where(counted & (irrelevant | (not needs_irrelevant(name))), column, np.nan)
             for name, column in per_query.items()
         },
         query_names=table.query_names or tuple(str(number) for number in range(queries)),
