@@ -191,11 +191,21 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def click(self, selector: str) -> None:
-        """Click in the middle of an element."""
+        """Click in the middle of an element.
+
+        What comes into view is laid out in the frames after the scroll (`content-visibility: auto`) and may move, so
+        the point is taken when the element stood still for one frame: nobody clicks what still moves.
+        """
         x, y = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
-            " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+            f"(async () => {{ const e = document.querySelector({json.dumps(selector)});"
+            " let last = null;"
+            " for (let frame = 0; frame < 60; frame++) {"
+            "  e.scrollIntoView({block: 'center'});"
+            "  await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));"
+            "  const b = e.getBoundingClientRect(), at = [b.x + b.width / 2, b.y + b.height / 2];"
+            "  if (last && at[0] === last[0] && at[1] === last[1]) return at;"
+            "  last = at; }"
+            " return last; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
