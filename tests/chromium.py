@@ -55,6 +55,7 @@ class Browser:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", LAUNCHER, str(theirs_read), str(theirs_write), program, *flags],
             pass_fds=(theirs_read, theirs_write),
+            env={**os.environ, "TMPDIR": str(profile)},  # it leaves its sockets there
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

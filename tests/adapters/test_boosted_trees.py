@@ -123,8 +123,6 @@ def test_groups_come_in_any_form_that_lightgbm_takes(kind, tmp_path):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")  # what replaces it is not in LightGBM 4.6
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")  # LightGBM 4.6 with a newer scikit-learn
 def test_estimators_of_lightgbm_take_them_and_are_cloned_and_pickled():
     clone = pytest.importorskip("sklearn.base").clone
     rows, grades, query = lists()
@@ -134,7 +132,7 @@ def test_estimators_of_lightgbm_take_them_and_are_cloned_and_pickled():
     )
     metric = of_lightgbm.metrics("NDCG@10", "AP")
     ranker = clone(ranker).fit(
-        rows, grades, group=SIZES, eval_set=[(fresh, wanted)], eval_group=[SIZES], eval_metric=metric
+        rows, grades, group=SIZES, eval_X=fresh, eval_y=wanted, eval_group=[SIZES], eval_metric=metric
     )
     scores = ranker.predict(fresh)
     assert ranker.evals_result_["valid_0"]["AP"][-1] == pytest.approx(exact("AP", scores, wanted, of))
@@ -168,8 +166,6 @@ def test_training_stops_early_at_the_best_of_our_first_metric(names):
     assert max(curve) == pytest.approx(exact(names[0], scores, wanted, of))
 
 
-@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")  # what replaces it is not in LightGBM 4.6
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")  # LightGBM 4.6 with a newer scikit-learn
 @pytest.mark.parametrize("metric", ["None", "binary_logloss"])
 def test_an_estimator_of_lightgbm_stops_by_our_metric_only_without_one_of_its_own(metric):
     (rows, hits), (fresh, wanted) = rare(), rare(seed=1)
@@ -181,7 +177,8 @@ def test_an_estimator_of_lightgbm_stops_by_our_metric_only_without_one_of_its_ow
     model.fit(
         rows,
         hits,
-        eval_set=[(fresh, wanted)],
+        eval_X=fresh,
+        eval_y=wanted,
         eval_metric=of_lightgbm.metrics("AP", one_list=True),
         callbacks=[
             lightgbm.early_stopping(5, first_metric_only=True, verbose=False),

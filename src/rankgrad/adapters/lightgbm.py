@@ -73,8 +73,8 @@ def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
     >>> rows = np.random.default_rng(0).normal(size=(200, 3))
     >>> data = lightgbm.Dataset(rows, rows[:, 0] > 1, group=[10] * 20)
     >>> model = lightgbm.train({"objective": objective(LambdaLoss(k=10)), "verbose": -1}, data, 10)
-    >>> model.predict([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]).argmax()
-    np.int64(0)
+    >>> int(model.predict([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]).argmax())
+    0
     """
     return Objective(checked_loss(loss), one_list)
 

@@ -90,8 +90,8 @@ def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
     >>> rows = np.random.default_rng(0).normal(size=(200, 3))
     >>> data = xgboost.DMatrix(rows, rows[:, 0] > 1, group=[10] * 20)
     >>> model = xgboost.train({"disable_default_eval_metric": True}, data, 10, obj=objective(LambdaLoss(k=10)))
-    >>> model.predict(xgboost.DMatrix([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]])).argmax()
-    np.int64(0)
+    >>> int(model.predict(xgboost.DMatrix([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0]])).argmax())
+    0
     """
     return Objective(checked_loss(loss), one_list)
 
