@@ -58,9 +58,7 @@ class SavesLoss(Trainer):  # type: ignore[misc]  # the library is not followed b
     checkpoint. If several processes have different thresholds, because the loss does not gather their batches, the
     file has those of the first process.
 
-    Args:
-        arguments: those of the Trainer.
-        named: those of the Trainer.
+    It takes the arguments of the Trainer.
 
     Raises:
         ValueError: when training resumes, if the checkpoint has the state of other losses.

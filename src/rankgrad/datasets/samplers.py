@@ -81,6 +81,8 @@ class EpochBatches(BatchSampler):
         start_batch: number of batches to skip at the start of the next iteration only.
     """
 
+    batch_size: int
+
     def __init__(self, rank: int | None = None, world_size: int | None = None) -> None:
         # not BatchSampler's constructor: there is no sampler of single images
         if (rank is None) != (world_size is None):
@@ -364,7 +366,6 @@ class MPerClassBatchSampler(ClassBatches):
         even: whether all processes get the same number of images of each batch.
         ragged: whether the number of other images of its class in the batch differs between images.
         positives: K - 1, the value for a loss; None if ragged.
-        short: number of classes with fewer than K images.
         left_out: number of classes that are never used (one `SmallClassWarning` names it).
         epoch: see `EpochBatches`.
         start_batch: see `EpochBatches`.
@@ -439,7 +440,7 @@ class HierarchicalBatchSampler(ClassBatches):
             pair, and each gives 1 / S of the classes.
 
     Attributes:
-        batch_size: images of the largest batch, over all processes. For `even`, `ragged`, `positives`, `short` and
+        batch_size: images of the largest batch, over all processes. For `even`, `ragged`, `positives` and
             `left_out` see `MPerClassBatchSampler`.
         pairs: [pair, 2] super-labels of each pair that has batches ([set, S]).
         pairs_left_out: number of pairs with fewer than P usable classes (one `SmallClassWarning` names it).
