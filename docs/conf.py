@@ -88,9 +88,11 @@ CODE = re.compile(r"(`+[^`]+`+)")
 
 
 def plain(line: str) -> str:
-    """Take the meaning of reStructuredText from bars and final underscores (|P_q|, lambda_) outside code."""
+    """Take the meaning of reStructuredText from |P_q|, lambda_ and NDCG@10 (an address of mail) outside code."""
     parts = CODE.split(line)
-    parts[::2] = [re.sub(r"(?<=\w)_(?!\w)", r"\\_", part).replace("|", r"\|") for part in parts[::2]]
+    parts[::2] = [
+        re.sub(r"(?<=\w)_(?!\w)", r"\\_", part).replace("|", r"\|").replace("@", r"\@") for part in parts[::2]
+    ]
     return "".join(parts)
 
 

@@ -88,6 +88,43 @@ def reported(rank: int = 0, processes: int = 1) -> dict[str, float]:
     return {name: float(value) for name, value in metric.compute().items()}
 
 
+def reported_by_the_last(rank: int = 0, processes: int = 1) -> dict[str, dict[str, float]]:
+    """Kind of labels -> the report if the other processes have no rows."""
+    from rankgrad.adapters.torchmetrics import RetrievalReport
+
+    g = torch.Generator().manual_seed(0)
+    rows, labels = torch.randn(50, 6, generator=g), torch.randint(0, 9, (50,), generator=g)
+    found = {}
+    for kind, truth in (
+        ("classes", labels),
+        ("hierarchy", torch.stack([labels // 3, labels], 1)),
+        ("multi-hot", torch.eye(9).bool()[labels]),
+    ):
+        metric = RetrievalReport()
+        if rank == processes - 1:
+            metric.update(rows, truth)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The ``compute`` method")  # of torchmetrics, without rows
+            found[kind] = {name: float(value) for name, value in metric.compute().items()}
+    return found
+
+
+def refused_reports(rank: int) -> list[str]:
+    """What each process is told if their rows do not fit."""
+    from rankgrad.adapters.torchmetrics import RetrievalReport
+
+    told = []
+    rows, labels = torch.rand(4, 6), torch.tensor([0, 0, 1, 1])
+    for mine in ((rows[:, : 6 - rank], labels), (rows.to((torch.float32, torch.float64)[rank > 0]), labels)):
+        metric = RetrievalReport()
+        metric.update(*mine)
+        try:
+            metric.compute()
+        except ValueError as error:
+            told.append(str(error))
+    return told
+
+
 SETTINGS = {
     "num_train_epochs": 2,
     "learning_rate": 0.1,
@@ -182,6 +219,8 @@ def _work(rank: int, processes: int, folder: str, port: int, trainings: bool) ->
         for case in cases():
             found["/".join(case)] = gradients(model, *case, rank, processes)
         found["report"] = reported(rank, processes)
+        found["report by the last"] = reported_by_the_last(rank, processes)
+        found["refused reports"] = refused_reports(rank)
     torch.save(found, Path(folder) / f"{rank}.pt")
     dist.barrier()
     leave()

@@ -12,10 +12,13 @@ from sweeps import CALIBRATED
 from torch import Tensor
 
 from rankgrad import losses, metrics
+from rankgrad.evaluation import evaluate
+from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.losses import LOSSES, RankLoss
 from rankgrad.memory import CrossBatchMemory
-from rankgrad.ranks import Blackbox, Soft, exact_ranks, soft_ranks
+from rankgrad.ranks import Blackbox, Soft, blackbox_rank, exact_ranks, soft_ranks
 from rankgrad.relaxations import Exponential, Heaviside, Sigmoid, SupStep
+from rankgrad.search import topk
 
 GRADED = [name for name, cls in LOSSES.items() if cls.graded]
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
@@ -126,13 +129,23 @@ def test_step_that_overflows_where_scores_do_not_is_an_error():
     assert value.isfinite() and far.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("gain", [1e-30, 1e30])
+@pytest.mark.parametrize("gain", [1e-40, 1e-30, 1e30])
 @pytest.mark.parametrize("name", [name for name in GRADED if name not in ("supndcg", "lambda")])  # gains 2^g
 def test_gains_of_any_size_give_a_finite_loss_and_gradient(name, gain):
     scores, relevant = lists()
     value = LOSSES[name]().from_scores(scores.requires_grad_(), gain * relevant)
     value.backward()
     assert value.isfinite() and scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_gains_that_float32_does_not_have_are_refused_or_irrelevant_with_float32_scores(name):
+    scores, relevant = lists()
+    grades = relevant * torch.arange(1.0, 7, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"relevant: gains .*at most 1e\+30"):
+        LOSSES[name]().from_scores(scores, 1e300 * grades)
+    if name != "spearman":  # it needs only the order of the gains
+        assert LOSSES[name]().from_scores(scores, 1e-60 * grades) == 0
 
 
 def test_gains_whose_power_overflows_are_an_error():
@@ -376,6 +389,86 @@ def test_what_holds_no_numbers_is_an_error_that_names_it():
             loss(**{"embeddings": rows, "labels": LABELS} | given)
     with pytest.raises(TypeError, match="^scores must be numbers"):
         loss.from_scores([["a", "b"]], [[True, False]])
+
+
+WITHOUT_NUMBERS = {
+    "sparse": (lambda t: t.to_sparse(), r"dense tensor; got .*sparse_coo.*\.to_dense\(\)"),
+    "meta": (lambda t: t.to("meta"), "tensor with values; got .*'meta'"),
+    "nested": (lambda t: torch.nested.nested_tensor(list(t.float())), "dense tensor; got a nested"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("kind", WITHOUT_NUMBERS)
+def test_a_tensor_that_does_not_store_its_numbers_is_refused_by_the_name_of_the_argument(kind):
+    convert, told = WITHOUT_NUMBERS[kind]
+    scores, relevant = lists()
+    odd, hits, rows, labels = (convert(t) for t in (scores, relevant, embeddings(), LABELS.unsqueeze(1)))
+    calls = {
+        "embeddings": [
+            lambda: losses.SmoothAPLoss()(rows, LABELS),
+            lambda: CrossBatchMemory(losses.SmoothAPLoss(), 9, need_ids=False)(rows, LABELS),
+            lambda: metrics.dists_intra(rows, LABELS),
+            lambda: evaluate(rows, LABELS),
+        ],
+        "ref_emb": [lambda: losses.SmoothAPLoss()(embeddings(), LABELS, ref_emb=rows, ref_labels=LABELS)],
+        "labels": [lambda: losses.SmoothAPLoss()(embeddings(), labels), lambda: metrics.nmi(labels, LABELS)],
+        "scores": [
+            lambda: losses.SmoothAPLoss().from_scores(odd, relevant),
+            lambda: losses.SmoothAPLoss().from_lists(odd, relevant[0]),
+            lambda: metrics.average_precision(odd, relevant),
+            lambda: exact_ranks(odd, relevant),
+            lambda: blackbox_rank(odd, 1.0),
+        ],
+        "logits": [lambda: losses.SmoothAPLoss().from_classes(odd, relevant)],
+        "relevant": [
+            lambda: losses.SmoothAPLoss().from_scores(scores, hits),
+            lambda: metrics.average_precision(scores, hits),
+            lambda: soft_ranks(scores, hits, pos=Heaviside(), neg=Heaviside()),
+        ],
+        "valid": [lambda: losses.SmoothAPLoss().from_scores(scores, relevant, hits)],
+        "queries": [lambda: topk(rows, embeddings(), 2), lambda: evaluate_graded(rows, embeddings(), [{0: 1}] * 6)],
+    }
+    for name, of_name in calls.items():
+        for call in of_name:
+            with pytest.raises(TypeError, match=f"^{name} must be a {told}"):
+                call()
+
+
+@pytest.mark.parametrize("items", [60, 20_000])
+def test_everything_is_computed_on_the_device_of_the_input_whatever_the_default_device(items):
+    g = torch.Generator().manual_seed(0)
+    scores, relevant = torch.rand(4, items, generator=g), torch.rand(4, items, generator=g) < 0.1
+    rows, query = embeddings(), torch.arange(items) // 9
+    made = {name: kind() for name, kind in LOSSES.items()}  # a loss with a state has it on the default device
+
+    def found() -> list[object]:
+        values: list[object] = [evaluate(rows, LABELS, extra=["FNMR@FMR=0.1"], bootstrap=9, weights=[1] * 6)]
+        values += [evaluate_graded(rows, rows, [{0: 1}] * 6, bootstrap=0), topk(rows, rows, 2)[0].tolist()]
+        values += [
+            metrics.nmi(LABELS.tolist(), [1, 1, 2, 2, 3, 3]),
+            metrics.spearman(scores, scores[:, ::2].repeat(1, 2)),
+        ]
+        values += [read(scores.numpy(), relevant.numpy()) for read in FROM_SCORES.values()]
+        for loss in made.values():
+            leaf = scores.clone().requires_grad_()
+            loss.from_scores(leaf, relevant).backward()
+            values += [leaf.grad, loss(rows.tolist(), LABELS.tolist()), loss.from_lists(scores[0], relevant[0], query)]
+        return values
+
+    for each in made.values():
+        each.eval()
+    expected = found()
+    with torch.device("meta"):
+        torch.testing.assert_close(found(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_ranks_of_arrays_and_lists_are_refused_with_the_way_to_a_tensor():
+    scores, relevant = lists()
+    for given in (scores.tolist(), scores.numpy()):
+        for ranks in (lambda s: exact_ranks(s, relevant), lambda s: Soft(Heaviside(), Heaviside())(s, relevant)):
+            with pytest.raises(TypeError, match=r"scores must be a tensor; got \w+. Pass torch.as_tensor\(scores\)"):
+                ranks(given)
 
 
 def test_strings_of_different_batches_are_refused_by_a_memory():

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from rankgrad import config, losses
 from rankgrad.checks import setting
-from rankgrad.config import GROUPS, PATHS, ConfigError, compose, load, make, options
+from rankgrad.config import GROUPS, PATHS, ConfigError, check_paths, compose, load, make, options
 from rankgrad.datasets import DATASETS
 from rankgrad.losses.base import Common
 
@@ -120,7 +120,7 @@ def test_options_that_all_losses_share_can_be_added():
         (["los=pnp"], "unknown setting 'los'; did you mean 'loss'?"),
         (
             ["loss.tua=0.1"],
-            "unknown setting 'loss.tua'; did you mean 'loss.tau'? Known in loss: loss._target_, loss.tau",
+            "unknown setting 'loss.tua'; did you mean 'loss.tau'? Known in loss: loss.tau, ",
         ),
         (["loss=pnp", "loss.rho=1"], "unknown setting 'loss.rho'"),
         (["optimizer.learning_rate=1"], "unknown setting 'optimizer.learning_rate'"),
@@ -139,6 +139,27 @@ def test_options_that_all_losses_share_can_be_added():
         (["evaluation.ks=3"], "evaluation.ks is a list such as evaluation.ks=[1,2,4,8]; got 3"),
         (["loggers=csv"], "loggers is a list such as loggers=['csv']; got 'csv'"),
         (["data.workers=[1]"], "data.workers is a number; got [1]"),
+        (["optimizer=adam"], "optimizer is a section of settings, such as optimizer.name; got 'adam'"),
+        (["seed=1.5"], "seed chooses the random numbers and must be an integer in 0 .. 4294967295; got 1.5"),
+        (["seed=-1"], "in 0 .. 4294967295; got -1"),
+        (["seed=null"], "in 0 .. 4294967295; got None"),
+        (["data.workers=1.5"], "data.workers counts processes that read the data and must be an integer >= 0; got 1.5"),
+        (["epochs=5"], "unknown setting 'epochs'; did you mean 'trainer.max_epochs'?"),
+        (["Num-Epochs=5"], "unknown setting 'Num-Epochs'; did you mean 'trainer.max_epochs'?"),
+        (["batch_size=64"], "did you mean 'sampler.classes_per_batch' and 'sampler.samples_per_class'?"),
+        (["model.backbone=x"], "did you mean 'model=timm' and 'model.name'?"),
+        (["model=timm", "model.name=x", "pretrained=true"], "did you mean 'model.pretrained'?"),
+        (["pretrained=true"], "did you mean 'model=timm' and 'model.pretrained'?"),
+        (["loss=pnp", "margin=1"], "unknown setting 'margin'. Known in loss: loss.variant, loss.tau, loss.alpha, "),
+        (["path=nosuch"], "did you mean 'data=folder' and 'data.root'?"),
+        (["gpu"], "got 'gpu'; did you mean 'trainer.accelerator=gpu'?"),
+        (["supap"], "got 'supap'; did you mean 'loss=supap'?"),
+        (["model=resnet50"], "For a network of timm: model=timm model.name=resnet50; of sentence-transformers: "),
+        (["loss=pnp:alpha=1+variant=Ds"], "are given after it: loss=pnp loss.alpha=1 loss.variant=Ds; got"),
+        (["loss=recall_at_k(k=[1,2])"], "are given after it: loss=recall_at_k loss.k=[1,2]; got"),
+        (["loss=pnp:optimizer.lr=1"], "are given after it: loss=pnp optimizer.lr=1; got"),
+        (["loss=pnp,supap"], "a run trains one loss; got loss=pnp,supap. To compare: rankgrad compare loss=pnp,supap"),
+        (["seed=0,1"], "seed=0,1 has several values. A list needs brackets: seed=[0,1]. To train with several"),
     ],
 )
 def test_what_does_not_fit_is_named_with_what_would(settings, message):
@@ -147,7 +168,44 @@ def test_what_does_not_fit_is_named_with_what_would(settings, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("word", ["{}", "data={}"])
+def named_settings(row: str) -> list[str]:
+    """The names of the settings in a row of MEANT."""
+    return [part.partition("=")[0] for part in row.split()]
+
+
+@pytest.mark.parametrize("row", config.MEANT)
+def test_every_setting_that_a_common_word_is_explained_by_exists(row):
+    data = {"train": "data=folder", "detect": "data=voc_folder", "scores": "data=table"}
+    chosen = [part for part in row.split() if part.partition("=")[0] in GROUPS and "=" in part]
+    for tree in data:
+        groups = [data[tree], *(chosen if tree == "train" else ["loss=supap"])]
+        if "model.pretrained" in row and tree == "train":
+            groups.append("model=timm")
+        if set(named_settings(row)) <= set(config.keys(config._composed(tuple(dict.fromkeys(groups)), tree))):
+            return
+    pytest.fail(f"no command has {row}")
+
+
+def test_no_common_word_is_a_setting_itself_and_every_word_is_answered():
+    own = {tree: set(config.keys(config._composed((), tree))) for tree in config.TREES}
+    for words in config.MEANT.values():
+        for word in words.split():
+            assert not any(word in known for known in own.values()), word
+            with pytest.raises(ConfigError) as error:
+                compose([f"{word}=1"])
+            said = str(error.value)
+            assert "did you mean" in said or "Known in" in said
+
+
+@pytest.mark.parametrize("wrong", ["target=1", "loss.target=1", "_targt_=1", "loss._taget_=1", "derive=1", "extend=[]"])
+def test_no_hint_names_a_setting_of_our_own(wrong):
+    with pytest.raises(ConfigError) as error:
+        compose([wrong])
+    hints = str(error.value).partition(wrong.partition("=")[0] + "'")[2]
+    assert not re.search(r"\b_\w+|derived|extended|\blean\b", hints)
+
+
+@pytest.mark.parametrize("word", ["{}", "data={}", "path={}", "images={}"])
 def test_a_path_in_the_place_of_a_setting_is_answered_with_the_settings_for_it(word, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my photos").mkdir()
@@ -229,6 +287,40 @@ def test_a_path_may_begin_at_home(monkeypatch):
     assert compose(["data=folder", "data.root=~/photos"]).data.root == "/home/me/photos"
 
 
+@pytest.mark.parametrize(
+    ("name", "means"), [("null", "no path"), ("~", "HOME"), ("'a'", "a"), ('"a"', "a"), ("???", ""), ("a ${seed}", "")]
+)
+def test_a_name_that_settings_read_in_another_way_is_refused_and_never_taken_for_another(
+    name, means, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "HOME")
+    (tmp_path / name).mkdir()
+    for key in ("data.root", "out"):
+        with pytest.raises(ConfigError) as error:
+            compose(["data=folder", "data.root=x", f"{key}={name}"])
+        if means:
+            assert str(error.value).startswith(f"{key}={name} means {means};")
+            assert str(error.value).endswith(f"{key}=./{name}")
+        else:
+            assert str(error.value).startswith(f"{key} cannot be '{name}'")
+    if means:
+        assert compose(["data=folder", f"data.root=./{name}"]).data.root == f"./{name}"
+
+
+def test_paths_that_do_not_exist_are_named_with_their_setting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    settings = ["data=folder", "data.root=photos", "model=timm", "model.name=resnet18"]
+    check_paths(compose(settings))
+    for key in ("data.root", "init", "model.weights"):
+        with pytest.raises(FileNotFoundError, match=f"^{key}=nosuch does not exist in {re.escape(str(tmp_path))}$"):
+            check_paths(compose([*settings, f"{key}=nosuch"]))
+    fetched = compose([*settings, "data.root=nosuch"])
+    fetched.data.load._target_ = "others.load"  # it may fetch what does not exist
+    check_paths(fetched)
+
+
 def test_null_stands_for_no_path():
     for key in PATHS:
         if key.startswith(("data.", "model.")):
@@ -269,7 +361,7 @@ def test_a_settings_file_that_is_none_is_named(tmp_path: Path, text, message):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("sampler=3", "sampler is a section of settings; got 3"),
+        ("sampler=3", "sampler is a section of settings, such as sampler.classes_per_batch; got 3"),
         ("optimizer.lr=fast", "optimizer.lr is a number; got 'fast'"),
         ("evaluation.ks=3", r"evaluation.ks is a list such as evaluation.ks=\[1,2,4,8\]; got 3"),
         ("data.root='${oc.env:HOME}'", "data.root is .* settings of a run are plain values"),

@@ -1,4 +1,7 @@
-"""What a docstring names is there: each argument of its signature and no other, and attributes that the class has."""
+"""What a docstring names is there: each argument of its signature and no other, and attributes that the class has.
+
+What users call has an example.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +20,8 @@ import rankgrad
 MODULES = [
     found.name for found in pkgutil.walk_packages(rankgrad.__path__, "rankgrad.") if not found.name.endswith("__main__")
 ]
+REFERENCE = sorted((Path(__file__).parents[1] / "docs" / "reference").glob("*.rst"))
+DIRECTIVE = re.compile(r"\.\. auto(module|class|function):: (\S+)")
 ENTRY = re.compile(r" {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: \([^)]*\))?:")
 
 
@@ -71,3 +77,43 @@ def test_docstrings_name_what_is_there(name):
         listed = {one.name for one in known.values() if one.name[0] != "_" and one.kind is not one.VAR_KEYWORD}
         missing = listed - arguments - {"self", "cls"}
         assert not missing, f"{of}: {missing}"
+
+
+WITHOUT_EXAMPLE = {  # name -> why
+    "rankgrad.adapters.cross_encoder.RankLoss": "needs the files of a model; docs/frameworks.md makes a small one",
+    "rankgrad.datasets.glyphs.load_glyphs": "draws 8436 images, which takes seconds; docs/datasets.md calls it",
+    "rankgrad.runs.compare.compare": "trains each run in a process of its own",
+    "rankgrad.training.retrieval.train": "trains; docs/training.md calls it",
+}
+
+
+def shown(page: Path) -> Iterator[Any]:
+    """What a page of the reference lists."""
+    for kind, name in DIRECTIVE.findall(page.read_text(encoding="utf-8")):
+        place, _, last = (name, "", "") if kind == "module" else name.rpartition(".")
+        module = importlib.import_module(place)
+        own = [each for each, _ in objects(module) if each[0] != "_" and "." not in each]
+        yield from (getattr(module, each) for each in ([last] if last else getattr(module, "__all__", own)))
+
+
+def needs_example(each: Any) -> bool:
+    """Whether users call it: functions, and classes with arguments. Errors and protocols are not called."""
+    if not inspect.isclass(each):
+        return inspect.isfunction(each)
+    return (
+        bool(named(each.__doc__, "Args"))
+        and not issubclass(each, Exception)
+        and not getattr(each, "_is_protocol", False)
+    )
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in REFERENCE])
+def test_what_users_call_has_an_example(page):
+    try:
+        listed = list(shown(page))
+    except ImportError as error:
+        pytest.skip(str(error))
+    assert listed
+    for each in filter(needs_example, listed):
+        name = f"{each.__module__}.{each.__qualname__}"
+        assert (">>>" in (each.__doc__ or "")) != (name in WITHOUT_EXAMPLE), name

@@ -200,6 +200,21 @@ def test_integer_relevance_is_read_as_bool_or_grades():
     assert torch.equal(metrics.ndcg(scores, grades), metrics.ndcg(scores, grades.double()))
 
 
+@pytest.mark.parametrize("scale", [1e300, 1e-60, 1 + 1e-9, 1e9])
+def test_gains_keep_their_digits_whatever_the_precision_of_the_scores(scale):
+    scores, grades = torch.tensor([[0.5, 0.25, 0.75, 0.1]]), torch.tensor([[1, 0, 2, 3]]) .double() + 3e-9
+    gains = scale * grades * (torch.tensor([[1, 0, 1, 1]]))
+    for read in (metrics.average_precision, metrics.hierarchical_ap, metrics.ndcg, metrics.dcg, metrics.map_at_r):
+        wanted = read(scores.double(), gains)
+        torch.testing.assert_close(read(scores, gains), wanted, rtol=1e-15, atol=0)
+        assert wanted.isfinite().all() and wanted > 0
+
+
+def test_complex_relevance_is_refused():
+    with pytest.raises(ValueError, match="relevant must be bool.*complex64"):
+        metrics.average_precision(torch.rand(1, 3), torch.ones(1, 3, dtype=torch.complex64))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_half_precision_scores_rank_like_their_exact_values(problem, dtype):
     scores, relevant, valid = problem(6)

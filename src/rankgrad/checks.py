@@ -163,7 +163,8 @@ def tensor(value: Numbers, name: str) -> Tensor:
         name: its name in messages.
 
     Raises:
-        TypeError: the value holds strings, objects, or numbers that torch does not have.
+        TypeError: the value holds strings, objects, or numbers that torch does not have; or it is a tensor that is not
+            `dense`.
         ValueError: the rows differ in length.
 
     >>> tensor([[0.1, 0.2]], "scores")
@@ -172,7 +173,7 @@ def tensor(value: Numbers, name: str) -> Tensor:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return value
+        return dense(value, name)
     try:
         # torch has no read-only memory, so read-only memory (a mapped file) is copied
         array = np.require(value, requirements=["C", "W"])
@@ -181,6 +182,34 @@ def tensor(value: Numbers, name: str) -> Tensor:
     if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16 or array.dtype == np.longdouble:
         raise TypeError(f"{name} must be numbers: a tensor, a numpy array or a list; got {array.dtype}")
     return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
+
+
+def dense(value: object, name: str) -> Tensor:
+    """The value, which must be a tensor that stores every element.
+
+    Args:
+        value: the argument.
+        name: its name in messages.
+
+    Raises:
+        TypeError: this is no tensor, or a sparse, nested or meta tensor.
+
+    >>> dense(torch.eye(2).to_sparse(), "scores")
+    Traceback (most recent call last):
+        ...
+    TypeError: scores must be a dense tensor; got a tensor of layout torch.sparse_coo. Pass scores.to_dense()
+    """
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor; got {type(value).__name__}. Pass torch.as_tensor({name})")
+    if value.is_nested:
+        raise TypeError(f"{name} must be a dense tensor; got a nested tensor. Pass rows of equal length")
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor; got a tensor of layout {value.layout}. Pass {name}.to_dense()")
+    if value.is_meta:
+        raise TypeError(f"{name} must be a tensor with values; got one on the device 'meta', which holds none")
+    return value
 
 
 def query_weights(weights: Numbers, counted: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from . import defaults, plugins
-from .checks import closest, unknown
+from .checks import closest, integer, unknown
 from .files import open_file, shown
 from .targets import TARGET, ConfigError, check, make, named, packages
 from .tasks import TASKS
@@ -67,7 +67,48 @@ KEPT = {
     "scores": ("data.name", "data.root", "data.load.label", "data.load.query", "model.kind", f"loss.{TARGET}"),
 }
 LIBRARY = ("train", "scores")  # trees with the losses of `rankgrad.losses`; detectors have their own losses
+PACKAGE = "rankgrad."
 GIVEN = "_given"  # name of the model and the data of `rankgrad.fit`; a command line cannot name it
+# Common words -> our settings, for hints on unknown settings. A row may need several settings, or an option of a group.
+# If a word is in several rows, the hint names the first row that fits the command.
+MEANT = {
+    "trainer.max_epochs": "epoch epochs max_epochs num_epochs n_epochs",
+    "train.batch_size": "batch batch_size batchsize bs",
+    "sampler.batch_size": "batch batch_size batchsize bs",
+    "sampler.classes_per_batch sampler.samples_per_class": "batch batch_size batchsize bs",
+    "sampler.samples_per_class": "m_per_class",
+    "optimizer.lr": "learning_rate base_lr",
+    "optimizer.weight_decay": "wd",
+    "optimizer.name": "optim",
+    "optimizer.schedule": "scheduler lr_scheduler lr_schedule",
+    "trainer.accelerator": "device",
+    "trainer.accelerator=gpu": "gpu cuda",
+    "trainer.accelerator=cpu": "cpu",
+    "trainer.devices": "devices gpus num_gpus n_gpus ngpu world_size",
+    "trainer.precision": "amp bf16 fp16 half mixed_precision precision",
+    "threads": "cpus num_threads n_threads",
+    "data.workers": "workers num_workers n_workers",
+    "data": "dataset dataset_name",
+    "data.root": "path root dir folder images input data_dir data_path data_root dataset_dir dataset_path",
+    "data=folder data.root": "path root dir folder images input data_dir data_path data_root dataset_dir dataset_path",
+    "data.size": "size image_size img_size imgsz input_size resolution",
+    "data.load.test_fraction": "test_fraction test_size test_split",
+    "out": "output output_dir out_dir outdir save_dir log_dir logdir run_dir",
+    "loss": "criterion loss_fn losses objective",
+    "loss.margin": "margin",
+    "loss.tau": "tau temp temperature",
+    "model=timm model.name": "arch architecture backbone model_name network",
+    "model.pretrained": "pretrained",
+    "model=timm model.pretrained": "pretrained",
+    "model.embedding_size": "dim embed_dim embedding_dim emb_dim embedding_size",
+    "frozen": "freeze freeze_backbone",
+    "evaluation.ks": "k ks topk top_k",
+    "evaluation.extra": "metric metrics",
+    "seed": "seeds random_seed random_state",
+    "loggers": "log logger",
+}
+INTERNAL = ("derived", "extended", "lean")  # settings that only rankgrad itself sets; no message offers them
+SEEDS = 2**32 - 1  # largest seed of numpy
 # Settings whose value may be a number, a word or a list.
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
 _SINGLE = re.compile(r"[A-Za-z_][\w.]*=")  # a plain setting, without Hydra's +added, ~removed and group@place
@@ -228,21 +269,25 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     _offer_defaults()
     for override in overrides:
         if "=" not in override:
-            hint = f". To train on it: {_settings_of(override)}" if _is_data(override, name) else ""
-            raise ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}{hint}")
+            raise ConfigError(
+                f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}"
+                + _hint_for_word(override, name)
+            )
         key, value = override.split("=", 1)
         if key == "task" and (value not in TASKS or TASKS[value].settings != name):
             others = [f"rankgrad {row.command} trains {task}" for task, row in TASKS.items()]
             raise ConfigError(f"this command cannot train task={value}. Commands: {', '.join(others)}")
+        if key == "loss":
+            _check_loss_syntax(value, name)
         parts = value.split("+") if key == "loss" and name == "train" else [value]
         for part in parts if key in TREES[name][1] else ():
             internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
             if part not in options(key, name) and not internal:
                 if key == "data" and _is_data(part, name):
                     raise ConfigError(f"data= takes a kind of data, but {part!r} is a path. Use: {_settings_of(part)}")
-                raise ConfigError(unknown(key, part, options(key, name)))
-        if key in (*PATHS, *WORDS) and not value:
-            raise ConfigError(f"{key}= is empty; give {'a path' if key in PATHS else 'a value'}, or leave it out")
+                raise ConfigError(unknown(key, part, options(key, name)) + _networks(key, part, name))
+        if key in (*PATHS, *WORDS):
+            _check_literal(key, value)
     try:
         config = _with_literals(overrides, name)
     except OverrideParseException as error:
@@ -258,12 +303,29 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given; add {missing[0]}=... to the command")
     _check_kinds(config, overrides, name)
+    _check_counts(config)
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from None
     _check_names(values, name, packages(config.trust))
     return config
+
+
+def check_paths(config: DictConfig) -> None:
+    """Raise if the data or the weights of a run do not exist. It needs no import of the module that trains.
+
+    Raises:
+        FileNotFoundError: naming the setting.
+    """
+    loader = str(OmegaConf.select(config, f"data.load.{TARGET}") or PACKAGE)
+    # the loader of a plug-in may fetch its data
+    needed = ("data.root", "init", "model.weights") if loader.startswith(PACKAGE) else ("init", "model.weights")
+    for key in needed:
+        path = OmegaConf.select(config, key)
+        if path is not None and not Path(path).exists():
+            where = "" if Path(path).is_absolute() else f" in {Path.cwd()}"
+            raise FileNotFoundError(f"{key}={path} does not exist{where}")
 
 
 @lru_cache(maxsize=256)  # comparisons and tables compose the same settings many times
@@ -340,10 +402,21 @@ def _check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> Non
         _check_kind(key, plain(wanted), plain(now))
 
 
+def _check_counts(config: DictConfig) -> None:
+    """Raise if the seed or the number of workers is out of range. Otherwise they fail after the data is read."""
+    try:
+        integer(config.seed, "seed chooses the random numbers", low=0, high=SEEDS)
+        if "workers" in config.data:
+            integer(config.data.workers, "data.workers counts processes that read the data", low=0)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
 def _check_kind(key: str, wanted: Any, given: Any) -> None:
     """Raise unless a value has the kind of the default. null is allowed everywhere except for a section."""
     if isinstance(wanted, dict) and not isinstance(given, dict):
-        raise ConfigError(f"{key} is a section of settings; got {given!r}")
+        inner = f", such as {key}.{next(iter(wanted))}" if wanted else ""
+        raise ConfigError(f"{key} is a section of settings{inner}; got {given!r}")
     if given is None:
         return
     if isinstance(wanted, (bool, int, float)) and not isinstance(given, (bool, int, float)):
@@ -389,22 +462,104 @@ def keys(config: DictConfig, prefix: str = "") -> list[str]:
     return names
 
 
+def _check_literal(key: str, value: str) -> None:
+    """Raise if a path or a column is empty, or if it would be read as something else than it says.
+
+    Raises:
+        ConfigError: what to write instead.
+    """
+    if not value:
+        raise ConfigError(f"{key}= is empty; give {'a path' if key in PATHS else 'a value'}, or leave it out")
+    if "${" in value or value == "???":
+        raise ConfigError(f"{key} cannot be {shown(value)!r}: files of settings use ??? and ${{...}}. Rename it")
+    if key not in PATHS or not os.path.lexists(value):
+        return
+    home = os.path.expanduser(value)
+    read = "no path" if value == "null" else home if home != value else value[1:-1] if value[0] in "'\"" else ""
+    if read:
+        raise ConfigError(f"{key}={value} means {read}; for the file or folder of this name, give {key}=./{value}")
+
+
+def _check_loss_syntax(value: str, name: str) -> None:
+    """Raise if settings of a loss are written into its name, or if several losses are named.
+
+    Raises:
+        ConfigError: how they are written.
+    """
+    known = options("loss", name)
+    match = re.fullmatch(r"([\w/]+)[:(](.*?)\)?", value)
+    if match and match[1] in known:
+        own = [word.strip() for word in re.split(r"[+,](?![^\[]*\])", match[2]) if "=" in word]
+        apart = " ".join([f"loss={match[1]}", *(word if "." in word.split("=")[0] else f"loss.{word}" for word in own)])
+        raise ConfigError(f"the settings of a loss are given after it: {apart}; got loss={value}")
+    several = value.split(",")
+    if several[1:] and set(several) <= set(known):
+        command = "detect compare" if name == "detect" else "compare"
+        raise ConfigError(f"a run trains one loss; got loss={value}. To compare: rankgrad {command} loss={value}")
+
+
+def _networks(key: str, given: str, name: str) -> str:
+    """How to name a network of another library, for an unknown model."""
+    if (key, name) != ("model", "train") or not given:
+        return ""
+    word = shlex.quote(f"model.name={given}")
+    return f". For a network of timm: model=timm {word}; of sentence-transformers: model=sentence_transformer {word}"
+
+
+def _hint_for_word(word: str, name: str) -> str:
+    """The setting that a word without = may mean."""
+    if _is_data(word, name):
+        return f". To train on it: {_settings_of(word)}"
+    groups = [group for group in TREES[name][1] if word in options(group, name)]
+    return f"; did you mean '{groups[0]}={word}'?" if groups else _meant(word, keys(_composed((), name)), name)
+
+
+def _meant(given: str, known: Sequence[str], name: str) -> str:
+    """The settings of `MEANT` that fit, as a hint; "" if there are none."""
+    for settings in _rows_of(given):
+        parts = [part.partition("=") for part in settings.split()]
+        chooses = any(key in TREES[name][1] and option in options(key, name) for key, _, option in parts)
+        if chooses or all(key in known for key, *_ in parts):
+            return f"; did you mean {' and '.join(map(repr, settings.split()))}?"
+    return ""
+
+
+def _rows_of(given: str) -> list[str]:
+    """The rows of `MEANT` with the last name of a setting."""
+    word = given.rpartition(".")[2].lower().replace("-", "_")
+    return [settings for settings, words in MEANT.items() if word in words.split()]
+
+
 def _explain(message: str, overrides: Sequence[str], name: str) -> str:
+    if match := re.search(r"Ambiguous value for argument '([^=]+)=(.*)'", message):
+        key, value = match.groups()
+        return (
+            f"{key}={value} has several values. A list needs brackets: {key}=[{value}]. To train with several seeds or "
+            "losses: rankgrad compare"
+        )
     match = re.search(r"Could not override '([^']+)'", message)
-    if match:
-        known = keys(_composed(_groups(overrides, name), name))
-        given = match.group(1)
-        roots = [override.partition("=")[2] for override in overrides if override.startswith("data.root=")]
-        no_kind = given.startswith("data.") and not any(override.startswith("data=") for override in overrides)
-        if roots and name == "train" and (no_kind or given == "data.root"):
-            return f"data.root also needs the kind of the data: {_settings_of(roots[-1])}"
-        parent, _, last = given.rpartition(".")
-        beside = [key for key in known if key.rpartition(".")[0] == parent]
-        same = [key for key in known if key.rpartition(".")[2] == last]  # the section is missing or wrong
-        hint = f"; did you mean {same[0]!r}?" if same else closest(given, known)
-        where = f" in {parent}" if parent else ""
-        return f"unknown setting {given!r}{hint} Known{where}: {', '.join(beside)}"
-    return message.splitlines()[0]
+    if not match:
+        return message.splitlines()[0]
+    given = match.group(1)
+    of = {key: value for key, _, value in (override.partition("=") for override in overrides)}
+    if (
+        name == "train"
+        and "data.root" in of
+        and (given == "data.root" or (given.startswith("data.") and "data" not in of))
+    ):
+        return f"data.root also needs the kind of the data: {_settings_of(of['data.root'])}"
+    if "data.root" in _rows_of(given) and _is_data(of.get(given, ""), name):
+        return f"unknown setting {given!r}. To train on it: {_settings_of(of[given])}"
+    every = keys(_composed(_groups(overrides, name), name))
+    known = [key for key in every if not (key.startswith(INTERNAL) or re.search(r"(^|\.)_", key))]
+    parent, _, last = given.rpartition(".")
+    same = [key for key in known if key.rpartition(".")[2] == last]  # the section is missing or wrong
+    hint = _meant(given, known, name) or (f"; did you mean {same[0]!r}?" if same else "")
+    if not hint and not parent and (rows := _rows_of(given)):
+        parent, hint = rows[0].rpartition(".")[0], "."  # this loss or data has no such setting; it has others
+    beside = [key for key in known if key.rpartition(".")[0] == parent]
+    where = f" in {parent}" if parent else ""
+    return f"unknown setting {given!r}{hint or closest(given, known)} Known{where}: {', '.join(beside)}"
 
 
 def _is_data(word: str, name: str) -> bool:

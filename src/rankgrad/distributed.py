@@ -418,3 +418,6 @@ def share(count: int) -> slice:
     """
     rank, processes = world()
     return slice(rank, count, processes)
+
+
+__all__ = ["GlobalBatch", "gather_rows", "world"]

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from .checks import Numbers, integer, number, query_weights, tensor
 from .ranks import Ties, check_lists, exact_ranks
+from .ranks.lists import check_relevance
 from .relevance import Labels, as_labels, gains_of
 from .types import Mask, PerPair, PerQuery, Ranks, TiedRanks
 
@@ -52,6 +53,8 @@ def _lists(scores: Numbers, relevant: Numbers, valid: Numbers | None) -> tuple[T
     scores, relevant = tensor(scores, "scores"), _as_relevance(relevant)
     valid = None if valid is None else tensor(valid, "valid")
     check_lists(scores, relevant, valid)
+    if relevant.dtype == torch.float64 and not torch.equal(relevant.float().double(), relevant):
+        scores = scores.double()  # gains are converted to the dtype of the scores
     bad = ~scores.isfinite() if valid is None else ~scores.isfinite() & valid
     if bool(bad.any()):
         row = int(bad.any(1).nonzero()[0])
@@ -66,6 +69,7 @@ def _reading(tied: TiedRanks, ties: Ties) -> Ranks:
 def _as_relevance(relevant: Numbers) -> Tensor:
     """Integer relevance (0/1 or grades) as float gains. Unlike a loss, a metric often gets labels from files."""
     relevant = tensor(relevant, "relevant")
+    check_relevance(relevant, levels=True)
     if relevant.dtype == torch.bool:
         return relevant
     gains = relevant if relevant.is_floating_point() else relevant.double()
@@ -92,7 +96,12 @@ def _mean(values: PerQuery, counted: Tensor, weights: Numbers | None, name: str)
 
 
 def precision_at_relevant(ranks: Ranks) -> PerPair:
-    """[pair] rank^+(i) / rank(i): precision of the list down to the relevant item i."""
+    """[pair] rank^+(i) / rank(i): precision of the list down to the relevant item i.
+
+    >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]])
+    >>> precision_at_relevant(exact_ranks(scores, relevant))
+    tensor([1.0000, 0.6667], dtype=torch.float64)
+    """
     return (1 + ranks.above_pos) / ranks.rank
 
 
@@ -376,6 +385,10 @@ def soft_recall_at_k(ranks: Ranks, k: int, tau: float = 1.0, *, clip: bool = Tru
         k: length of the list, >= 1.
         tau: temperature in ranks, > 0.
         clip: False: the sum is not clipped.
+
+    >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, False]])
+    >>> soft_recall_at_k(exact_ranks(scores, relevant), k=2)  # sigmoid(2 - 1): the relevant item has rank 1
+    tensor([0.7311], dtype=torch.float64)
     """
     k = _whole(k)
     expected = ranks.sum_per_query(torch.sigmoid((k - ranks.rank) / tau))
@@ -433,6 +446,7 @@ def ndcg(
     best_first = best_first[torch.argsort(read.query[best_first], stable=True)]
     place = torch.arange(len(weight), device=weight.device)
     ideal_rank = 1 + place - (read.num_relevant.cumsum(0) - read.num_relevant)[read.query]
+    weight = weight / _largest(read, weight)
     ideal = read.sum_per_query(weight[best_first] * _discount(ideal_rank.to(weight.dtype), k))
     return read.sum_per_query(weight * discounts) / torch.where(ideal > 0, ideal, 1)
 
@@ -472,8 +486,16 @@ def hierarchical_ap(ranks: Source, relevant: Numbers | None = None, valid: Numbe
     """
     read = _ranks(ranks, relevant, valid, "pessimistic")
     shared = read.above_pos if read.above_gain is None else read.above_gain
-    total = read.sum_per_query(read.gain)
-    return read.sum_per_query((read.gain + shared) / read.rank) / torch.where(total > 0, total, 1)
+    gain = read.gain.to(shared.dtype)
+    largest = _largest(read, gain)
+    total = read.sum_per_query(gain / largest)
+    return read.sum_per_query((gain + shared) / largest / read.rank) / torch.where(total > 0, total, 1)
+
+
+def _largest(ranks: Ranks, weight: PerPair) -> PerPair:
+    """[pair] the largest weight of the query. Divided by it, very small gains have a finite gradient in float32."""
+    most = weight.new_zeros(ranks.num_queries).scatter_reduce(0, ranks.query, weight, "amax")
+    return torch.where(most > 0, most, 1)[ranks.query]
 
 
 # ------------------------------------------------------------------------------------------- not computed from ranks

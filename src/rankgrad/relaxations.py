@@ -278,3 +278,6 @@ class AutogradStep:
 def as_step(step: Callable[[Tensor], Tensor]) -> Step:
     """`step` itself if it has a `slope`, else an `AutogradStep` of it."""
     return step if isinstance(step, Step) else AutogradStep(step)
+
+
+__all__ = ["Step", "Heaviside", "Sigmoid", "SupStep", "Exponential", "Softplus", "AutogradStep"]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .checks import dense
 from .types import Mask
 
 Array = npt.NDArray[Any]
@@ -57,9 +58,8 @@ def as_labels(
     words = words_of(*sides)
     if words is not None:
         return [torch.from_numpy(np.searchsorted(words, side)) for side in sides]
-    return [
-        torch.as_tensor(side).to(torch.bool if side.dtype in (torch.bool, np.bool_) else torch.long) for side in sides
-    ]
+    numbers = [side if isinstance(side, Tensor) else torch.as_tensor(side, device="cpu") for side in sides]
+    return [side if side.dtype == torch.bool else side.long() for side in numbers]
 
 
 def words_of(*sides: Labels) -> Array | None:
@@ -83,7 +83,7 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
     """As an int64, bool or long tensor, or an array of int64, bool or strings."""
     numbers: Tensor | Array
     if isinstance(value, Tensor):
-        numbers, kind = value, "f" if value.is_floating_point() or value.is_complex() else "i"
+        numbers, kind = dense(value, name), "f" if value.is_floating_point() or value.is_complex() else "i"
         if value.dtype == torch.uint64:  # torch supports few operations on it
             numbers = value.cpu().numpy()
     else:
@@ -146,7 +146,7 @@ def check_labels(labels: Tensor, name: str = "labels") -> None:
     """Raise unless labels are long [image], bool [image, class] or long [image, level]."""
     if not isinstance(labels, Tensor):
         raise TypeError(f"{name} must be a tensor; got {type(labels).__name__}. Use relevance.as_labels({name})")
-    _refuse_ambiguous(labels, name)
+    _refuse_ambiguous(dense(labels, name), name)
     if labels.dim() == 1 and not labels.is_floating_point() and labels.dtype != torch.bool:
         return
     if labels.dim() == 2 and not labels.is_floating_point():
@@ -282,6 +282,9 @@ def hierarchical_gains(shared: Tensor, levels: int, valid: Mask | None = None, a
         levels: L.
         valid: [query, item] bool, items that count in the denominator.
         alpha: exponent; the larger, the more finer levels matter.
+
+    >>> hierarchical_gains(torch.tensor([[2, 1, 1, 0]]), levels=2)
+    tensor([[1.0000, 0.2500, 0.2500, 0.0000]], dtype=torch.float64)
     """
     kept = shared if valid is None else shared.masked_fill(~valid, 0)
     counts = torch.zeros(len(shared), levels + 1, dtype=torch.float64, device=shared.device)
@@ -645,3 +648,6 @@ def ragged(length: Tensor) -> tuple[Tensor, Tensor]:
     row = torch.repeat_interleave(length)
     start = length.cumsum(0) - length
     return row, torch.arange(len(row), device=length.device) - start[row]
+
+
+__all__ = ["as_labels", "from_labels", "shared_levels", "hierarchical_gains", "from_indices_tuple"]

@@ -137,6 +137,11 @@ def test_mistakes_are_told():
         metric.update(torch.rand(3, 2), torch.rand(3))
     with pytest.raises(ValueError, match=r"got \(3, 2\) and 2 labels"):
         metric.update(torch.rand(3, 2), torch.tensor([0, 1]))
+    metric.update(torch.rand(4, 2), torch.tensor([0, 0, 1, 1]))
+    with pytest.raises(ValueError, match=r"embeddings must have the same width.*\(4, 3\) after .*\(4, 2\)"):
+        metric.update(torch.rand(4, 3), torch.tensor([0, 0, 1, 1]))
+    with pytest.raises(ValueError, match="labels must have the same width.*bool"):  # else they would become integers
+        metric.update(torch.rand(4, 2), torch.eye(4, dtype=torch.bool))
     with pytest.raises(ValueError, match="Unexpected keyword arguments: `k_s`"):
         RetrievalReport(k_s=3)
     assert RetrievalReport(sync_on_compute=False).sync_on_compute is False

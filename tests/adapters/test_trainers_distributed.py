@@ -15,6 +15,7 @@ from over_trainers import (  # noqa: E402  # after the check that they are there
     cases,
     gradients,
     reported,
+    reported_by_the_last,
     spawn,
     trained_sentences,
     trained_transformers,
@@ -48,6 +49,21 @@ def test_a_gathered_loss_has_the_value_and_gradient_of_one_process(case, count, 
 def test_the_report_of_torchmetrics_is_that_of_all_rows(count):
     for found in processes(count):
         assert found["report"] == pytest.approx(reported(), abs=1e-12)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_processes_without_a_row_have_the_report_of_the_others(count):
+    for found in processes(count):
+        for kind, wanted in reported_by_the_last().items():
+            assert found["report by the last"][kind] == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_rows_that_do_not_fit_those_of_another_process_are_refused_on_every_process(count):
+    for found in processes(count):
+        width, dtype = found["refused reports"]
+        assert "same width" in width and "(6,)" in width and "(5,)" in width
+        assert "dtype" in dtype and "float32" in dtype and "float64" in dtype
 
 
 @pytest.mark.slow

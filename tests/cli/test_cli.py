@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import re
 import runpy
 import shlex
 import signal
@@ -24,7 +26,7 @@ from rankgrad.cli import main
 from rankgrad.datasets.images import SkippedWarning
 from rankgrad.evaluation import Report
 from rankgrad.runs.folder import Run
-from rankgrad.training.retrieval import summary
+from rankgrad.training.retrieval import RetrievalTask, summary
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -104,7 +106,7 @@ def test_the_version_is_shown(capsys):
     ("words", "message"),
     [
         (["trian"], "invalid choice: 'trian'"),
-        (["train", "--fast"], "unknown argument '--fast'; see rankgrad train --help"),
+        (["train", "--fast"], "unknown argument '--fast'; settings are KEY=VALUE, without dashes; see rankgrad train"),
         (["index", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad index --help"),
         (["evaluate"], "RUN_OR_FILE"),
         (["embed", "run"], "DIR"),
@@ -143,7 +145,44 @@ def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypa
 
     monkeypatch.setattr("rankgrad.cli.train.run", run)
     shown = fails(capsys, "train")
-    assert shown.startswith("[Errno 28] No space left on device: 'state.ckpt'") and "health.json" not in shown
+    assert shown.startswith("state.ckpt: No space left on device. Free some") and "health.json" not in shown
+
+
+@pytest.mark.parametrize(
+    ("number", "file", "words", "told"),
+    [
+        (errno.EACCES, "runs", ["train", "seed=1"], "no permission. Choose another place with out="),
+        (errno.EROFS, "/a/b/.lock", ["train", "out=/a/b"], "read-only. Choose another place with out="),
+        (errno.EACCES, "/a", ["train", "out=/a/b"], "no permission. Choose another place with out="),
+        (errno.EROFS, "/c/x", ["train", "data.cache_dir=/c"], "read-only. Choose another place with data.cache_dir="),
+        (errno.EACCES, "/a/b/.lock", ["train", "resume=/a/b"], "Copy the run to another folder, and give that one"),
+        (errno.ENOTDIR, "/a/f/x", ["compare", "-o", "/a/f/x"], "a part of this path is a file.* place with -o"),
+        (errno.EACCES, "photos.npz", ["embed", "run", "photos"], "no permission. Choose another place with -o"),
+        (errno.EACCES, "s.png", ["datasets", "glyphs", "--sheet", "s.png"], "Choose another place with --sheet"),
+        (errno.EACCES, "/elsewhere/x", ["train", "out=/a/b"], "x cannot be used: you have no permission$"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_with_the_setting_that_changes_it(
+    capsys, monkeypatch, number, file, words, told
+):
+    def run(arguments, settings):
+        raise OSError(number, os.strerror(number), file)
+
+    monkeypatch.setattr(f"rankgrad.cli.{words[0]}.run", run)
+    shown = fails(capsys, *words)
+    assert shown.startswith(f"{file} cannot be") and re.search(told, shown) and "Errno" not in shown
+
+
+def test_a_file_that_cannot_be_read_is_not_said_to_be_an_output(capsys, monkeypatch, tmp_path):
+    secret = tmp_path / "secret.csv"
+    secret.touch()
+
+    def run(arguments, settings):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(secret))
+
+    monkeypatch.setattr("rankgrad.cli.train.run", run)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert fails(capsys, "train", f"out={tmp_path}") == f"{secret} cannot be used: you have no permission"
 
 
 def test_a_warning_of_ours_is_told_without_a_line_of_code_and_others_as_they_are(capsys, monkeypatch):
@@ -202,9 +241,20 @@ def test_a_disk_that_is_full_in_mid_run_is_named_and_with_room_again_the_run_goe
     assert status == 0 and "Traceback" not in shown, shown
     told = [line for line in shown.splitlines() if line.startswith("rankgrad: ")]
     (said,) = told
-    assert said.startswith(f"rankgrad: [Errno 28] No space left on device: '{out / 'state.ckpt'}'")
+    assert said.startswith(f"rankgrad: {out / 'state.ckpt'}: No space left on device. Free some space")
     assert said.endswith(f"Free some space on the disk, and continue with: rankgrad train resume={out}")
     assert "half written: []" in shown and "before  after" in shown
+
+
+def test_a_disk_that_is_full_before_a_run_has_saved_anything_has_nothing_to_resume(
+    capsys, photos, tmp_path, monkeypatch
+):
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "before.json")
+
+    monkeypatch.setattr(RetrievalTask, "begin", full)
+    shown = fails(capsys, "train", *small(photos), f"out={tmp_path / 'run'}")
+    assert shown.endswith("and run the same command again") and not (tmp_path / "run").exists()
 
 
 def test_an_error_that_quotes_a_file_does_nothing_to_the_terminal(capsys, tmp_path):
@@ -281,8 +331,19 @@ def test_an_interrupted_run_in_a_folder_with_a_space_gives_a_command_for_the_she
 
 
 def test_an_error_of_the_file_system_is_one_line(capsys, photos, tmp_path):
-    (tmp_path / "file").write_text("")
-    assert "file" in fails(capsys, "train", *small(photos), f"out={tmp_path / 'file'}")
+    file = tmp_path / "file"
+    file.write_text("")
+    for out in (file, file / "run"):
+        shown = fails(capsys, "train", *small(photos), f"out={out}")
+        assert shown.startswith(f"{out} cannot be written: ") and "is a file, and must be a folder" in shown
+        assert shown.endswith("Choose another place with out=")
+        assert "Choose another place with -o" in fails(capsys, "compare", "loss=pnp", *small(photos), "-o", str(out))
+
+
+@pytest.mark.parametrize("words", [["data=folder", "data.root=nosuch"], ["init=nosuch"], ["resume=nosuch"]])
+def test_a_wrong_path_is_told_before_what_trains_is_imported_which_takes_seconds(capsys, monkeypatch, words):
+    monkeypatch.setattr("rankgrad.cli.training.import_module", lambda name: pytest.fail(f"{name} came first"))
+    assert "nosuch" in fails(capsys, "train", *words)
 
 
 # -------------------------------------------------------------------------------------------------------- evaluate
@@ -430,7 +491,7 @@ def test_embed_says_what_it_needs(capsys, finished, photos, tmp_path):
     run, out = str(finished.folder), str(tmp_path / "a.npz")
     assert "give the folder of a finished run" in fails(capsys, "embed", str(tmp_path), str(photos), "-o", out)
     assert "none does not exist" in fails(capsys, "embed", run, str(tmp_path / "none"), "-o", out)
-    assert "cannot be written" in fails(capsys, "embed", run, str(photos), "-o", str(tmp_path))
+    assert "is a folder; give a file" in fails(capsys, "embed", run, str(photos), "-o", str(tmp_path))
     assert "--batch-size a number of rows (1 or more)" in fails(
         capsys, "embed", run, str(photos), "-o", out, "--batch-size", "0"
     )

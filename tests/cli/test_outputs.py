@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,8 @@ def test_no_output_replaces_what_the_command_reads(run, photos, tmp_path, capsys
     assert reads in refused(capsys, run.embeddings, "report", run.embeddings, "-o", run.embeddings)
     assert reads in refused(capsys, image, "search", run.folder, image, "--html", image)
     weights = run.folder / "model.pt"
-    for words in (["export", run.folder], ["report", run.folder], ["embed", run.folder, photos]):
+    told = [["export", run.folder], ["report", run.folder], ["embed", run.folder, photos], ["evaluate", run.folder]]
+    for words in told:
         assert "is a file of the run in" in refused(capsys, weights, *words, "-o", weights)
     texts = make_texts(tmp_path / "texts.csv")
     assert reads in refused(capsys, texts, "embed", run.folder, texts, "-o", texts)
@@ -53,6 +55,29 @@ def test_no_output_replaces_what_the_command_reads(run, photos, tmp_path, capsys
     other = tmp_path / "scores.csv"
     for _ in range(2):  # an earlier output may be replaced
         assert main(["predict", str(tmp_path / "scores"), str(rows), "-o", str(other)]) == 0
+
+
+def test_a_page_at_a_place_that_nobody_named_replaces_only_a_page_of_ours(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "report.html"
+    page.write_text("<title>mine</title>")
+    words = ["report", shutil.copy(run.embeddings, "a.npz"), shutil.copy(run.embeddings, "b.npz")]
+    assert f"{page.name} exists, and rankgrad did not write it" in refused(capsys, page, *words)
+    page.unlink()
+    for _ in range(2):
+        assert main([*map(str, words)]) == 0 and page.exists()
+    page.write_text("<title>mine</title>")
+    assert main([*map(str, words), "-o", "report.html"]) == 0  # named by the user
+
+
+@pytest.mark.parametrize("name", ["settings.json", "compare.md", "compare.html", "tune.json", "journal.log"])
+@pytest.mark.parametrize("command", ["compare", "tune"])
+def test_a_folder_of_runs_replaces_no_file_of_another_program(tmp_path, capsys, command, name):
+    mine = tmp_path / name
+    mine.write_text('{"editor.tabSize": "4"}')
+    words = [command, "loss=supap", "recipe=small", "data=glyphs", "-o", tmp_path]
+    assert f"{tmp_path} holds {name}, which rankgrad did not write" in refused(capsys, mine, *words)
+    assert os.listdir(tmp_path) == [name]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell of Unix")
@@ -106,7 +131,9 @@ def test_classes_that_differ_only_in_case_or_spaces_are_named(tmp_path):
 def test_a_comparison_that_never_began_binds_nobody(tmp_path, capsys):
     texts = make_texts(tmp_path / "texts.csv")
     words = ["compare", "loss=supap", "seeds=0", "-o", str(tmp_path / "compare")]
-    assert main([*words, *small_texts(tmp_path / "nosuch.csv")]) != 0
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("text,label\n")  # it exists, and no run can train on it
+    assert main([*words, *small_texts(wrong)]) != 0 and (tmp_path / "compare" / "settings.json").exists()
     capsys.readouterr()
     assert main([*words, *small_texts(texts)]) == 0
     assert main([*words, *small_texts(texts, "optimizer.lr=0.2")]) == 2

@@ -705,7 +705,7 @@ def test_sub_folders_are_classes_divided_as_whole_classes(tmp_path):
 
 
 def test_a_new_class_moves_hardly_any_other_class(tmp_path):
-    root = folder_of(tmp_path, {f"class{i}": 1 for i in range(12)})
+    root = folder_of(tmp_path, {f"class{i}": 2 for i in range(12)})
     before = dict(zip(*(lambda t: (t.names, t.split))(load_folder(root)), strict=True))
     folder_of(tmp_path, {"another": 1})
     after = dict(zip(*(lambda t: (t.names, t.split))(load_folder(root)), strict=True))
@@ -729,7 +729,7 @@ def test_a_train_test_division_is_taken_and_shared_classes_are_announced(tmp_pat
 
 
 def test_folders_called_train_among_others_are_classes(tmp_path):
-    root = folder_of(tmp_path, {"train": 1, "bus": 1, "car": 1, "test": 1})
+    root = folder_of(tmp_path, {"train": 2, "bus": 1, "car": 1, "test": 1})
     assert load_folder(root).class_names == ("bus", "car", "test", "train")
 
 
@@ -865,7 +865,10 @@ def test_links_nested_folders_and_unicode_names_are_followed(tmp_path):
         ({}, {}, "has no sub-folders"),
         ({"a": 0, "b": 0}, {}, "has no readable images in its class folders"),
         ({"a": 5}, {}, "images of one class only"),
-        ({"a": 5, "b": 5, "c": 5}, {}, "there are 3 classes in all, and train would get 1; ranking needs at least two"),
+        ({"a": 5, "b": 5, "c": 5}, {}, r"3 classes \(a, b, c\) .* until there are 4, .*train/a/, .*test/a/, "),
+        ({"a": 5, "b": 5, "c": 5, "d": 5}, {"val_fraction": 0.2}, "train, val, test.* until there are 6"),
+        ({"a": 5, "b": 5, "c": 5, "d": 5}, {"test_fraction": 0.1}, "test would get 0; .*change test_fraction"),
+        ({f"class{i}": 1 for i in range(8)}, {}, "each of the 8 classes of .* has one image only"),
         ({"a": 1, "b": 1}, {"test_fraction": 0.8, "val_fraction": 0.3}, "test_fraction and val_fraction .*; got"),
         ({"a": 1, "b": 1}, {"test_fraction": -0.1}, "test_fraction and val_fraction .*; got"),
     ],
@@ -876,6 +879,15 @@ def test_folders_that_cannot_be_used_say_why(tmp_path, classes, arguments, messa
         folder_of(tmp_path, {name: count})
     with pytest.raises(ValueError, match=message):
         load_folder(tmp_path, **arguments)
+
+
+@pytest.mark.parametrize("classes", [{"a": 5}, {"a": 5, "b": 5}, {f"class{i}": 1 for i in range(8)}])
+def test_files_that_are_no_images_are_named_where_too_little_is_left(tmp_path, classes):
+    folder_of(tmp_path, classes)
+    for number in range(3):
+        (tmp_path / next(iter(classes)) / f"{number}.heic").write_text("no image")
+    with pytest.raises(ValueError, match=r"skipped 3 files:\n(.*\n)*.*/2.heic: not an image"):
+        load_folder(tmp_path)
 
 
 def test_whose_class_images_in_sub_folders_have_is_said_also_where_too_few_classes_are_left(tmp_path):

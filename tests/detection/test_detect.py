@@ -22,7 +22,7 @@ from voc_trees import shapes
 
 from rankgrad import config as configuration
 from rankgrad.cli import main
-from rankgrad.config import DETECT_GROUPS, compose, make, options, plain
+from rankgrad.config import DETECT_GROUPS, ConfigError, compose, make, options, plain
 from rankgrad.detection import DETECTION_LOSSES, models
 from rankgrad.detection import run as runs
 from rankgrad.detection.data import DetectionSet
@@ -148,6 +148,17 @@ def test_a_run_that_died_goes_on_to_the_same_numbers(tree, finished, tmp_path, w
     assert resumed.after.read_bytes() == finished.after.read_bytes()
 
 
+def test_a_run_in_float64_is_evaluated_and_resumes_exactly(tree, tmp_path):
+    words = ["trainer.precision=64-true", "checkpoint_minutes=0"]
+    whole = train(tree, *words, f"out={tmp_path / 'whole'}")
+    with pytest.MonkeyPatch.context() as patch:
+        die_after_writes(patch, 3)
+        with pytest.raises(Killed):
+            train(tree, *words, f"out={tmp_path / 'run'}")
+    resumed = runs.train(compose([f"resume={tmp_path / 'run'}", "data.root=x"], "detect"), quiet=True)
+    assert resumed.after.read_bytes() == whole.after.read_bytes() and curves(resumed) == curves(whole)
+
+
 @pytest.mark.slow
 def test_a_process_that_was_killed_is_resumed_by_the_command(tree, finished, tmp_path):
     out = tmp_path / "run"
@@ -170,6 +181,17 @@ main({["detect", "train", *words]!r})
     command = [sys.executable, "-m", "rankgrad", "detect", "train", f"resume={out}"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert Run(out).after.read_bytes() == finished.after.read_bytes()
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_images_without_an_object_that_counts_are_refused_before_the_training(tree, tmp_path, split):
+    empty = shutil.copytree(tree, tmp_path / "empty")
+    for name in (empty / "ImageSets" / "Main" / f"{split}.txt").read_text().split():
+        path = empty / "Annotations" / f"{name}.xml"
+        path.write_text(re.sub("<difficult>0", "<difficult>1", path.read_text()))
+    with pytest.raises(ConfigError, match=f"{split} has no object that counts"):
+        train(empty, f"out={tmp_path / 'run'}", f"data.{split}={split}")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_is_left_alone_and_its_folder_is_not_taken(tree, finished, capsys):
@@ -282,6 +304,22 @@ def test_what_does_not_fit_is_answered_with_what_would(capsys, tmp_path, monkeyp
     assert message in fails(capsys, "detect", *words)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data.sides=[64]", r"data.sides must be two sides in pixels, shorter and longer; got \[64\]"),
+        ("evaluation.ious=[]", "ious is empty"),
+        ("evaluation.ious=[0.5,1.5]", "a number > 0 and <= 1; got 1.5"),
+        ("evaluation.batch_size=0", "evaluation.batch_size counts images"),
+        ("evaluation.every=-1", "evaluation.every counts epochs"),
+    ],
+)
+def test_settings_of_the_evaluation_are_refused_before_the_training(tree, tmp_path, setting, message):
+    with pytest.raises(ValueError, match=message):
+        train(tree, setting, f"out={tmp_path / 'run'}")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("words", [[], ["evaluate", "a", "loss=ap"], ["check"], ["train", "--fast"]])
 def test_wrong_usage_ends_with_status_2(capsys, words):
     with pytest.raises(SystemExit) as end:
@@ -365,6 +403,11 @@ def test_a_faster_rcnn_starts_from_a_file_freezes_the_first_stages_and_finds_som
         ("small", {"finest": 2}, "finest must be 4 or 8; got 2"),
         ("small", {"anchors": [[8], [16], [32]]}, "anchors must be 2 lists of equal length"),
         ("small", {"widths": [8]}, "widths must be four numbers"),
+        ("small", {"rois": 0}, "model.rois counts boxes and must be an integer >= 1; got 0"),
+        ("small", {"proposals": 0}, "model.proposals counts boxes"),
+        ("faster_rcnn", {"detections": 0.5}, "model.detections counts boxes"),
+        ("small", {"positive_share": 2}, "model.positive_share is a fraction"),
+        ("small", {"score_threshold": 2}, "model.score_threshold is a fraction"),
     ],
 )
 def test_models_that_cannot_be_built_are_refused(kind, given, message):

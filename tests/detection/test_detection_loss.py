@@ -15,6 +15,7 @@ import reference
 import torch
 import torch.distributed as dist
 from forks import forked, wait
+from pretended import pretended
 from torch import Tensor
 
 from rankgrad import losses
@@ -502,6 +503,25 @@ def test_wrong_input_is_refused(change, words):
         DetectionAPLoss()(*batch._replace(**change))
 
 
+def test_scores_and_targets_may_be_arrays_and_lists():
+    (batch,) = batches(1, valid=True)
+    wanted = DetectionAPLoss()(*batch)
+    assert DetectionAPLoss()(*(part.numpy() for part in batch)) == wanted
+    assert DetectionAPLoss()(*(part.tolist() for part in batch)) == wanted
+
+
+def test_a_memory_on_another_device_is_named_with_what_to_do():
+    (batch,) = batches(1)
+    saved, loss = DetectionAPLoss(memory=2), DetectionAPLoss(memory=2)
+    with pretended() as there:
+        on_device = Batch(*(None if part is None else part.to(there) for part in batch))
+        saved(*on_device)
+        loss.load_state_dict({name: value.cpu() for name, value in saved.state_dict().items()})
+        with pytest.raises(ValueError, match="memory is on cpu but scores are on lazy; move the loss"):
+            loss(*on_device)
+        loss.to(there)(*on_device)
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_nan_and_infinity_are_named_with_their_row(bad):
     (batch,) = batches(1)
@@ -519,6 +539,12 @@ def test_nan_and_infinity_are_named_with_their_row(bad):
         ({"weights": (0, 0)}, "weights"),
         ({"weights": (1, -1)}, "weights"),
         ({"weights": (1,)}, "weights"),
+        ({"weights": 2}, "weights"),
+        ({"weights": ("2", "1")}, "weights"),
+        ({"random_margin": "no"}, "random_margin"),
+        ({"check_finite": "no"}, "check_finite"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 1.5}, "seed"),
         ({"memory_for": "apc"}, "memory_for"),
         ({"lambda_": 0}, "lambda_"),
         ({"margin": -1}, "margin"),
@@ -558,9 +584,17 @@ def test_wrong_labels_are_refused(labels, background, words):
         one_hot_targets(torch.tensor(labels), 2, background)
 
 
-def test_there_is_at_least_one_foreground_class():
+@pytest.mark.parametrize("count", [0, 3.0, True])
+def test_the_number_of_foreground_classes_is_an_integer_of_at_least_one(count):
     with pytest.raises(ValueError, match="num_classes"):
-        one_hot_targets(torch.tensor([0]), 0, "first")
+        one_hot_targets(torch.tensor([0]), count, "first")
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32])
+def test_labels_may_be_any_integers_arrays_and_lists(dtype):
+    labels = torch.tensor([0, 2, 1], dtype=dtype)
+    for given in (labels, labels.numpy(), labels.tolist()):
+        assert one_hot_targets(given, 2, "first").tolist() == [[False, False], [False, True], [True, False]]
 
 
 # --------------------------------------------------------------------------------------------------------- processes

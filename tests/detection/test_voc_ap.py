@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def problem(seed: int, images: int = 12, classes: int = 3, ties: bool = False) -
 
     def boxes(n: int) -> Tensor:
         corner = torch.randint(0, 40, (n, 2), generator=g).float()
-        return torch.cat([corner, corner + torch.randint(4, 30, (n, 2), generator=g)], 1)
+        return torch.cat([corner, corner + torch.randint(7, 30, (n, 2), generator=g)], 1)
 
     scenes, detections = [], []
     for _ in range(images):
@@ -313,29 +314,55 @@ def test_only_the_order_of_scores_matters():
     assert evaluate_voc(squeezed, scenes, "abc").values == evaluate_voc(detections, scenes, "abc").values
 
 
+WRONG_PARTS = [
+    ({"labels": torch.tensor([2])}, r"labels 0 \.\. 1, without background; got 2 \.\. 2"),
+    ({"labels": torch.tensor([0.0])}, "integer labels.*float32"),
+    ({"labels": torch.tensor([False])}, "integer labels.*bool"),
+    ({"boxes": torch.tensor([[0.0, 0, math.inf, 9]])}, "a box that is not finite"),
+    ({"boxes": torch.tensor([[30.0, 20, 10, 10]])}, r"\(left, top, right, bottom\).*\[30.0, 20.0, 10.0, 10.0\]"),
+    ({"boxes": torch.zeros(2, 4)}, r"boxes \[n, 4\] and labels \[n\]; got \(2, 4\) and \(1,\)"),
+]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": torch.tensor([3])}, r"labels must be 0 \.\. 1, without background; got 3 \.\. 3"),
-        ({"boxes": torch.tensor([[0.0, 0, math.inf, 9]])}, "a box is not finite"),
-        ({"scores": torch.tensor([math.nan])}, "a score is NaN, or a box is not finite; did training diverge"),
-        (
-            {"boxes": torch.zeros(2, 4)},
-            r"boxes \[n, 4\], labels \[n\] and scores \[n\]; got \(2, 4\), \(1,\) and \(1,\)",
-        ),
+        *WRONG_PARTS,
+        ({"scores": torch.tensor([math.nan])}, "a score that is NaN; did training diverge"),
+        ({"scores": torch.zeros(2)}, r"scores \[1\]; got \(2,\)"),
     ],
 )
 def test_detections_that_make_no_sense_are_refused(change, message):
     parts = {"boxes": torch.zeros(1, 4), "labels": torch.tensor([0]), "scores": torch.tensor([1.0]), **change}
-    with pytest.raises(ValueError, match=f"^image: .*{message}"):
-        values(Detections(**parts), scene([[0, 0, 10, 10]]))
+    with pytest.raises(ValueError, match=f"^image: detections .*{message}"):
+        values(Detections(**parts), scene([]))
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG_PARTS)
+def test_objects_that_make_no_sense_are_refused(change, message):
+    with pytest.raises(ValueError, match=f"^image: objects .*{message}"):
+        values(found([], []), replace(scene([[0, 0, 1, 1]]), **change))
+
+
+def test_records_may_hold_arrays_and_lists():
+    detections, scenes = problem(1)
+    arrays = [Detections(d.boxes.numpy(), d.labels.tolist(), d.scores.numpy()) for d in detections]
+    others = [
+        replace(s, boxes=s.boxes.numpy(), labels=s.labels.numpy(), difficult=s.difficult.tolist()) for s in scenes
+    ]
+    assert evaluate_voc(arrays, others, "abc").to_dict() == evaluate_voc(detections, scenes, "abc").to_dict()
 
 
 def test_as_many_records_as_images_and_thresholds_in_range_are_needed():
     with pytest.raises(ValueError, match="got 0 for 1 images"):
         evaluate_voc([], [scene([])], ["a"])
-    with pytest.raises(ValueError, match=r"in \(0, 1\]; got 50"):
+    with pytest.raises(ValueError, match="ious .* > 0 and <= 1; got 50"):
         values(found([], []), scene([]), ious=(50,))
+    with pytest.raises(ValueError, match="ious is empty"):
+        values(found([], []), scene([]), ious=())
+    for names in ([], ["a", "a"]):
+        with pytest.raises(ValueError, match="class_names must be different"):
+            evaluate_voc([], [], names)
 
 
 # -------------------------------------------------------------------------------------------------- curves, thresholds

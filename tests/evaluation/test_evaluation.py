@@ -521,7 +521,9 @@ def test_fnmr_of_a_report_is_that_of_all_pairs(block):
         (["AP@R"], "unknown metric 'AP@R'; did you mean 'mAP@R'?"),
         (["FNMR@FMR=2"], "'FNMR@FMR=2' must end in a share of false matches"),
         (["FNMR@FMR=x"], "'FNMR@FMR=x' must end in a share of false matches"),
-        ("AP@10", "extra must be a list of names, such as .'AP@10'.; got 'AP@10'"),
+        ("AP@10", "extra must be a list.*'AP@10'.; got 'AP@10'"),
+        ([3], "extra must be a list.*got .3."),
+        (None, "extra must be a list.*got None"),
     ],
 )
 def test_a_metric_that_is_not_known_is_answered_with_those_that_are(extra, message):

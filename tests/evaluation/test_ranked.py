@@ -505,6 +505,7 @@ def test_fewer_than_six_queries_have_an_interval_and_no_p(several, tmp_path):
     assert any("no p-value" in note for note in found.notes) and " -" in str(found)
     page = Page(ranked.write(found, tmp_path))
     assert "map: too few queries for a p" in page.text and "pair differs" not in page.text
+    assert "There are too few queries for a test." in page.text
 
 
 def test_a_run_is_tested_against_the_baseline_alone():
@@ -540,15 +541,26 @@ def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_pa
         assert len(list(csv.DictReader(file))) == len(several.differences) + len(several.between_groups)
 
 
-def test_the_page_says_how_many_neighbours_differ(several, tmp_path):
+def test_the_page_begins_with_what_the_tests_of_the_first_measure_found(several, tmp_path):
     values = {run: several.values[run]["map"] for run in several.runs}
-    first, second, third = sorted(values, key=lambda run: -values[run])
+    best, *others = sorted(values, key=lambda run: -values[run])
     p = {frozenset((each.run, each.other)): each.corrected for each in several.differences if each.measure == "map"}
-    differ = (p[frozenset((first, second))] < 0.05) + (p[frozenset((second, third))] < 0.05)
-    words = "differs" if differ == 1 else "differ"
-    assert (
-        f"Of 2 pairs of neighbours in this table, {differ} {words} by map" in Page(ranked.write(several, tmp_path)).text
-    )
+    (behind,), (level,) = ([run for run in others if (p[frozenset((run, best))] < 0.05) == sure] for sure in (1, 0))
+    text = Page(ranked.write(several, tmp_path)).text
+    words = f"{best} has the highest mean. {behind} is behind {best}. No difference from {best} was found for {level}."
+    assert 0 < text.index(words) < text.index("Means over the queries")
+
+
+def test_with_a_baseline_the_page_says_which_runs_are_ahead_of_it(tmp_path):
+    queries = [f"q{n}" for n in range(8)]
+    right = [3.0, 3.0, 3.0, 2.5, 3.0, 3.0, 2.5, 3.0]  # rank 1 or 2 of the relevant document; 3 in the baseline
+    runs = {
+        "old": {query: {"d1": 1.0, "d2": 2.75, "d3": 2.0} for query in queries},
+        "new": {query: {"d1": score, "d2": 2.75, "d3": 2.0} for query, score in zip(queries, right, strict=True)},
+    }
+    found = evaluate(runs, {query: {"d1": 1} for query in queries}, ["recip_rank"], baseline="old", bootstrap=0)
+    text = Page(ranked.write(found, tmp_path)).text
+    assert "new is ahead of old." in text and "highest mean" not in text
 
 
 def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detectable(tmp_path):

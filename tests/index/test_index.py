@@ -186,6 +186,22 @@ def test_an_index_that_cannot_be_built_says_why(options, message):
         build(some(), **options)
 
 
+@pytest.mark.parametrize("kind", ["exact", "hnsw", "ivf"])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_a_gallery_of_nothing_is_refused_before_faiss_ends_the_process(kind, shape):
+    names = tuple(map(str, range(shape[0])))
+    gallery = Embedded(np.zeros(shape, np.float32), names, np.zeros(shape[0], np.int64), ("",))
+    with pytest.raises(ValueError, match=rf"\({shape[0]}, {shape[1]}\)"):
+        build(gallery, kind)
+
+
+def test_queries_may_be_arrays_and_lists():
+    index = build(some())
+    queries = torch.randn(3, 12)
+    for given in (queries.numpy(), queries.tolist(), queries.double()):
+        assert all(map(torch.equal, index.topk(given, np.int64(4)), index.topk(queries, 4)))
+
+
 def test_an_index_says_what_it_can_be_asked_with():
     index = build(some())
     for queries, k, message in (
@@ -512,6 +528,7 @@ BAD_EMBEDDINGS = [
     ({**TWO, **FROM, "invert": np.array([1, 2])}, "root, model and sha256 must be texts, invert true or false"),
     ({"embeddings": np.zeros(2), "names": np.array(["a", "b"])}, r"must be float \[image, dim\]; got float64 \(2,\)"),
     ({"embeddings": np.zeros((0, 3)), "names": np.array([])}, r"must be float \[image, dim\]"),
+    ({"embeddings": np.zeros((2, 0)), "names": np.array(["a", "b"])}, r"must be float \[image, dim\]"),
     (
         {"embeddings": np.zeros((1, 3)), "names": np.array(["a"]), "ref_embeddings": np.zeros((1, 3))},
         "separate queries and a gallery",

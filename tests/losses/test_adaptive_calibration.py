@@ -197,6 +197,16 @@ def test_the_state_holds_them():
     assert (both.stats["alpha"], both.stats["beta"]) == (alpha, alpha - 0.1)  # for the log of a run
 
 
+def test_a_new_loss_gets_the_saved_thresholds_unrounded_and_goes_on_as_the_old_one():
+    loss, again = AdaptiveROADMAPLoss(), AdaptiveROADMAPLoss()
+    moved(2, loss)
+    again.load_state_dict(loss.state_dict())
+    assert torch.equal(running(again), running(loss)) and running(again).dtype == torch.float64
+    assert torch.equal(again(ROWS[2], LABELS), loss(ROWS[2], LABELS)) and torch.equal(running(again), running(loss))
+    with pytest.raises(RuntimeError, match="running"):
+        again.load_state_dict({"calibration.running": torch.zeros(3)})
+
+
 def test_thresholds_keep_the_margin_and_no_more():
     apart, relevant = torch.tensor([[0.9, 0.2, 0.1]]), torch.tensor([[True, False, False]])
     for margin, beta in ((0.5, 0.2), (0.8, 0.1)):

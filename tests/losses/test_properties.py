@@ -649,7 +649,29 @@ def test_parts_of_roadmap_are_in_its_statistics(problem):
     supap, calibration = losses.SupAPLoss().from_scores(*lists), losses.CalibrationLoss().from_scores(*lists)
     torch.testing.assert_close((loss.stats["supap"], loss.stats["calibration"]), (supap, calibration))
     torch.testing.assert_close(value, 0.7 * supap + 0.3 * calibration)
-    assert loss.stats["has_relevant"].tolist() == [True] * 7 + [False] * 2
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_statistics_tell_a_batch_without_pairs_to_learn_from_a_batch_that_is_solved(name, problem, batch):
+    embeddings, *_ = batch()
+    loss = LOSSES[name]()
+    for labels, kinds in (
+        (torch.zeros(10, dtype=torch.long), (True, False)),
+        (torch.arange(10), (False, True)),
+        (torch.arange(10) // 2, (True, True)),
+    ):
+        loss(embeddings, labels)
+        found = loss.stats["has_relevant"], loss.stats["has_irrelevant"]
+        assert [each.tolist() for each in found] == [[kind] * 10 for kind in kinds]
+    scores, relevant, valid = problem()
+    for hits in (relevant, relevant * 2.0) if loss.graded else (relevant,):
+        loss.from_scores(scores, hits, valid)
+        assert torch.equal(loss.stats["has_relevant"], (relevant & valid).any(1))
+        assert torch.equal(loss.stats["has_irrelevant"], (~relevant & valid).any(1))
+    query = torch.tensor([5, 5, 3, 3, 4, 4, 5])
+    loss.from_lists(scores[0, :7], torch.tensor([1, 0, 1, 1, 0, 0, 0]).bool(), query)
+    assert loss.stats["has_relevant"].tolist() == [True, False, True]
+    assert loss.stats["has_irrelevant"].tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("name", LOSSES)

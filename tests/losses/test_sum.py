@@ -66,6 +66,10 @@ def test_a_memory_is_refused_for_the_part_that_cannot_have_one_and_serves_all_ot
         values = [memory(x.roll(turn, 1), LABELS, ids=ids + 12 * turn) for memory in memories]
         torch.testing.assert_close(values[2], (values[0] + values[1]) / 2)
     assert memories[2].stats["memory_counted"] == 1
+    for memory in memories[1:]:  # calibration counts every query, also one without a relevant entry
+        memory(x, LABELS + 7 * (LABELS == 0), ids=ids + 50)
+        assert memory.stats["memory_counted"] == (LABELS != 0).float().mean()
+        assert memory.stats["has_relevant"].all() and memory.stats["has_irrelevant"].all()
 
 
 @pytest.mark.parametrize(

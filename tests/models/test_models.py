@@ -582,9 +582,9 @@ def test_models_are_built_by_name_and_misspelt_ones_get_a_suggestion():
     with pytest.raises(ValueError, match="model 'timm' needs name"):
         build_model("timm")
     for bad in ({"widths": ()}, {"widths": (0,)}, {"in_channels": 0}):
-        with pytest.raises(ValueError, match="in_channels >= 1 and widths >= 1"):
+        with pytest.raises(ValueError, match="in_channels|widths"):
             convnet(**bad)
-    with pytest.raises(ValueError, match="embedding_size must be >= 1 or None"):
+    with pytest.raises(ValueError, match="embedding_size is None .*an integer >= 1"):
         convnet(embedding_size=0)
 
 

@@ -359,6 +359,14 @@ def test_page_of_several_runs_shows_their_paired_differences(tmp_path):
     assert re.search(row, write(tmp_path, first, shuffled).text)
 
 
+def test_page_of_several_runs_begins_with_what_the_comparison_found(tmp_path):
+    first, worse, same = content("first"), content("worse", spread=3.0), content("same")
+    text = write(tmp_path, first, worse, same).text
+    words = "AP: worse is behind first. No difference from first was found for same."
+    assert text.index("Results") < text.index(words) < text.index("In per cent")
+    assert "ahead of" not in text and text.count("behind first") == len(first.headline)
+
+
 def test_runs_without_values_of_each_query_have_no_differences(tmp_path):
     other = content("other")
     assert other.after is not None
@@ -750,6 +758,14 @@ def test_odd_curves_stay_inside_their_frame(tmp_path, points):
     assert page.all("text")
 
 
+def test_a_curve_that_never_moves_is_a_number_and_no_chart(tmp_path):
+    same = [(0, 1.0), (1, 1.0), (2, 1.0)]
+    page = curve(tmp_path, loss=same, counted=same, c=[(0, 1.0), (1, 1.0), (2, 1.5)])
+    assert len(page.all("polyline")) == 2  # the loss is always drawn
+    assert "The same in all steps: counted 1 (" in page.text
+    assert "The same in all steps" not in curve(tmp_path, loss=same, c=[(0, 1.0), (1, 1.0)]).text
+
+
 def test_values_that_are_not_finite_are_counted_and_left_out(tmp_path):
     page = curve(tmp_path, c=[(0, 1.0), (1, math.nan), (2, math.inf), (3, 0.5)], d=[(0, math.nan)])
     assert "2 of 4 values are not finite" in page.text and "1 of 1 values are not finite" in page.text
@@ -1019,9 +1035,10 @@ def test_a_comparison_is_one_page_over_all_runs(finished, broken_off, tmp_path):
     assert f"auc1{100 * first:.1f}{100 * first:.1f}" in page.text
     assert "folder: pnp:alpha=1, auc" in page.text and page.all("section")[0]["id"] == "seeds"
     assert page.all("article") and len(page.all("p", class_="strip")) == 2 * len(page.all("article"))
-    # behind the curve of the first run stands that of the other seed
+    # behind the curve of the first run stands that of the other seed; a curve that never moves is not drawn
+    moving = [name for name, points in curves(finished).items() if len({value for _, value in points}) > 1]
     assert (
-        len(page.all("polyline", class_="raw")) == len(curves(finished))
+        len(page.all("polyline", class_="raw")) == len(moving) >= 5
         and "Pale curves: the same with other seeds" in page.text
     )
     many = {f"loss {number}": [folder] for number, folder in enumerate([*copies.values(), broken_off])}
@@ -1053,6 +1070,9 @@ def test_a_comparison_tests_over_seeds_before_it_tests_over_the_queries_of_one_s
         over = f"auc mAP@R {100 * wanted.mean:+.1f} {100 * wanted.low:+.1f} to {100 * wanted.high:+.1f}{p} {seeds}"
         found = re.search(re.escape(over.replace("-", "\N{MINUS SIGN}")).replace(r"\ ", r"\s?"), text)
         assert found and found.start() < text.index("seed 0, query by query")
+        verdict = "auc is ahead of pnp." if wanted.low > 0 else "No difference from pnp was found for auc."
+        assert text.index(f"mAP@R: {verdict}") < text.index("Mean ± standard deviation")
+        assert "Other seeds may give another order" not in text
         assert ("p over seeds" in text) == (seeds == 6) and ("Two seeds" in text) == (seeds == 2)
     alone = Page(
         write_comparison(tmp_path / "compare.html", {loss: folders[:1] for loss, folders in runs.items()})

@@ -225,6 +225,9 @@ def test_what_cannot_be_evaluated_is_refused():
     for name in ("AUC", "P@0", "P@-1", "ROC AUC@FPR=0", "NDCG@10"):
         with pytest.raises(ValueError, match=re.escape(name)):
             evaluate_scores([1.0, 2.0], table_of([0, 1]), metrics=[name])
+    for names in ([], "AP", [3]):
+        with pytest.raises(ValueError, match="metrics must be a list of at least one metric"):
+            evaluate_scores([1.0, 2.0], table_of([0, 1]), metrics=names)
 
 
 # --------------------------------------------------------------------------------------------------------------- curves

@@ -126,6 +126,24 @@ def test_a_memory_is_saved_and_resumed(photos, whole, tmp_path, memory):
     assert curves(Run(tmp_path))["memory_entries"][-1][1] == (25 if memory[0] == "memory=sum" else 24)
 
 
+@pytest.mark.parametrize(("warmup", "used"), [(5, False), (4, True)])
+def test_a_memory_that_a_short_training_never_fills_is_told(photos, tmp_path, capsys, warmup, used):
+    run = train(*small(photos, "memory=sum", f"memory.warmup={warmup}"), f"out={tmp_path}")  # six batches
+    shown = capsys.readouterr().out
+    assert used == ("memory is never used" not in shown) == any(v for _, v in curves(run)["memory_entries"])
+    assert used or (f"memory.warmup={warmup} batches" in shown and "training has 6" in shown)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_a_run_whose_model_is_converted_to_another_precision_resumes_exactly(photos, whole, tmp_path, precision):
+    converted = f"trainer.precision={precision}"
+    cut_off([*small(photos, converted), f"out={tmp_path}"], 2)
+    train(f"resume={tmp_path}")
+    assert same_results(tmp_path, whole(converted))
+    # of the default loss the running thresholds too, which stay in float32
+    assert curves(Run(tmp_path)) == curves(Run(whole(converted)))
+
+
 def test_a_batch_in_parts_trains_like_a_whole_one_and_resumes(photos, whole, tmp_path):
     plain = ("model.freeze_batch_norm=true", "optimizer.name=sgd")
     cut_off([*small(photos, *plain, "train.sub_batch=3"), f"out={tmp_path}"], 2)

@@ -258,6 +258,8 @@ def test_a_space_that_cannot_be_read_says_what_would_do(text, message):
         (["loss=supap", "folds=1"], "folds must be an integer >= 2; got '1'"),
         (["loss=supap", "metric=mAP"], "unknown metric 'mAP'; did you mean 'AP'? Known: AP, H-AP"),
         (["loss=supap", "seeds=x"], "seeds must be integers"),
+        (["loss=supap", "seeds=0,0"], "seeds must be different integers >= 0"),
+        (["loss=supap", "seeds=-1"], "seeds must be different integers >= 0"),
         (["loss=supap", "seed=1"], "seed= is set by the search"),
         (["loss=supap", "evaluation.split=test"], "evaluation.split= is set by the search"),
         (["loss=supap", "space.loss.tua=log(1,2)"], "unknown setting in space.loss.tua"),
@@ -443,6 +445,18 @@ def test_a_journal_that_lost_a_line_is_refused(made, tmp_path):
     assert len(made.calls) == begun
 
 
+def test_a_search_without_a_run_binds_nobody(made, tmp_path):
+    made.fails = lambda settings: True
+    with pytest.raises(ConfigError, match="it went wrong"):
+        tune([*TWO, "trials=1", "folds=2", "seeds=none", "space.optimizer.lr=log(0.1,1)"], tmp_path)
+    assert (tmp_path / "journal.log").exists()
+    made.fails = lambda settings: False
+    words = [*TWO, "trials=1", "folds=2", "seeds=none"]
+    tune(words, tmp_path)
+    with pytest.raises(ConfigError, match="holds runs with other settings: space.optimizer.lr"):
+        tune([*words, "space.optimizer.lr=log(0.1,1)"], tmp_path)
+
+
 def test_a_journal_that_is_whole_is_read(tmp_path):
     path = tmp_path / "journal.log"
     path.write_text(STUDY + NOTED.replace("1}", "{}}") + TRIAL + FOLDED.replace('["a"]', "[0.5]") + "half")
@@ -471,6 +485,17 @@ def test_winners_are_compared_on_the_test_classes_with_corrected_p_values(made, 
     assert "| p (Holm) |" in text and "95 % interval" in text and "#" not in text.split("On the test")[1]
     written = json.loads((tmp_path / "tune.json").read_text())
     assert written["budget"]["supap"]["trials"] == 6 and len(written["final"]["pnp"]["mAP@R"]) == 6
+
+
+def test_runs_that_are_missing_are_not_replaced_by_those_of_other_seeds(made, tmp_path):
+    lost = (("supap", "0"), ("pml/multi_similarity", "2"))  # as many seeds of both, but not the same ones
+    made.fails = lambda settings: "fold" not in settings and (settings["loss"], settings["seed"]) in lost
+    words = [*TWO, "trials=1", "folds=2", "seeds=0,1,2"]
+    for _ in range(2):  # the second search begins with the comparison of the first
+        with pytest.raises(ConfigError, match="these runs failed"):
+            tune(words, tmp_path)
+    written = json.loads((tmp_path / "tune.json").read_text())
+    assert {len(columns["mAP@R"]) for columns in written["final"].values()} == {2} and not written["differences"]
 
 
 def test_the_page_shows_the_tables_every_trial_and_what_mattered(made, tmp_path):

@@ -157,6 +157,14 @@ class GradedRerankingEvaluator(Evaluator):
     Raises:
         ValueError: no query with a relevant document; a sample without one of the keys, or with another number of
             grades than documents; an unknown measure.
+
+    >>> samples = [
+    ...     {"query": "red", "documents": ["crimson", "green"], "grades": [2, 0]},
+    ...     {"query": "blue", "documents": ["green"], "grades": [0]},
+    ... ]
+    >>> evaluator = GradedRerankingEvaluator(samples, name="dev")
+    >>> evaluator.left_out  # the second query has no relevant document
+    1
     """
 
     kind = "graded_reranking"
@@ -207,3 +215,6 @@ class GradedRerankingEvaluator(Evaluator):
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
         """Values and intervals by measure."""
         return self.report.values["model"], self.report.intervals["model"]
+
+
+__all__ = ["RankLoss", "GradedRerankingEvaluator"]

@@ -82,16 +82,20 @@ def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
 def metrics(*names: str, one_list: bool = False) -> Metrics:
     """Our metrics as `feval` of `lightgbm.train`, or as `eval_metric` of an estimator; 0 to 1, higher is better.
 
-    Args:
-        names: such as "NDCG@10", "AP", "MRR", "P@10"; of one list "AP", "ROC AUC", "P@100". See
-            `rankgrad.scores.evaluate_scores`. None: all that it reports.
-        one_list: True: all rows are one list; groups are not read.
-
     The values are not weighted, whatever the weights of the data set.
 
     For early stopping give `lightgbm.early_stopping(rounds, first_metric_only=True)`: the first name decides. LightGBM
     puts a metric of its own before it, which then decides, unless you choose none: metric="None". `LGBMRanker`,
     `LGBMClassifier` and the other estimators have such a metric even with an objective of ours.
+
+    Args:
+        names: such as "NDCG@10", "AP", "MRR", "P@10"; of one list "AP", "ROC AUC", "P@100". See
+            `rankgrad.scores.evaluation.evaluate_scores`. Without names: all that it reports.
+        one_list: True: all rows are one list; groups are not read.
+
+    >>> import numpy as np
+    >>> metrics("AP", one_list=True)(np.array([0, 1]), np.array([0.9, 0.8]))  # the relevant row is second
+    [('AP', 0.5, True)]
     """
     return Metrics(names, one_list)
 

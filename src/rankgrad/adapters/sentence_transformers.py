@@ -104,6 +104,13 @@ class RankLoss(nn.Module):
             ours.
         ValueError: by the call, for columns and labels that do not fit, and for a loss with weights that several
             processes train without gathering: their weights would become different.
+
+    >>> from sentence_transformers.sentence_transformer.modules import BoW
+    >>> from rankgrad.losses import SmoothAPLoss
+    >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
+    >>> loss = RankLoss(model, SmoothAPLoss())
+    >>> loss([model.preprocess(["red", "red", "green", "green"])], torch.tensor([0, 0, 1, 1])) < 1e-6
+    tensor(True)
     """  # noqa: E501  # rows of a table
 
     def __init__(
@@ -305,6 +312,13 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
 
     Returns (of a call):
         A scalar, also of a loss of several terms: their values are in `loss.loss.stats`.
+
+    >>> from sentence_transformers.sentence_transformer.modules import BoW
+    >>> from rankgrad.losses import SmoothAPLoss
+    >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
+    >>> loss = CachedRankLoss(model, SmoothAPLoss(), mini_batch_size=2)
+    >>> loss([model.preprocess(["red", "red", "green", "green"])], torch.tensor([0, 0, 1, 1])) < 1e-6
+    tensor(True)
     """
 
     def __init__(
@@ -379,6 +393,11 @@ class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
 
     Raises:
         ValueError: no classes, too few of them, a batch size that is no multiple of K.
+
+    >>> from datasets import Dataset
+    >>> data = Dataset.from_dict({"text": list("abcdefgh"), "label": [0, 1] * 4})
+    >>> [sorted(batch) for batch in ClassBatchSampler(data, batch_size=8)]  # 2 classes with 4 texts each
+    [[0, 1, 2, 3, 4, 5, 6, 7]]
     """
 
     def __init__(
@@ -611,6 +630,12 @@ class RetrievalEvaluator(Evaluator):
 
     Raises:
         ValueError: texts and labels of different lengths; by the call, as `evaluate`.
+
+    >>> from sentence_transformers.sentence_transformer.modules import BoW
+    >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
+    >>> evaluator = RetrievalEvaluator(["red", "red", "green", "green"], [0, 0, 1, 1], name="dev")
+    >>> evaluator(model)["dev_R@1"]
+    1.0
     """
 
     kind = "retrieval"
@@ -699,6 +724,12 @@ class GradedRetrievalEvaluator(_OfCorpus):
 
     Raises:
         ValueError: qrels that name a query or a document that is not there; negative gains.
+
+    >>> from sentence_transformers.sentence_transformer.modules import BoW
+    >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
+    >>> queries, corpus, gains = {"q": "red"}, {"d1": "red", "d2": "green"}, {"q": {"d1": 0.5}}
+    >>> GradedRetrievalEvaluator(queries, corpus, gains, name="dev")(model)["dev_NDCG@10"]
+    1.0
     """
 
     kind = "graded_retrieval"
@@ -758,6 +789,12 @@ class RankedRetrievalEvaluator(_OfCorpus):
     Raises:
         ValueError: qrels that name a query or a document that is not there; a measure that is not known; by the call,
             as `ranked.evaluate`.
+
+    >>> from sentence_transformers.sentence_transformer.modules import BoW
+    >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
+    >>> queries, corpus, judged = {"q": "red"}, {"d1": "red", "d2": "green"}, {"q": {"d1"}}
+    >>> RankedRetrievalEvaluator(queries, corpus, judged, name="dev")(model)["dev_ndcg_cut_10"]
+    1.0
     """
 
     kind = "ranked_retrieval"
@@ -822,3 +859,13 @@ class RankedRetrievalEvaluator(_OfCorpus):
         super().write(folder, epoch, steps)
         if self.write_page:
             ranked.write(self.report, os.path.join(folder, self.csv_file.removesuffix("_results.csv")))
+
+
+__all__ = [
+    "RankLoss",
+    "CachedRankLoss",
+    "ClassBatchSampler",
+    "RetrievalEvaluator",
+    "GradedRetrievalEvaluator",
+    "RankedRetrievalEvaluator",
+]

@@ -284,9 +284,15 @@ def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
 
     Args:
         metric: without queries "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100"; with queries "NDCG@10", "AP", "MRR",
-            "P@10"; see `rankgrad.scores.evaluate_scores`.
+            "P@10"; see `rankgrad.scores.evaluation.evaluate_scores`.
         positive: label of the positive class, as for `RankClassifier`; None: the second one of two classes in sorted
             order, or y has grades.
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
+    >>> model = LogisticRegression().fit(rows, rows[:, 0] > 1)
+    >>> bool(scorer("AP")(model, rows, rows[:, 0] > 1) > 0.9)
+    True
     """
     own = {} if positive is None else {"pos_label": positive}
     made: Callable[..., float] = make_scorer(

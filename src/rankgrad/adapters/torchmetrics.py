@@ -6,11 +6,13 @@ import inspect
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 try:
     from torchmetrics import Metric
     from torchmetrics.utilities import dim_zero_cat
+    from torchmetrics.utilities.distributed import gather_all_tensors
 except ModuleNotFoundError as error:
     from ..extras import missing
 
@@ -28,9 +30,9 @@ class RetrievalReport(Metric):
     """All retrieval metrics of `rankgrad.evaluation.evaluate`, over all rows since the last reset.
 
     Every embedding is a query against all others. With several processes, the embeddings and labels of all of them are
-    gathered, and every process computes the metrics of the whole set. The processes may have different numbers of rows.
-    A row that two processes add is its own perfect match. So divide the rows among the processes, or give `update` the
-    ids of the rows: then each row counts once.
+    gathered, and every process computes the metrics of the whole set. The processes may have different numbers of rows,
+    also none. A row that two processes add is its own perfect match. So divide the rows among the processes, or give
+    `update` the ids of the rows: then each row counts once.
 
     Call `update` for each batch, and `compute` once at the end. The metrics of a single batch say little about
     retrieval. If you call the metric object itself, it also computes the metrics of that batch, and fails if no two of
@@ -45,9 +47,10 @@ class RetrievalReport(Metric):
         report: the whole `Report` of the last `compute`. It has intervals if bootstrap is not 0.
 
     Raises:
-        ValueError: in `update`, the labels are not integers or bools, or their number differs from that of the
-            embeddings. In `compute`, as in `evaluate`; also if two processes added the same rows without ids, or if
-            the ids do not fit.
+        ValueError: in `update`, the labels are not integers or bools, their number differs from that of the embeddings,
+            or width or dtype differ from those of an earlier call. In `compute`, as in `evaluate`; also if two
+            processes added the same rows without ids, if the ids do not fit, or if width or dtype differ between
+            processes.
 
     >>> metric = RetrievalReport(ks=[1])
     >>> metric.update(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([0, 0]))
@@ -66,7 +69,8 @@ class RetrievalReport(Metric):
 
     def __init__(self, *, prefix: str = "", **options: Any) -> None:
         known = inspect.signature(evaluate).parameters
-        super().__init__(**{name: options.pop(name) for name in list(options) if name not in known})
+        others = {name: options.pop(name) for name in list(options) if name not in known}
+        super().__init__(**{"dist_sync_fn": _of_every_process, **others})
         self.prefix, self.options = prefix, {"clusters": "none", "bootstrap": 0, **options}
         self.report: Report | None = None
         for name in ("embeddings", "labels", "ids", "process"):
@@ -83,11 +87,18 @@ class RetrievalReport(Metric):
         """
         embeddings, labels = tensor(embeddings, "embeddings"), tensor(labels, "labels")
         check_labels(labels)
+        labels = labels if labels.dtype == torch.bool else labels.long()
         if embeddings.ndim != 2 or len(embeddings) != len(labels):
             raise ValueError(
                 f"embeddings must be [row, dim] with one label per row; got {tuple(embeddings.shape)} and "
                 f"{len(labels)} labels"
             )
+        for name, mine, before in (("embeddings", embeddings, self.embeddings), ("labels", labels, self.labels)):
+            if before and (mine.shape[1:], mine.dtype) != (before[0].shape[1:], before[0].dtype):
+                raise ValueError(
+                    f"{name} must have the same width and dtype in every call; got {mine.dtype} {tuple(mine.shape)} "
+                    f"after {before[0].dtype} {tuple(before[0].shape)}"
+                )
         # all processes must gather the same states, so there are ids in any case
         numbers = torch.full((len(labels),), NO_ID, device=embeddings.device)
         if ids is not None:
@@ -134,6 +145,27 @@ class RetrievalReport(Metric):
                 "of the whole data set, such as its number there; a number within the batch does not"
             )
         return embeddings[first], labels[at]  # by ascending id, so the order does not depend on the processes
+
+
+def _of_every_process(rows: Tensor, group: Any = None) -> list[Tensor]:
+    """The rows of each process of the group. torchmetrics calls this for every state.
+
+    Its own function needs the same dtype and number of dimensions on all processes, which a process without rows cannot
+    know: the network would hang or fail.
+    """
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, (len(rows), (rows.dtype, rows.shape[1:])), group=group)
+    kinds = list(dict.fromkeys(kind for count, kind in everyone if count))
+    if len(kinds) > 1:
+        raise ValueError(
+            "embeddings, labels and ids must have the same width and dtype on all processes; got rows of "
+            f"{' and '.join(f'{dtype} {tuple(shape)}' for dtype, shape in kinds)}"
+        )
+    if kinds and not len(rows):
+        dtype, shape = kinds[0]
+        rows = torch.zeros(0, *shape, dtype=dtype, device=rows.device)
+    gathered: list[Tensor] = gather_all_tensors(rows, group)
+    return gathered
 
 
 def _refuse_copies(embeddings: Tensor, labels: Tensor, process: Tensor) -> None:

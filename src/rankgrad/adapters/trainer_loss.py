@@ -109,3 +109,6 @@ class SavesLoss(Trainer):  # type: ignore[misc]  # the library is not followed b
             )
         for name, loss in losses.items():
             loss.load_state_dict(states[name])
+
+
+__all__ = ["SavesLoss"]

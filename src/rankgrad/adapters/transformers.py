@@ -57,6 +57,12 @@ class EmbeddingModel(nn.Module):
     Shape:
         input_ids, attention_mask, token_type_ids: [row, token]; embeddings: [row, dim]. `labels` are not used: they are
         there for the Trainer, which looks at the arguments to know what its data set should keep.
+
+    >>> from transformers import BertConfig, BertModel
+    >>> size = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = EmbeddingModel(BertModel(BertConfig(vocab_size=10, **size), add_pooling_layer=False))
+    >>> model(torch.tensor([[1, 2, 3], [4, 5, 6]])).embeddings.shape
+    torch.Size([2, 8])
     """
 
     def __init__(self, body: nn.Module, pooling: Pooling = "mean") -> None:
@@ -108,6 +114,11 @@ class RankLoss:
     Raises:
         TypeError: a module of another kind, or a memory.
         ValueError: reduction="none", a loss with weights, or a `GlobalBatch` with gather_across_devices.
+
+    >>> from rankgrad.losses import SmoothAPLoss
+    >>> loss = RankLoss(SmoothAPLoss())
+    >>> loss({"embeddings": torch.eye(2)[[0, 0, 1, 1]]}, torch.tensor([0, 0, 1, 1])) < 1e-6  # each class is a point
+    tensor(True)
     """
 
     def __init__(self, loss: nn.Module, *, output: str = "embeddings", gather_across_devices: bool = False) -> None:
@@ -155,6 +166,11 @@ class RetrievalMetrics:
 
     Args:
         options: of `rankgrad.evaluation.evaluate`, such as ks and extra. bootstrap is 0 and clusters "none" here.
+
+    >>> from transformers import EvalPrediction
+    >>> metrics = RetrievalMetrics(ks=(1,))
+    >>> metrics(EvalPrediction(np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])))["R@1"]
+    1.0
     """
 
     def __init__(self, **options: Any) -> None:
@@ -191,6 +207,18 @@ class ClassBatchTrainer(SavesLoss):
     Raises:
         ValueError: when training starts: an iterable data set, no column of labels, too few classes, a batch size that
             is no multiple of K; when it resumes, see `SavesLoss`.
+
+    >>> import tempfile
+    >>> from datasets import Dataset
+    >>> from transformers import TrainingArguments
+    >>> from rankgrad.losses import SmoothAPLoss
+    >>> data = Dataset.from_dict({"input": [[float(row)] for row in range(8)], "label": [0, 1] * 4})
+    >>> model, loss = nn.Linear(1, 2), RankLoss(SmoothAPLoss())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     args = TrainingArguments(folder, per_device_train_batch_size=4, report_to="none", use_cpu=True)
+    ...     trainer = ClassBatchTrainer(model, args, train_dataset=data, compute_loss_func=loss, samples_per_class=2)
+    ...     print([batch["labels"].bincount() for batch in trainer.get_train_dataloader()])
+    [tensor([2, 2]), tensor([2, 2])]
     """
 
     def __init__(self, *arguments: Any, samples_per_class: int = 4, **named: Any) -> None:
@@ -261,3 +289,6 @@ class _ClassOrder(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         for batch in self._dealt.batches(self.epoch):
             yield from batch
+
+
+__all__ = ["EmbeddingModel", "EmbeddingOutput", "RankLoss", "RetrievalMetrics", "ClassBatchTrainer"]

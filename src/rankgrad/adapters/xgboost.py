@@ -105,8 +105,14 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
 
     Args:
         names: such as "NDCG@10", "AP", "MRR", "P@10"; of one list "AP", "ROC AUC", "P@100". See
-            `rankgrad.scores.evaluate_scores`. None: all that it reports.
+            `rankgrad.scores.evaluation.evaluate_scores`. Without names: all that it reports.
         one_list: True: all rows are one list; groups are not read.
+
+    >>> import numpy as np
+    >>> import xgboost
+    >>> data = xgboost.DMatrix(np.zeros((4, 1)), [1, 0, 0, 1], group=[2, 2])
+    >>> metrics("MRR", "P@1")(np.array([2.0, 1.0, 2.0, 1.0]), data)
+    [('MRR', 0.75), ('P@1', 0.5)]
     """
     return Metrics(names, one_list)
 

@@ -154,7 +154,8 @@ def _main(argv: list[str]) -> int:
         return 0
     flags = [word for word in rest if word.startswith("-")]
     if flags or (rest and not arguments.settings_allowed):
-        parser.error(f"unknown argument {(flags or rest)[0]!r}; see rankgrad {arguments.command} --help")
+        how = "settings are KEY=VALUE, without dashes; " if arguments.settings_allowed else ""
+        parser.error(f"unknown argument {(flags or rest)[0]!r}; {how}see rankgrad {arguments.command} --help")
     keep_large_blocks()
     try:
         arguments.run(arguments, rest)
@@ -179,7 +180,7 @@ def _main(argv: list[str]) -> int:
             raise
         first = _first(error)
         if not _handed_over(first):
-            lines = _with_cure(first, getattr(error, "command", ())).split("\n")
+            lines = _with_cure(first, getattr(error, "command", ()), arguments, rest).split("\n")
             print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
         return MENDABLE
     except Exception as error:
@@ -196,16 +197,23 @@ def leave_pipe() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _with_cure(error: Exception, command: Sequence[str] = ()) -> str:
+def _with_cure(error: Exception, command: Sequence[str], arguments: argparse.Namespace, settings: Sequence[str]) -> str:
     """The message of an error, with what helps against it.
 
     Args:
         error: the error.
         command: arguments of `rankgrad` that continue the work, if they are not the same as before.
+        arguments: of this command.
+        settings: KEY=VALUE of this command.
     """
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno is not None:
+        from .outputs import explained
+
+        told = explained(error, arguments, settings)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return told
         again = f"continue with: {shlex.join(['rankgrad', *command])}" if command else "run the same command again"
-        return f"{error}. Free some space on the disk, and {again}"
+        return f"{told}. Free some space on the disk, and {again}"
     if isinstance(error, MemoryError):
         return (
             f"there is not enough memory ({error}); is a file damaged?" if str(error) else "there is not enough memory"

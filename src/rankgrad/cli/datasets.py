@@ -28,7 +28,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="[check] NAME [KEY=VALUE]",
         help="name of a data set, and its settings. With check before the name: check that the data is complete",
     )
-    parser.add_argument("--root", type=Path, help="folder or file of the data set")
+    # not a Path, which would shorten ./null to null, and null means no path
+    parser.add_argument("--root", help="folder or file of the data set")
     parser.add_argument("--images", action="store_true", help="with check: decode every image (slow)")
     parser.add_argument("--sheet", type=Path, help="write a PNG that shows some images of some classes")
 
@@ -69,7 +70,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.images:
         raise ValueError(f"--images needs check: rankgrad datasets check {name} --root DIR --images")
     from ..config import compose, make
+    from .outputs import check_output
 
+    check_output(arguments.sheet, "--sheet")
     root = [] if arguments.root is None else [f"data.root={arguments.root}"]
     table = make(compose([f"data={name}", *root, *given]).data.load, slot="data")
     print(table.summary())
@@ -91,7 +94,7 @@ def _check_dataset(name: str, load: Callable[..., object], arguments: argparse.N
         raise ValueError(f"{name} has no official layout to check. To describe it: rankgrad datasets {name}")
     if arguments.sheet:
         raise ValueError(f"check draws no sheet. To draw one: rankgrad datasets {name} --root DIR --sheet FILE")
-    observations = look(official, arguments.root, arguments.images)
+    observations = look(official, Path(arguments.root), arguments.images)
     print(observations)
     if observations.wrong:
         raise ValueError(f"{name} differs from the published data set in {observations.wrong} point(s), listed above")

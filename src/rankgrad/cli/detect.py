@@ -108,8 +108,10 @@ def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..config import packages
     from ..detection.run import evaluate_run
+    from .outputs import check_output
 
-    for path in (arguments.out, arguments.page):
+    for path, option in ((arguments.out, "-o"), (arguments.page, "--page")):
+        check_output(path, option)
         if path and not path.parent.is_dir():
             raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
     try:

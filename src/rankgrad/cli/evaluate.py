@@ -111,8 +111,10 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     from ..distributed import on_first
     from ..evaluation.measures import meaning
     from ..runs.folder import Run
+    from .outputs import check_output
 
     [source] = arguments.sources
+    check_output(arguments.out, "-o", source)
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     extra = [name.strip() for name in arguments.extra.split(",") if name.strip()]

@@ -43,10 +43,12 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from .. import figure_style as style
     from ..config import packages
     from ..report import examples
+    from .outputs import check_output
 
     if arguments.dpi < 1:
         raise ValueError(f"--dpi is a number of dots per inch, such as 200; got {arguments.dpi}")
     style.check_format(arguments.out)
+    check_output(arguments.out, "-o")
     examples_shown = examples.compute(
         arguments.runs,
         choice=arguments.show,

@@ -47,11 +47,13 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the page and print its path."""
     from ..config import packages
     from ..report import read_runs, write_report
-    from .outputs import check_output
+    from .outputs import check_output, check_page
 
     alone = len(arguments.runs) == 1 and arguments.runs[0].is_dir()
     out = arguments.out or (arguments.runs[0] if alone else Path()) / "report.html"
     check_output(arguments.out, "-o", *arguments.runs)
+    if arguments.out is None:
+        check_page(out)
     path = write_report(
         out,
         read_runs(arguments.runs, trust=packages(arguments.trust), images=arguments.images),

@@ -41,17 +41,17 @@ def groups(tree: str, command: str) -> str:
 def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
     """Run `rankgrad train` or `rankgrad detect train`.
 
-    Importing the module that trains takes seconds, so it comes last: wrong settings are reported before. A process that
-    only starts others does not import it.
+    Importing the module that trains takes seconds, so it comes last: wrong settings and paths are reported before. A
+    process that only starts others does not import it.
 
     Args:
         words: words of the command.
         settings: KEY=VALUE; with resume= the settings to change. `task=` chooses what is trained.
         cfg: print the settings and stop.
     """
-    from ..config import compose, load, packages
+    from ..config import check_paths, compose, load, packages
     from ..runs import launch, signals
-    from ..runs.folder import Run
+    from ..runs.folder import Run, existing
 
     resumed = [setting for setting in settings if setting.startswith(("resume=", "trust=", "task="))]
     resumed = resumed if any(setting.startswith("resume=") for setting in resumed) else []
@@ -66,9 +66,13 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
 
         print(commented(config, settings, tree), end="")
         return
+    if resumed:
+        existing(Path(config.resume))
+    else:
+        check_paths(config)
     if not launch.started():
         settled = config
-        if resumed and Run(Path(config.resume)).config.exists():
+        if resumed:
             from ..training.runner import changed
 
             settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes)
@@ -76,7 +80,12 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
             sys.exit(launch.launch(settled, [*words, *settings]))
     task, where = cast(TrainingModule, import_module(row.trains)), list[Path]()
     trusted = [setting for setting in settings if setting.startswith("trust=")]
-    with signals.continue_with(lambda: [*words, f"resume={where[0]}", *trusted] if where else []):
+
+    def again() -> list[str]:
+        # a run that could not write its first files has removed its folder
+        return [*words, f"resume={where[0]}", *trusted] if where and Run(where[0]).config.exists() else []
+
+    with signals.continue_with(again):
         finished = task.train(config, changes=changes, started=where.append)
     if signals.speaks():
         print(task.summary(finished))

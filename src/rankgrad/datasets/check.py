@@ -114,12 +114,24 @@ class Inspection:
 
 
 def published(load: Callable[..., object], official: Official) -> None:
-    """Attach the published layout and counts to a loader, for `rankgrad datasets check`."""
+    """Attach the published layout and counts to a loader, for `rankgrad datasets check`.
+
+    >>> def load_mine(root):
+    ...     ...
+    >>> mine = Official("my photos", "Ask me for them.", home=Path, needs=(), parts=lambda home: {}, counts={})
+    >>> published(load_mine, mine)
+    >>> official_of(load_mine).title
+    'my photos'
+    """
     load.official = official  # type: ignore[attr-defined]
 
 
 def official_of(load: Callable[..., object]) -> Official | None:
-    """The published layout and counts that `published` attached to a loader; None: it has none."""
+    """The published layout and counts that `published` attached to a loader; None: it has none.
+
+    >>> official_of(print) is None
+    True
+    """
     official: Official | None = getattr(load, "official", None)
     return official
 
@@ -134,6 +146,14 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
         root: the folder that holds it.
         images: also decode every image (a JPEG at 1/8 of its size), and check that its box lies inside. This takes
             minutes to hours.
+
+    >>> import tempfile
+    >>> needs = (Need(("train.txt",), "Download train.txt."),)
+    >>> mine = Official("my photos", "Ask me for them.", home=Path, needs=needs, parts=lambda home: {}, counts={})
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     found = inspect(mine, root)
+    >>> found.wrong, found.findings[0].todo
+    (1, 'Download train.txt.')
     """
     root = Path(root)
     try:

@@ -42,6 +42,15 @@ def contact_sheet(
 
     Warns:
         FontWarning: no font of this machine has the letters of a name; its row shows the number of the class instead.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> tiles = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+    >>> table = Table("tiles", torch.tensor([0, 0, 1, 1]), ("a", "b"), ("test",) * 4, tuple("wxyz"), 1, tiles)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Image.open(contact_sheet(table, Path(folder, "sheet.png"))) as sheet:
+    ...         print(sheet.format, sheet.height)  # a row of 48 + 2 pixels for each class
+    PNG 100
     """
     from PIL import Image, ImageDraw
 

@@ -15,7 +15,7 @@ from ..files import shown
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions, split_called
-from .images import EMPTY, EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, some
+from .images import EMPTY, EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, skipped_lines, some
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class, beside train and test; ignored
 BESIDE = "lies beside the class folders"
@@ -67,8 +67,20 @@ def load_folder(
 
     Raises:
         FileNotFoundError, NotADirectoryError: if root is no folder.
-        ValueError: if there are no sub-folders, no readable images, or fewer than two classes in a split; if only one
-            of `train` and `test` exists, or another folder is beside them; if a setting is out of range.
+        ValueError: if there are no sub-folders, no readable images, or fewer than two classes in a split; if no class
+            has two images; if only one of `train` and `test` exists, or another folder is beside them; if a setting is
+            out of range.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for name in ("ant", "bee", "cat", "dog"):
+    ...         Path(root, name).mkdir()
+    ...         for number in range(2):
+    ...             Image.new("RGB", (8, 8)).save(Path(root, name, f"{number}.png"))
+    ...     table = load_folder(root)
+    >>> table.class_names, table.splits, table.names[:3]
+    (('ant', 'bee', 'cat', 'dog'), ('train', 'test'), ('ant/0.png', 'ant/1.png', 'bee/0.png'))
     """
     root = Path(root)
     need_fractions(test_fraction, val_fraction)
@@ -82,18 +94,24 @@ def load_folder(
         broken = [(str(path), reason) for (_, _, path), reason in zip(good, reasons, strict=True) if reason is not None]
         good = [entry for entry, reason in zip(good, reasons, strict=True) if reason is None]
     skipped = (*folder.skipped, *broken)
+    unused = "".join(f"\n{line}" for line in skipped_lines(skipped))
     if not good:
         raise ValueError(
-            f"{shown(root)} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}; got "
-            f"{len(skipped)} other or broken files"
-            + "".join(f"\n  {shown(path)}: {reason}" for path, reason in skipped[:10])
+            f"{shown(root)} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}{unused}"
         )
     class_names = sorted({name for _, name, _ in good})
     if len(class_names) < 2:
         raise ValueError(
-            f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two"
+            f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two. "
+            f"Every class is a sub-folder of {shown(root)} with its images{unused}"
+        )
+    if len(good) == len(class_names):
+        raise ValueError(
+            f"each of the {len(good)} classes of {shown(root)} has one image only. A query must find other images of "
+            f"its class: put all images of a class into one folder, such as {shown(good[0][2].parent)}/{unused}"
         )
     if not folder.divisions:
+        _need_classes_to_divide(class_names, test_fraction, val_fraction, folder, unused)
         split_of = divide(class_names, test_fraction, val_fraction, seed, f"folders train/ and test/. {shown(folder)}")
         good = [(split_of[name], name, path) for _, name, path in good]
     number = {name: i for i, name in enumerate(class_names)}
@@ -228,6 +246,15 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
 
     Raises:
         NotADirectoryError: if root is no folder.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     Image.new("L", (8, 8)).save(Path(root, "good.png"))
+    ...     _ = Path(root, "bad.png").write_text("no image")
+    ...     paths, skipped = find_images(root)
+    >>> [path.name for path in paths], [Path(path).name for path, _ in skipped]
+    (['good.png'], ['bad.png'])
     """
     root = Path(root)
     if not root.is_dir():
@@ -420,3 +447,20 @@ def _need_two_classes(table: Table, folder: ClassFolders) -> None:
                 f"{split} has readable images of {classes} {'class' if classes == 1 else 'classes'}; ranking needs at "
                 f"least two in each split. Add classes to it. {shown(folder)}"
             )
+
+
+def _need_classes_to_divide(names: Sequence[str], test: float, val: float, folder: ClassFolders, unused: str) -> None:
+    """Raise if there are so few classes that no fractions can divide them.
+
+    Raises:
+        ValueError: how the images can be divided instead.
+    """
+    splits = [split for split, share in zip(SPLITS, (1 - test - val, val, test), strict=True) if share > 1e-9]
+    if len(splits) > 1 and len(names) < 2 * len(splits):
+        raise ValueError(
+            f"there are {len(names)} classes ({', '.join(names)}) to divide into {', '.join(splits)}; ranking needs at "
+            f"least two in each split. Add classes until there are {2 * len(splits)}, or divide the images yourself, "
+            "with every class in each part ("
+            + ", ".join(f"{shown(folder.root / split / names[0])}/" for split in splits)
+            + f", ...). {shown(folder)}{unused}"
+        )

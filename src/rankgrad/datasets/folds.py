@@ -120,7 +120,7 @@ def load_with_val(source: Callable[..., Rows], held_out: float = 0.1, held_out_s
     The best weights can then be chosen on these classes instead of on the test classes (`evaluation.keep_best=val`).
 
     Args:
-        source: the loader; settings give its name, e.g. rankgrad.datasets.load_sop.
+        source: the loader; settings give its name, e.g. rankgrad.datasets.load_folder.
         held_out: fraction of the training classes, 0 .. 0.9; at least two classes.
         held_out_seed: of the random choice.
         options: arguments of the loader.

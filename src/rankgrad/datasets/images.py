@@ -101,6 +101,14 @@ def read_image(
     Raises:
         OSError: if the file cannot be read or decoded, has more than `max_pixels`, or the box is outside of the image;
             it names the file and the reason.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Image.new("RGB", (40, 20), "red").save(Path(folder, "red.png"))
+    ...     pixels = read_image(Path(folder, "red.png"), channels=3, shorter_side=10)
+    >>> pixels.shape, pixels[:, 0, 0]
+    (torch.Size([3, 10, 20]), tensor([255, 0, 0], dtype=torch.uint8))
     """
     whole = shorter_side if box is None else None
     least = 2 * whole if draft and whole else None

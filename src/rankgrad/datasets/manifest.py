@@ -35,7 +35,7 @@ def load_manifest(
     cache: Cache = "none",
     cache_dir: str | Path | None = None,
 ) -> Table:
-    """A table of the images that a file lists (csv, tsv, jsonl, parquet), with a column for paths and one for classes.
+    r"""A table of the images that a file lists (csv, tsv, jsonl, parquet), with a column for paths and one for classes.
 
     `Table.skipped` lists the files that cannot be used.
 
@@ -66,6 +66,18 @@ def load_manifest(
         FileNotFoundError: the file or the folder does not exist.
         ValueError: a row is wrong (the message names it); a path is repeated or outside of the folder; no image is
             readable.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for number in range(8):
+    ...         Image.new("RGB", (8, 8)).save(Path(folder, f"{number}.png"))
+    ...     rows = ["path,label", *(f"{number}.png,{'abcd'[number % 4]}" for number in range(8))]
+    ...     file = Path(folder, "photos.csv")
+    ...     _ = file.write_text("\n".join(rows))
+    ...     table = load_manifest(file)
+    >>> table.class_names, table.label
+    (('a', 'b', 'c', 'd'), tensor([0, 1, 2, 3, 0, 1, 2, 3]))
     """
     file = Path(root)
     need_fractions(test_fraction, val_fraction)

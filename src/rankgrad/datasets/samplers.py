@@ -184,6 +184,13 @@ class ClassBatches(EpochBatches):
 
     Attributes:
         notes: one sentence for each way in which the batches are not as requested. Each is a `SmallClassWarning`, too.
+
+    >>> class FirstClasses(ClassBatches):
+    ...     def choose(self, rng):
+    ...         return np.tile(np.arange(self.classes_per_batch), (self.batches_per_epoch, 1))
+    >>> batches = FirstClasses([0, 0, 1, 1, 2, 2], 2, 2, 1, 0, None, None, "drop")
+    >>> [sorted(batch) for batch in batches]
+    [[0, 1, 2, 3]]
     """
 
     def __init__(
@@ -826,3 +833,14 @@ def _need_integer(name: str, value: object, low: int, more: str = "") -> None:
         raise TypeError(f"{name} must be an integer{more}; got {value!r}")
     if value < low:
         raise ValueError(f"{name} must be >= {low}{more}; got {value}")
+
+
+__all__ = [
+    "MPerClassBatchSampler",
+    "HierarchicalBatchSampler",
+    "ShuffledBatches",
+    "ClassBatches",
+    "EpochBatches",
+    "EpochList",
+    "SmallClassWarning",
+]

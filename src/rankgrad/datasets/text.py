@@ -98,7 +98,7 @@ def load_text(
     val_fraction: float = 0.0,
     seed: int = 0,
 ) -> TextTable:
-    """A table of texts with classes, from a file (csv, tsv, jsonl, parquet) with a column each for text and class.
+    r"""A table of texts with classes, from a file (csv, tsv, jsonl, parquet) with a column each for text and class.
 
     If the file has no column of splits, all rows are training rows; with fractions > 0, whole classes are divided.
 
@@ -125,6 +125,14 @@ def load_text(
         ValueError: naming the row. A column is missing; a text or label is empty; a row has more or fewer fields than
             the header; the file is not UTF-8; all rows are of one split; a text is in two splits; classes are divided
             and a text has two labels; a class has two super-labels.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "questions.csv")
+    ...     _ = file.write_text("text,label\nWhere is my card?,card\nMy card is lost.,card\nWhat is the fee?,fee\n")
+    ...     table = load_text(file)
+    >>> table.texts[0], table.class_names, table.label
+    ('Where is my card?', ('card', 'fee'), tensor([0, 0, 1]))
     """
     path = Path(root)
     need_fractions(test_fraction, val_fraction)

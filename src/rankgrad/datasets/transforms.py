@@ -516,3 +516,6 @@ def _need_images(images: Sequence[Tensor], channels: int | None = None) -> None:
                 f"mean and std have {channels} channels, an image has {image.shape[0]}. "
                 f"Load the images with channels={channels}, or set mean and std to match."
             )
+
+
+__all__ = ["Transform", "InkTrain", "InkEval", "PhotoTrain", "PhotoEval", "Texts", "Vectors", "Collate", "Collated"]

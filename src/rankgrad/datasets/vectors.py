@@ -127,6 +127,13 @@ def load_table(
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a column is missing, or has a wrong type or length; a number is not finite (naming the row).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder, "words.npz"), embeddings=np.eye(4, dtype=np.float32), labels=["a", "a", "b", "b"])
+    ...     table = load_table(Path(folder, "words.npz"))
+    >>> table.class_names, table.label, table.vectors.shape
+    (('a', 'b'), tensor([0, 0, 1, 1]), torch.Size([4, 4]))
     """
     path = Path(root)
     need_fractions(test_fraction, val_fraction)

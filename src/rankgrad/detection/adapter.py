@@ -61,6 +61,15 @@ def use_ap_loss(
         TypeError: the model has no `RoIHeads`.
         ValueError: a number is out of range.
         RuntimeError: the model already has an AP loss. A training step also raises it if the loss was not used.
+
+    >>> from rankgrad.detection import DetectionAPLoss
+    >>> from rankgrad.detection.models import small_rcnn
+    >>> model = small_rcnn(num_classes=2, sides=(32, 32), widths=(4, 4, 4, 4), channels=4, hidden=4)
+    >>> handle = use_ap_loss(model, DetectionAPLoss(), warmup=1)
+    >>> truth = [{"boxes": torch.tensor([[4.0, 4.0, 20.0, 20.0]]), "labels": torch.tensor([1])}]
+    >>> values = model.train()([torch.zeros(3, 32, 32)], truth)
+    >>> bool(values["loss_classifier"] == handle.stats["cross_entropy"]), handle.share  # from now on the AP loss alone
+    (True, 0.0)
     """
     return LossHandle(model, loss, weight, score=score, warmup=warmup, fade=fade, keep=keep)
 

@@ -14,7 +14,7 @@ object without a proposal costs nothing. This is close to the AP of a benchmark,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..checks import Numbers, flag, integer, number, tensor
 from ..losses.rank_loss import RankSource
 from ..metrics import average_precision
 from ..ranks import Blackbox, Soft, computed
@@ -90,8 +91,12 @@ class DetectionRankLoss(nn.Module):
         check_finite: bool | None = None,
     ) -> None:
         super().__init__()
-        if len(weights) != 2 or not min(weights) >= 0 or not 0 < sum(weights) < torch.inf:
+        if not isinstance(weights, Sequence) or len(weights) != 2 or not any(weights):
             raise ValueError(f"weights must be two numbers >= 0, for L_mAP and L_APC, not both 0; got {weights!r}")
+        for weight in weights:
+            number(weight, "each entry of weights is the weight of a term", low=0)
+        if check_finite is not None:
+            flag(check_finite, "check_finite")
         if memory_for not in ("map", "both"):
             raise ValueError(f"memory_for must be 'map' or 'both'; got {memory_for!r}")
         self.ranks, self.metric, self.weights, self.memory_for = ranks, metric, tuple(weights), memory_for
@@ -101,8 +106,10 @@ class DetectionRankLoss(nn.Module):
 
     # ------------------------------------------------------------------ what a user calls
 
-    def forward(self, scores: Tensor, targets: Tensor, valid: Tensor | None = None) -> Tensor:
+    def forward(self, scores: Numbers, targets: Numbers, valid: Numbers | None = None) -> Tensor:
         """Loss of a batch. In training mode, with gradients enabled, its scores are then added to the memory.
+
+        Each argument may be a tensor, a numpy array or a list.
 
         Args:
             scores: [row, class] float, one row per proposal of any image, without background; higher is more likely.
@@ -114,9 +121,11 @@ class DetectionRankLoss(nn.Module):
             Scalar.
 
         Raises:
-            ValueError: shapes or dtypes do not fit, a score is NaN or infinite, or the number of classes differs from
-                that of the memory.
+            ValueError: shapes, dtypes or devices do not fit, a score is NaN or infinite, or the number of classes
+                differs from that of the memory.
         """
+        scores, targets = tensor(scores, "scores"), tensor(targets, "targets")
+        valid = None if valid is None else tensor(valid, "valid")
         self._check(scores, targets, valid)
         with torch.autocast(scores.device.type, enabled=False):
             lists = computed(scores).T.contiguous(), targets.T.contiguous()
@@ -187,7 +196,7 @@ class DetectionRankLoss(nn.Module):
                 )
             if mask.device != scores.device:
                 raise ValueError(f"{name} is on {mask.device} but scores are on {scores.device}; move one of them")
-        self.memory.check(scores.shape[1])
+        self.memory.check(scores.shape[1], scores.device)
         if self.check_finite is False or scores.numel() == 0:
             return
         least, most = torch.aminmax(scores.detach())  # one pass over the data; NaN propagates
@@ -231,7 +240,7 @@ class DetectionAPLoss(DetectionRankLoss):
             same.
         seed: seed of the random margin, >= 0. A draw depends on it and on the number of batches so far, so it is the
             same on all processes and after resuming.
-        common: see `DetectionRankLoss`.
+        check_finite: see `DetectionRankLoss`.
 
     >>> loss = DetectionAPLoss(memory=0)
     >>> scores = torch.tensor([[0.5], [0.9], [0.1]])
@@ -254,6 +263,7 @@ class DetectionAPLoss(DetectionRankLoss):
         check_finite: bool | None = None,
     ) -> None:
         ranks = Blackbox(lambda_, margin, normalized_ranks, prefilter)
+        flag(random_margin, "random_margin")
         super().__init__(
             replace(ranks, margin=0.0) if random_margin else ranks,
             memory=memory,
@@ -262,7 +272,8 @@ class DetectionAPLoss(DetectionRankLoss):
             check_finite=check_finite,
         )
         self.lambda_, self.margin, self.random_margin = lambda_, margin, random_margin
-        self.normalized_ranks, self.prefilter, self.seed = normalized_ranks, prefilter, seed
+        self.normalized_ranks, self.prefilter = normalized_ranks, prefilter
+        self.seed = integer(seed, "seed is that of the random margin", low=0)
 
     def moved(self, parts: list[Scored]) -> list[Tensor]:
         """Scores for ranking, shifted by random margins with `random_margin`."""
@@ -288,6 +299,11 @@ class DetectionSmoothAPLoss(DetectionRankLoss):
     Args:
         tau: temperature in score units, > 0. 0.01 is for cosines; the scores of a detector spread over tens of units.
         common: see `DetectionRankLoss`.
+
+    >>> loss = DetectionSmoothAPLoss(memory=0)
+    >>> scores = torch.tensor([[5.0], [1.0], [-3.0]])
+    >>> loss(scores, torch.tensor([[True], [False], [False]])) < 1e-6  # the relevant one is first
+    tensor(True)
     """
 
     def __init__(self, tau: float = 0.1, **common: Unpack[LossOptions]) -> None:
@@ -307,6 +323,10 @@ class DetectionSupAPLoss(DetectionRankLoss):
         delta: score difference where the linear part begins. With 0.1, 10 and 0.5 the step is ROADMAP's, ten times
             wider.
         common: see `DetectionRankLoss`.
+
+    >>> scores, targets = torch.tensor([[0.5], [0.9], [0.1]]), torch.tensor([[True], [False], [False]])
+    >>> DetectionSupAPLoss(memory=0)(scores, targets) >= DetectionAPLoss(margin=0.0, memory=0)(scores, targets)
+    tensor(True)
     """
 
     def __init__(self, tau: float = 0.1, rho: float = 10.0, delta: float = 0.5, **common: Unpack[LossOptions]) -> None:
@@ -321,11 +341,11 @@ DETECTION_LOSSES: dict[str, type[DetectionRankLoss]] = {
 }
 
 
-def one_hot_targets(labels: Tensor, num_classes: int, background: Background) -> Tensor:
+def one_hot_targets(labels: Numbers, num_classes: int, background: Background) -> Tensor:
     """Class labels of proposals -> targets of the foreground classes. Background is a row of False.
 
     Args:
-        labels: [row] integers.
+        labels: [row] integers; a tensor, a numpy array or a list.
         num_classes: number of foreground classes, >= 1.
         background: the label of background. "first": 0 (torchvision). "last": `num_classes` (mmdetection, Detectron2,
             DETR). None: there is no background label.
@@ -343,10 +363,11 @@ def one_hot_targets(labels: Tensor, num_classes: int, background: Background) ->
     """
     if background not in ("first", "last", None):
         raise ValueError(f"background must be 'first', 'last' or None; got {background!r}")
-    if labels.dim() != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
+    labels = tensor(labels, "labels")
+    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers [row]; got {labels.dtype} {tuple(labels.shape)}")
-    if num_classes < 1:
-        raise ValueError(f"num_classes is the number of foreground classes and must be >= 1; got {num_classes}")
+    labels = labels.long()  # torch cannot compare all unsigned integers
+    integer(num_classes, "num_classes is the number of foreground classes", low=1)
     most = num_classes - (background is None)
     if len(labels):
         least, largest = torch.aminmax(labels)

@@ -78,9 +78,9 @@ class ScoreMemory(nn.Module):
         """Store a batch. If the memory is full, it replaces the oldest batch.
 
         Raises:
-            ValueError: the number of classes differs from that of the stored batches.
+            ValueError: the number of classes or the device differs from that of the stored batches.
         """
-        self.check(len(batch.scores))
+        self.check(len(batch.scores), batch.scores.device)
         if self.batches:
             # copies, because the caller may change its tensors
             rows = (None if t is None else t.detach().clone() for t in batch)
@@ -93,13 +93,17 @@ class ScoreMemory(nn.Module):
         ages = range(min(self.count, self.batches))
         return [self._batch((self.count - 1 - age) % self.batches) for age in ages]
 
-    def check(self, classes: int) -> None:
-        """Raise ValueError unless the stored batches have this number of classes."""
+    def check(self, classes: int, device: torch.device) -> None:
+        """Raise ValueError unless the stored batches have this number of classes and are on this device."""
         for batch in self.held()[:1]:
             if len(batch.scores) != classes:
                 raise ValueError(
                     f"the memory holds scores of {len(batch.scores)} classes but got {classes}; after a change of "
                     "data or head, call reset()"
+                )
+            if batch.scores.device != device:
+                raise ValueError(
+                    f"the memory is on {batch.scores.device} but scores are on {device}; move the loss to their device"
                 )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -15,6 +15,7 @@ from torchvision.models.detection.faster_rcnn import FasterRCNN, FastRCNNPredict
 from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.misc import FrozenBatchNorm2d
 
+from ..checks import integer, number
 from ..models.state_dicts import read_plain
 
 # Blocks per stage, groups, width per group; and timm's name of ImageNet weights in torchvision's layout.
@@ -41,6 +42,12 @@ def build_detector(kind: str, num_classes: int, sides: tuple[int, int], **option
     """
     if kind not in KINDS:
         raise ValueError(f"unknown model {kind!r}; known: {', '.join(KINDS)}")
+    for name in ("rois", "detections", "proposals"):  # with 0, torchvision trains on nothing and finds nothing
+        if name in options:
+            integer(options[name], f"model.{name} counts boxes", low=1)
+    for name in ("positive_share", "score_threshold"):
+        if name in options:
+            number(options[name], f"model.{name} is a fraction", low=0, high=1)
     return (faster_rcnn if kind == "faster_rcnn" else small_rcnn)(num_classes, sides, **options)
 
 

@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from .._version import __version__
+from ..checks import integer
 from ..config import ConfigError, load, make, packages, plain, typed
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
@@ -31,7 +32,7 @@ from .page import write_page
 from .settings import DetectorSettings
 from .training import DetectorModule, detect
 from .voc import Scenes, load_voc
-from .voc_ap import DetectionReport, Detections, evaluate_voc, read_content, table
+from .voc_ap import DetectionReport, Detections, check_ious, evaluate_voc, read_content, table
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,20 @@ class DetectionTask:
         data, train = settings.data, settings.train
         changed: dict[str, Any] = {"flip": train.flip, "vertical_flip": train.vertical_flip, "seed": settings.seed}
         changed |= {"difficult": train.difficult, "cache": data.cache}
-        DetectionSet((), *data.sides, **changed)  # check the settings before files are read
+        # check the settings before files are read, and before a long training
+        if len(data.sides) != 2:
+            raise ConfigError(f"data.sides must be two sides in pixels, shorter and longer; got {list(data.sides)}")
+        DetectionSet((), *data.sides, **changed)
+        check_ious(settings.evaluation.ious)
+        integer(settings.evaluation.batch_size, "evaluation.batch_size counts images", low=1)
+        integer(settings.evaluation.every, "evaluation.every counts epochs", low=0)
         self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
         say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
+        for scenes, difficult in ((self.scenes, train.difficult), (self.test, False)):
+            if not any(scenes.objects(difficult).values()):  # nothing to learn, or AP has no value
+                raise ConfigError(
+                    f"{scenes.name} has no object that counts: give another list of images, or complete it"
+                )
         model, in_use = build(settings, len(self.scenes.class_names), self.trust)
         images = DetectionSet(self.scenes.scenes, *data.sides, **changed)
         self.data = DetectionData(images, train.batch_size, settings.seed, data.workers)

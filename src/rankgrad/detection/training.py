@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..distributed import gather_objects, world
+from ..models.embedding_model import place_of
 from ..progress import bar
 from ..runs import signals
 from ..training.module import TrainedModule
@@ -89,14 +90,15 @@ def detect(
     )
     if progress and rank == 0:
         batches = bar(batches, desc="detecting", unit="batch", leave=False)
-    where = torch.device(device) if device is not None else next(model.parameters()).device
+    where, dtype = place_of(model)  # trainer.precision=64-true converts the model
+    where = where if device is None else torch.device(device)
     was_training = model.training
     model.to(where).eval()
     by_image: dict[int, Detections] = {}
     try:
         with torch.inference_mode():
             for samples in batches:
-                for sample, output in zip(samples, model([s.image.to(where) for s in samples]), strict=True):
+                for sample, output in zip(samples, model([s.image.to(where, dtype) for s in samples]), strict=True):
                     by_image[sample.row] = _at_file_size(sample, output)
     finally:
         model.train(was_training)

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ..checks import Numbers, number, tensor
 from ..files import read_json, shown
 from ..tables import aligned
 from .voc import Scene
@@ -159,7 +160,7 @@ def evaluate_voc(
     inclusive: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> DetectionReport:
-    """Average precision of detections, one record per image.
+    """Average precision of detections, one record per image. Records may hold tensors, numpy arrays or lists.
 
     Args:
         detections: [image] detections, boxes in pixels of the image file.
@@ -170,7 +171,8 @@ def evaluate_voc(
         settings: settings to store in the report.
 
     Raises:
-        ValueError: lengths, shapes or labels do not fit, a threshold is out of range, or a score is NaN.
+        ValueError: lengths, shapes or labels do not fit, a threshold is out of range, a score is NaN, or a box ends
+            before it begins.
 
     >>> import torch
     >>> from pathlib import Path
@@ -182,12 +184,12 @@ def evaluate_voc(
     """
     if len(detections) != len(scenes):
         raise ValueError(f"detections must have one record per image; got {len(detections)} for {len(scenes)} images")
-    for iou in ious:
-        if not 0 < iou <= 1:
-            raise ValueError(f"a threshold of overlap must be in (0, 1]; got {iou}")
+    check_ious(ious)
     classes = len(class_names)
+    if not classes or len(set(class_names)) < classes:
+        raise ValueError(f"class_names must be different names, at least one; got {list(class_names)}")
     matches = match(detections, scenes, classes, inclusive)
-    counted = np.concatenate([_labels(scene)[~scene.difficult.numpy()] for scene in scenes] or [np.zeros(0, np.int64)])
+    counted = np.concatenate([_labels(scene)[~_difficult(scene)] for scene in scenes] or [np.zeros(0, np.int64)])
     objects = np.bincount(counted, minlength=classes).tolist()
     by_iou = {
         float(iou): tuple(
@@ -195,7 +197,7 @@ def evaluate_voc(
         )
         for iou in ious
     }
-    difficult = int(sum(int(scene.difficult.sum()) for scene in scenes))
+    difficult = int(sum(_difficult(scene).sum() for scene in scenes))
     counts = {
         "images": len(scenes),
         "objects": int(sum(objects)),
@@ -203,6 +205,18 @@ def evaluate_voc(
         "detections": len(matches.score),
     }
     return DetectionReport(tuple(class_names), by_iou, counts, inclusive, dict(settings or {}))
+
+
+def check_ious(ious: Sequence[float]) -> None:
+    """Raise unless these are thresholds of overlap, at least one.
+
+    Raises:
+        ValueError: there is none, or one is not in (0, 1].
+    """
+    if not len(ious):
+        raise ValueError("ious is empty; there must be at least one threshold of overlap")
+    for iou in ious:
+        number(iou, "each entry of ious is a threshold of overlap", above=0, high=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,19 +266,24 @@ def match(detections: Sequence[Detections], scenes: Sequence[Scene], classes: in
     """The object with the largest overlap for each detection; see `Matches`."""
     columns: list[tuple[npt.NDArray[Any], ...]] = []
     before = 0  # number of objects in earlier images
-    for number, (detected, scene) in enumerate(zip(detections, scenes, strict=True)):
-        labels, scores, boxes = _checked(detected, scene.name, classes)
-        there = _labels(scene)
-        overlap = overlaps(boxes, scene.boxes.double().numpy(), inclusive)
+    for image, (detected, scene) in enumerate(zip(detections, scenes, strict=True)):
+        labels, boxes = _placed(f"{scene.name}: detections", detected.labels, detected.boxes, classes)
+        there, places = _placed(f"{scene.name}: objects", scene.labels, scene.boxes, classes)
+        scores = _array(detected.scores, "scores").astype(np.float64)
+        if scores.shape != labels.shape:
+            raise ValueError(f"{scene.name}: detections must have scores [{len(labels)}]; got {scores.shape}")
+        if np.isnan(scores).any():
+            raise ValueError(f"{scene.name}: detections have a score that is NaN; did training diverge?")
+        overlap = overlaps(boxes, places, inclusive)
         own = labels[:, None] == there[None]
         # an additional empty column, so that an image without objects needs no special case
         mine = np.concatenate([np.where(own, overlap, -1.0), np.full((len(labels), 1), -0.5)], 1)
         best, elsewhere = mine.argmax(1), np.where(own, 0.0, overlap).max(1, initial=0.0)
         most, none = mine[np.arange(len(labels)), best], best == len(there)
-        hard = np.append(scene.difficult.numpy(), False)[best]
+        hard = np.append(_difficult(scene), False)[best]
         columns.append(
             (
-                np.full(len(labels), number),
+                np.full(len(labels), image),
                 np.arange(len(labels)),
                 labels,
                 scores,
@@ -422,27 +441,39 @@ def table(content: Mapping[str, Any]) -> str:
     return aligned(rows)
 
 
+def _array(values: Numbers, name: str) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = tensor(values, name).detach().cpu().numpy()
+    return array
+
+
 def _labels(scene: Scene) -> IntArray:
-    labels: IntArray = scene.labels.numpy().astype(np.int64)
-    return labels
+    return _array(scene.labels, "labels").astype(np.int64)
 
 
-def _checked(detections: Detections, name: str, classes: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    labels = detections.labels.detach().cpu().numpy().astype(np.int64)
-    scores = detections.scores.detach().cpu().double().numpy()
-    boxes = detections.boxes.detach().cpu().double().numpy()
-    if boxes.shape != (len(labels), 4) or scores.shape != labels.shape:
+def _difficult(scene: Scene) -> BoolArray:
+    return _array(scene.difficult, "difficult").astype(np.bool_)
+
+
+def _placed(what: str, labels: Numbers, boxes: Numbers, classes: int) -> tuple[IntArray, FloatArray]:
+    """Checked labels and boxes of the detections or objects of an image."""
+    numbers, corners = _array(labels, "labels"), _array(boxes, "boxes").astype(np.float64)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise ValueError(f"{what} must have integer labels [n]; got {numbers.dtype} {numbers.shape}")
+    if corners.shape != (len(numbers), 4):
+        raise ValueError(f"{what} must have boxes [n, 4] and labels [n]; got {corners.shape} and {numbers.shape}")
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < classes:
         raise ValueError(
-            f"{name}: detections must have boxes [n, 4], labels [n] and scores [n]; got {boxes.shape}, {labels.shape} "
-            f"and {scores.shape}"
+            f"{what} must have labels 0 .. {classes - 1}, without background; got {numbers.min()} .. {numbers.max()}"
         )
-    if labels.size and not (labels.min() >= 0 and labels.max() < classes):
+    if not np.isfinite(corners).all():
+        raise ValueError(f"{what} have a box that is not finite")
+    wrong = (corners[:, 2:] < corners[:, :2]).any(1)
+    if wrong.any():
         raise ValueError(
-            f"{name}: labels must be 0 .. {classes - 1}, without background; got {labels.min()} .. {labels.max()}"
+            f"{what} must have boxes (left, top, right, bottom), but one is {corners[wrong.argmax()].tolist()}; "
+            "torchvision.ops.box_convert converts other forms"
         )
-    if np.isnan(scores).any() or not np.isfinite(boxes).all():
-        raise ValueError(f"{name}: a score is NaN, or a box is not finite; did training diverge?")
-    return labels, scores, boxes
+    return numbers.astype(np.int64), corners
 
 
 _ROW = {"objects", "detections", "area", "eleven", "max_recall", "best_f1", "threshold", "curve"}

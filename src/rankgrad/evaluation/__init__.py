@@ -26,7 +26,7 @@ from ..relevance import Ids, Labels, as_labels, words_of
 from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
 from ..tables import aligned
 from .json_report import JSONReport, are_numbers
-from .measures import FNMR, WHOLE, Read, false_match_rate, needs_irrelevant, reading
+from .measures import FNMR, WHOLE, Read, false_match_rate, listed, needs_irrelevant, reading
 
 Array = npt.NDArray[Any]
 Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None
@@ -419,7 +419,7 @@ def _weight_of_each(weights: Numbers | None, queries: int) -> Array:
     """[query] float64, 1 without weights."""
     if weights is None:
         return np.ones(queries)
-    return _array(query_weights(weights, torch.ones(queries, dtype=torch.bool)))
+    return _array(query_weights(weights, torch.ones(queries, dtype=torch.bool, device="cpu")))
 
 
 def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read], list[float]]:
@@ -427,8 +427,7 @@ def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read]
     if not isinstance(ks, (Sequence, np.ndarray, Tensor)) or isinstance(ks, str) or not len(ks):
         raise ValueError(f"ks must be a list of list lengths, at least one, integers >= 1; got {ks!r}")
     lengths = [integer(k, "ks are list lengths", low=1) for k in ks]
-    if isinstance(extra, str):
-        raise ValueError(f"extra must be a list of names, such as ['AP@10']; got {extra!r}")
+    extra = listed(extra, "extra", least=0)
     rates = {name: rate for name in extra if (rate := false_match_rate(name)) is not None}
     names = (*(f"R@{k}" for k in lengths), *WHOLE, *(name for name in extra if name not in rates))
     return lengths, {name: reading(name) for name in names}, list(rates.values())
@@ -525,7 +524,7 @@ def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
     pairs = pairs[pairs[:, 1] > -np.inf]
     of_pairs = {}
     if len(pairs):
-        first = torch.tensor([True, False]).expand(len(pairs), 2)
+        first = torch.tensor([True, False], device="cpu").expand(len(pairs), 2)
         of_pairs["AUC_hardest"] = float(metrics.auc_hardest(torch.from_numpy(pairs), first))
     for at, rate in enumerate(ranking.rates):
         fnmr = _PairScores.joined([matches[at] for _, matches in shares]).fnmr()
@@ -858,3 +857,6 @@ def _some(rows: Array) -> str:
 def _array(tensor: Tensor) -> Array:
     array: Array = tensor.detach().cpu().numpy()
     return array
+
+
+__all__ = ["evaluate", "Report"]

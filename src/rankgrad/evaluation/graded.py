@@ -7,7 +7,7 @@ of retrieval campaigns ("qrels").
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from ..ranks import exact_ranks
 from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
 from . import Report, intervals_of_means
-from .measures import RankedQueries, needs_irrelevant, reading
+from .measures import RankedQueries, listed, needs_irrelevant, reading
 
 Array = npt.NDArray[Any]
 NAMES = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
@@ -60,8 +60,9 @@ def evaluate_graded(
         seed: seed of the bootstrap.
 
     Raises:
-        ValueError: a value is NaN, shapes do not fit, a gain is negative or of a row that does not exist, or no gain is
-            positive.
+        ValueError: a value is NaN, shapes do not fit, a gain is negative or of a row that does not exist, no gain is
+            positive, or there is no name.
+        TypeError: gains are not a list of mappings.
 
     >>> queries, corpus = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
     >>> report = evaluate_graded(queries, corpus, [{0: 1, 1: 3}, {2: 1}], names=["NDCG", "R@1"], bootstrap=0)
@@ -70,9 +71,11 @@ def evaluate_graded(
     """
     sides = _sides(queries, corpus, similarity)
     integer(bootstrap, "bootstrap is a number of resamples", low=0)
+    integer(seed, "seed is the seed of the bootstrap", low=0)
     number(confidence, "confidence is a coverage", above=0, high=1)
     count, items = map(len, sides)
     where, amounts = _pairs(gains, count, items)
+    names = listed(names, "names")
     need_graded(names)  # raise on a misspelt name before the work
 
     scorer = Scorer(*sides, "euclidean" if similarity == "euclidean" else "inner product")
@@ -136,16 +139,38 @@ def _sides(queries: Numbers, corpus: Numbers, similarity: str) -> tuple[Tensor, 
 
 def _pairs(gains: Sequence[Mapping[int, float]], count: int, items: int) -> tuple[Tensor, Tensor]:
     """([2, pair] query and document, [pair] gain), checked."""
-    if len(gains) != count:
-        raise ValueError(f"gains must have one mapping per query, {count}; got {len(gains)}")
-    pairs = [(query, int(item), float(gain)) for query, row in enumerate(gains) for item, gain in row.items()]
-    for query, item, gain in pairs:
-        if not 0 <= item < items:
-            raise ValueError(f"gains of query {query} have row {item}, but the corpus has rows 0 .. {items - 1}")
-        if not (math.isfinite(gain) and gain >= 0):
-            raise ValueError(f"gains must be finite and >= 0; the gain of query {query} and row {item} is {gain}")
-    where = torch.tensor([pair[:2] for pair in pairs], dtype=torch.long).reshape(-1, 2).T
-    return where, torch.tensor([pair[2] for pair in pairs], dtype=torch.float64)
+    rows = list(gains) if isinstance(gains, Iterable) and not isinstance(gains, (str, Mapping)) else [gains]
+    wrong = [row for row in rows if not isinstance(row, Mapping)]
+    if wrong or isinstance(gains, Mapping):
+        raise TypeError(
+            "gains must be a list with one mapping per query, row of the corpus -> gain, such as [{0: 1, 4: 2}, "
+            f"{{3: 1}}]; got {gains!r:.100}"
+        )
+    if len(rows) != count:
+        raise ValueError(f"gains must have one mapping per query, {count}; got {len(rows)}")
+    where = [(query, _row(item, query, items)) for query, row in enumerate(rows) for item in row]
+    amounts = [_gain(gain, query, item) for query, row in enumerate(rows) for item, gain in row.items()]
+    pairs = torch.tensor(where, dtype=torch.long, device="cpu").reshape(-1, 2).T
+    return pairs, torch.tensor(amounts, dtype=torch.float64, device="cpu")
+
+
+def _row(item: object, query: int, items: int) -> int:
+    row = integer(item, f"a key of the gains of query {query} is a row of the corpus")
+    if not 0 <= row < items:
+        raise ValueError(f"gains of query {query} have row {row}, but the corpus has rows 0 .. {items - 1}")
+    return row
+
+
+def _gain(gain: Any, query: int, item: object) -> float:
+    try:
+        value = math.nan if isinstance(gain, str) else float(gain)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(
+            f"gains must be numbers, finite and >= 0; the gain of query {query} and row {item} is {gain!r}"
+        )
+    return value
 
 
 def _dense(where: Tensor, values: Tensor, rows: Tensor, items: int) -> Tensor:

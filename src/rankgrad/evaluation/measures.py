@@ -6,9 +6,9 @@ A name such as `P@5` has a length: the part before the @ is a key of `AT`, the n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -217,6 +217,27 @@ def reading(name: str) -> Read:
         )
     read = AT[kind].read
     return lambda part: read(part, k)
+
+
+def listed(names: object, what: str, least: int = 1) -> list[str]:
+    """Names of metrics as a list.
+
+    Args:
+        names: the argument.
+        what: its name in messages.
+        least: smallest number of names.
+
+    Raises:
+        ValueError: this is not a list of strings, or there are too few.
+
+    >>> listed(("AP", "R@1"), "names")
+    ['AP', 'R@1']
+    """
+    given: list[Any] = list(names) if isinstance(names, Iterable) and not isinstance(names, str) else [names]
+    if len(given) < least or not all(isinstance(name, str) for name in given) or isinstance(names, str):
+        some = "at least one metric" if least else "metrics"
+        raise ValueError(f"{what} must be a list of {some} by name, such as ['AP@10']; got {names!r}")
+    return given
 
 
 def needs_irrelevant(name: str) -> bool:

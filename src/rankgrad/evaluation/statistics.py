@@ -120,3 +120,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     for done, (p, place) in enumerate(tested):
         corrected[place] = highest = max(highest, min(1.0, (len(tested) - done) * p))
     return corrected
+
+
+__all__ = ["spread", "PairedDifference", "paired_t_test", "holm"]

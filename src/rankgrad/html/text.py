@@ -92,3 +92,29 @@ def enumeration(words: list[str], most: int = 3) -> str:
     if len(words) <= most:
         return ", ".join(words)
     return f"{', '.join(words[:most])} and {len(words) - most:,} more"
+
+
+def verdict(first: str, ahead: list[str], behind: list[str], level: list[str]) -> str:
+    """What a comparison with one run found, in words.
+
+    Args:
+        first: the run that the others are compared with.
+        ahead: runs that are better.
+        behind: runs that are worse.
+        level: runs for which no difference was found.
+
+    >>> verdict("a", ["b"], ["c", "d"], ["e"])
+    'b is ahead of a. c and d are behind a. No difference from a was found for e.'
+    """
+    said = [
+        f"{_joined(names)} {'is' if len(names) == 1 else 'are'} {words} {first}."
+        for names, words in ((ahead, "ahead of"), (behind, "behind"))
+        if names
+    ]
+    if level:
+        said.append(f"No difference from {first} was found for {_joined(level)}.")
+    return " ".join(said)
+
+
+def _joined(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if 1 < len(names) <= 3 else enumeration(names)

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from .._version import __version__
+from ..checks import Numbers, integer, tensor
 from ..extras import install
 from ..files import atomic_write, read_json, write_text
 from ..normalize import unit_rows
@@ -132,14 +133,14 @@ class Index:
         name = Path(self.names[row])
         return name if self.origin is None else self.origin.root / name
 
-    def topk(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def topk(self, queries: Numbers, k: int) -> tuple[Tensor, Tensor]:
         """The k rows with the highest inner product with each query, best first; of equal scores the lower row first.
 
         Of rows with the same score as the k-th one, any may be in the list. All kinds but "exact" may miss rows. If
         fewer than k are found, the list ends with score -inf and row -1.
 
         Args:
-            queries: [query, dim] float, finite, on any device.
+            queries: [query, dim] float, finite: a tensor on any device, a numpy array or a list.
             k: rows per query, >= 1; fewer if there are fewer.
 
         Returns:
@@ -149,13 +150,13 @@ class Index:
             ValueError: the queries have another width than the index, or are not finite; k < 1; a vector of the index
                 is damaged.
         """
+        queries = tensor(queries, "queries")
         if queries.dim() != 2 or not queries.is_floating_point() or queries.shape[1] != self.dim:
             raise ValueError(
                 f"the index holds {self.dim}-d embeddings and needs queries float [query, {self.dim}]; got "
                 f"{queries.dtype} {tuple(queries.shape)}. Did another model make them?"
             )
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k is the length of the lists, an integer >= 1; got {k!r}")
+        k = integer(k, "k is the length of the lists", low=1)
         rows = queries.detach().float().cpu()
         if not bool(rows.isfinite().all()):
             raise ValueError("queries contain NaN or infinity; check the model's output for these images")
@@ -482,8 +483,15 @@ def build(
         seed: of the cells and codes, and of the queries of the measurement.
 
     Raises:
-        ValueError: the kind is unknown, effort < 1, embeddings are not finite, or there are too few for "ivfpq".
+        ValueError: the kind is unknown, effort < 1, embeddings are empty or not finite, or there are too few for
+            "ivfpq".
         ModuleNotFoundError: faiss is not installed.
+
+    >>> gallery = Embedded(np.eye(3, dtype=np.float32), ("a", "b", "c"), np.array([0, 0, 1]), ("cat", "dog"))
+    >>> index = build(gallery)
+    >>> scores, rows = index.topk(torch.tensor([[0.1, 0.9, 0.0]]), 2)
+    >>> [index.names[row] for row in rows[0].tolist()]
+    ['b', 'a']
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of index {kind!r}; known: {', '.join(KINDS)}")
@@ -491,6 +499,8 @@ def build(
         raise ValueError(f"effort is the number of searched candidates or cells, an integer >= 1; got {effort!r}")
     if effort is not None and kind == "exact":
         raise ValueError("an exact index always searches everything: use effort with the other kinds")
+    if 0 in gallery.embeddings.shape:  # faiss ends the process
+        raise ValueError(f"a gallery needs embeddings [image, dim] with numbers; got {gallery.embeddings.shape}")
     if kind == "ivfpq" and len(gallery.names) < CODED:
         raise ValueError(f"ivfpq needs {CODED:,} rows or more to learn its codes; got {len(gallery.names):,}: use ivf")
     vectors = _vectors(gallery, kind, effort, normalize, seed)
@@ -557,6 +567,11 @@ def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0)
         index: the index.
         embeddings: [image, dim] from which it was built.
         seed: of the choice of queries.
+
+    >>> rows = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    >>> gallery = Embedded(rows, tuple(map(str, range(50))), np.zeros(50, int), ("one",))
+    >>> measure(build(gallery), rows).recall  # an exact index finds all
+    1.0
     """
     count, dim = embeddings.shape
     k = min(RECALL_AT, count - 1)

@@ -106,7 +106,7 @@ class Embedded:
             raise FileNotFoundError(f"{path} does not exist: write it with rankgrad embed RUN DIR -o {path}")
         columns = read_npz(path, "embeddings", "names", mapped="embeddings" if mapped else "")
         embeddings, names = columns["embeddings"], columns["names"]
-        if embeddings.ndim != 2 or not len(embeddings) or not np.issubdtype(embeddings.dtype, np.floating):
+        if embeddings.ndim != 2 or not embeddings.size or not np.issubdtype(embeddings.dtype, np.floating):
             raise ValueError(
                 f"embeddings in {path} must be float [image, dim]; got {embeddings.dtype} {embeddings.shape}"
             )

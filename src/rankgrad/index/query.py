@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checks import integer
 from ..datasets.folder import find_images
 from ..datasets.images import SkippedWarning, check_image, skipped_lines
 from ..files import shown
@@ -66,8 +67,7 @@ def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: 
         FileNotFoundError: the model does not exist.
         OSError: an image cannot be read; it names the file.
     """
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"k is the number of results per query, an integer >= 1; got {k!r}")
+    k = integer(k, "k is the number of results per query", low=1)
     if index.texts:
         return _find_texts([str(query) for query in queries], index, k, embedder)
     paths = [Path(query) for query in queries]

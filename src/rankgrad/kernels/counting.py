@@ -514,7 +514,7 @@ class _Entries:
         return free[:, 1:] - free[:, :1]
 
 
-_ONE = torch.ones(1, dtype=torch.long)
+_ONE = torch.ones(1, dtype=torch.long, device="cpu")
 
 
 def _gaps(starts: Array, end: int) -> Array:

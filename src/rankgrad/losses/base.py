@@ -14,7 +14,7 @@ from ..checks import Numbers, closest, flag, integer, tensor
 from ..normalize import unit_rows
 from ..ranks import check_lists, computed
 from ..ranks.first_order import first_order
-from ..ranks.lists import require_positives
+from ..ranks.lists import has_kinds, require_positives
 from ..relevance import MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
 from ..types import Mask, PerQuery, Scores
 from .by_class import checked_targets
@@ -62,8 +62,10 @@ class RetrievalLoss(CheckedLoss):
             may differ, and each call reads them once.
 
     Attributes:
-        stats: detached tensors of the last call: "counted" [query] bool, "zero_rows", and what a loss adds. The next
-            call replaces them. They are not part of the state_dict.
+        stats: detached tensors of the last call: "counted", "has_relevant" and "has_irrelevant" [query] bool,
+            "zero_rows", and what a loss adds. Without a relevant and an irrelevant item there is no order to learn: a
+            loss of 0 then does not mean that the batch is solved. The next call replaces `stats`. They are not part of
+            the state_dict.
         graded: whether the loss uses float gains (hierarchical labels). If not, it reads hierarchical labels at their
             finest level and raises on float gains.
         levels: whether the loss also takes integers: the number of levels that query and item share, 0 .. 64. It then
@@ -73,6 +75,15 @@ class RetrievalLoss(CheckedLoss):
             list. Then `from_lists` may compute lists in groups of similar length.
         optimises: what the loss optimises, in a few words.
         source: authors, venue, year and number in Markdown, for citation in a model card.
+
+    >>> class HardestMargin(RetrievalLoss):  # best irrelevant score minus best relevant score
+    ...     graded = False
+    ...     def per_query(self, scores, relevant, valid):
+    ...         exists = torch.ones_like(relevant) if valid is None else valid
+    ...         best, own = (scores.masked_fill(~(side & exists), -1).amax(1) for side in (~relevant, relevant))
+    ...         return best - own, (relevant & exists).any(1)
+    >>> HardestMargin()(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))  # cosines 0 and 1
+    tensor(-1.)
     """
 
     graded: ClassVar[bool] = True
@@ -228,7 +239,8 @@ class RetrievalLoss(CheckedLoss):
         Args:
             scores: [query, item] float, higher is closer. Losses that use absolute scores (FastAP, SoftBinAP, AUC,
                 calibration) expect cosine similarities.
-            relevant: [query, item] bool, or float gains >= 0, or integers if the loss takes `levels`.
+            relevant: [query, item] bool, or float gains >= 0, or integers if the loss takes `levels`. Gains are rounded
+                to the precision of the scores; an item whose gain rounds to 0 is irrelevant.
             valid: [query, item] bool; False removes an item from that query's list.
 
         Returns:
@@ -271,12 +283,13 @@ class RetrievalLoss(CheckedLoss):
         relevance = tensor_on(scores.device, relevance, "relevance")
         ids = checked_rows(scores, relevance, query, levels=self.levels)
         self._require_computable("scores", scores.unsqueeze(1))
+        scores = computed(scores)
         if relevance.dtype != torch.bool:
-            self._check_gains(relevance.unsqueeze(1), "relevance")
+            self._check_gains(relevance.unsqueeze(1), scores, "relevance")
         one = Rectangles([(1, len(scores))], None, None)
         shape = one if ids is None else Rectangles.of(ids, self.separate)
         with torch.autocast(scores.device.type, enabled=False):
-            return self._mean_of(shape, shape.cut(computed(scores)), shape.cut(relevance), shape.valid())
+            return self._mean_of(shape, shape.cut(scores), shape.cut(relevance), shape.valid())
 
     def from_classes(
         self, logits: Numbers, targets: Numbers, valid: Numbers | None = None, *, one_list: bool = False
@@ -346,21 +359,23 @@ class RetrievalLoss(CheckedLoss):
         return unit_rows(rows) if self.normalize else rows
 
     def _reduced(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Tensor:
+        scores = computed(scores)
         if relevant.dtype != torch.bool:
-            self._check_gains(relevant)
+            self._check_gains(relevant, scores)
         one = Rectangles([(len(scores), scores.shape[1])], None, None)
-        return self._mean_of(one, [computed(scores)], [relevant], [valid])
+        return self._mean_of(one, [scores], [relevant], [valid])
 
     def _mean_of(
         self, shape: Rectangles, scores: list[Scores], relevant: list[Tensor], valid: list[Mask | None]
     ) -> Tensor:
         """The reduction over the lists of one or more rectangles."""
         self.stats = {}
-        costs, which = [], []
+        costs, which, kinds = [], [], []
         for part in zip(scores, relevant, valid, strict=True):
             if self.positives is not None:
                 require_positives(*part[1:], self.positives)
             values, counts = self.per_query(*part)
+            kinds.append(has_kinds(*part[1:]))
             values = values.to(part[0].dtype)
             if not values.requires_grad:
                 values = values + 0 * part[0].sum(1)  # attach a constant loss to the graph, too
@@ -371,11 +386,13 @@ class RetrievalLoss(CheckedLoss):
         if self.moves:
             self.remember()
         self.stats["counted"] = counted.detach()
+        for name, found in zip(("has_relevant", "has_irrelevant"), zip(*kinds, strict=True), strict=True):
+            self.stats[name] = shape.by_id(list(found))
         if self.reduction == "none":
             return per_query
         return per_query.sum() / counted.sum().clamp(min=1)
 
-    def _check_gains(self, gains: Tensor, name: str = "relevant") -> None:
+    def _check_gains(self, gains: Tensor, scores: Scores, name: str = "relevant") -> None:
         if not self.graded:
             raise ValueError(
                 f"{type(self).__name__} needs bool relevance, but got float gains: pass e.g. gains > 0, "
@@ -384,7 +401,7 @@ class RetrievalLoss(CheckedLoss):
         if not gains.is_floating_point():
             self._require_between(name, gains, 0, MOST_LEVELS, f"levels must lie in 0 .. {MOST_LEVELS}")
             return
-        most = _largest(gains)
+        most = min(_largest(gains), _largest(scores))
         self._require_between(name, gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
 
     def _require_computable(self, name: str, scores: Scores) -> None:

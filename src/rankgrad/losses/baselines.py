@@ -208,6 +208,13 @@ class PMLBatchLoss(ClassLoss):
         loss: loss object of that library, e.g. NormalizedSoftmaxLoss(100, 512).
         miner: miner of that library, or None.
         normalize: normalise the embeddings to length 1, for a loss that does not do it itself.
+
+    >>> from pytorch_metric_learning.losses import ProxyAnchorLoss
+    >>> loss = PMLBatchLoss(ProxyAnchorLoss(num_classes=3, embedding_size=4))
+    >>> loss(torch.eye(4), torch.tensor([0, 0, 1, 2])).isfinite()
+    tensor(True)
+    >>> sum(weight.numel() for weight in loss.parameters())  # a proxy for each class, which the optimizer must train
+    12
     """
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None, normalize: bool = False) -> None:
@@ -248,6 +255,14 @@ class PMLLoss(PMLBatchLoss, ReferencedLoss):
 
     Raises:
         ValueError: in a call with references, if the loss cannot use them.
+
+    >>> from pytorch_metric_learning.losses import MultiSimilarityLoss
+    >>> loss = PMLLoss(MultiSimilarityLoss())
+    >>> labels, memory_labels = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1])
+    >>> loss(torch.eye(4), labels) > loss(torch.eye(2)[labels], labels)  # the second batch is solved
+    tensor(True)
+    >>> loss(torch.eye(4), labels, ref_emb=torch.eye(4)[:2], ref_labels=memory_labels).isfinite()
+    tensor(True)
     """
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:

@@ -52,7 +52,7 @@ class Rectangles:
         shapes = _shapes(count[lists], separate)
         if in_order and len(shapes) == 1 and shapes[0][0] * shapes[0][1] == len(query):
             return cls(shapes, None, None)
-        widths, heights = (torch.tensor([shape[side] for shape in shapes]) for side in (1, 0))
+        widths, heights = (torch.tensor([shape[side] for shape in shapes], device="cpu") for side in (1, 0))
         width = widths.repeat_interleave(heights).to(query.device)  # width of each list's rectangle
         first = torch.empty_like(count).index_copy_(0, lists, width.cumsum(0) - width)
         place = rows + (first - (count.cumsum(0) - count))[list_of]

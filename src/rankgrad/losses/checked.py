@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from ..checks import Numbers, tensor
+from ..checks import Numbers, dense, tensor
 from ..ranks import computed
 from ..ranks.lists import asynchronous, refuse_transforms
 from ..relevance import Labels, as_labels, check_labels, words_of
@@ -210,7 +210,7 @@ class ReferencedLoss(ClassLoss):
 
 def tensor_on(device: torch.device, value: Numbers, name: str) -> Tensor:
     """A tensor unchanged; an array or a list as a tensor on this device."""
-    return value if isinstance(value, Tensor) else tensor(value, name).to(device)
+    return dense(value, name) if isinstance(value, Tensor) else tensor(value, name).to(device)
 
 
 def labels_on(

@@ -98,7 +98,9 @@ class LambdaLoss(RetrievalLoss):
         many = max(CHUNK // max(scores.shape[1], 1), 1)
 
         def costs(scores: Scores, row: Tensor, item: Tensor, gain: Tensor) -> PerQuery:
-            cost = swaps(row, item) * self._step(scores[row] - scores[row, item].unsqueeze(1))
+            # index_select: the backward pass of scores[row] adds in another order each time on several threads
+            differences = scores.index_select(0, row) - scores[row, item].unsqueeze(1)
+            cost = swaps(row, item) * self._step(differences)
             cost = torch.where(gains[row] < gain.unsqueeze(1), cost, 0)
             return torch.zeros_like(values).index_add(0, row, cost.sum(1))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -115,6 +115,12 @@ class CalibrationLoss(RetrievalLoss):
         if self.quantiles is not None:
             self.running.copy_(self._latest)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        saved = state_dict.get(f"{prefix}running")
+        if self.quantiles is not None and isinstance(saved, Tensor):
+            self.running = self.running.to(saved.dtype)  # torch would round the saved values to the dtype of a new loss
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """Both parts; every query counts."""
         rest = ~relevant if valid is None else valid & ~relevant
@@ -204,7 +210,6 @@ class ROADMAPLoss(RetrievalLoss):
         calibration, counted = self.calibration.per_query(scores, relevant, valid)
         supap = torch.where(has_relevant, supap, 0) * len(scores) / has_relevant.sum().clamp(min=1)
         self.stats["supap"], self.stats["calibration"] = supap.detach().mean(), calibration.detach().mean()
-        self.stats["has_relevant"] = has_relevant
         if self.quantiles is not None:
             for name in ("alpha", "beta"):
                 self.stats[name] = self.calibration.stats[name]

@@ -64,6 +64,8 @@ class ROCAUCLoss(RetrievalLoss):
                 raise ValueError("fpr < 1 needs bool relevance: pass e.g. gains > 0, or fpr=1")
             there = torch.ones_like(relevant) if valid is None else valid
             valid = (relevant & there) | hardest(scores, ~relevant & there, self.fpr)
+        if relevant.dtype == torch.float64:
+            relevant = relevant.to(scores.dtype)  # as in the ranks, so that the same pairs are counted and summed
         ranks = self._ranks(scores, relevant, valid, self.positives)
         pairs = different_pairs(relevant, valid)
         return ranks.sum_per_query(ranks.above_neg) / pairs.clamp(min=1), pairs > 0

@@ -29,8 +29,8 @@ class SumLoss(nn.Module):
             gradient.
 
     Attributes:
-        stats: from the last call: the unweighted value of each part by its name, and "counted" of the first part that
-            has it.
+        stats: from the last call: the unweighted value of each part by its name; and "counted", "has_relevant" and
+            "has_irrelevant" of the first part that has them.
 
     Raises:
         TypeError: losses or weights are no dict.
@@ -95,9 +95,9 @@ class SumLoss(nn.Module):
             words = {key: value for key, value in given.items() if value is not None and key in self._taken[name]}
             value: Tensor = loss(embeddings, labels, **words)
             stats[name] = value.detach()
-            counted = getattr(loss, "stats", {}).get("counted")
-            if counted is not None:
-                stats.setdefault("counted", counted)
+            for key, seen in getattr(loss, "stats", {}).items():
+                if key in ("counted", "has_relevant", "has_irrelevant"):
+                    stats.setdefault(key, seen)
             total = self.weights[name] * value if total is None else total + self.weights[name] * value
         assert total is not None
         self.stats = stats

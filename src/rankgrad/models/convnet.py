@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import unknown
+from ..checks import flag, integer, unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput
@@ -56,9 +56,11 @@ def convnet(
     >>> sum(p.numel() for p in model.parameters())
     113904
     """
-    widths = tuple(int(width) for width in widths)
-    if not widths or min(widths) < 1 or in_channels < 1:
-        raise ValueError(f"convnet needs in_channels >= 1 and widths >= 1; got {in_channels} and {widths}")
+    widths = tuple(integer(width, "each entry of widths counts channels", low=1) for width in widths)
+    integer(in_channels, "in_channels is that of an image", low=1)
+    if not widths:
+        raise ValueError("widths is empty; a convnet needs at least one block")
+    flag(residual, "residual")
     if pooling not in POOLINGS:
         raise ValueError(unknown("pooling", pooling, POOLINGS))
     blocks = [

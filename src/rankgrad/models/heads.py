@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 from torch import Tensor, nn
 
-from ..checks import unknown
+from ..checks import integer, unknown
 
 Head = Literal["linear", "none", "layer_norm", "mlp"]
 HEADS = ("linear", "none", "layer_norm", "mlp")
@@ -32,9 +32,9 @@ class EmbeddingHead(nn.Module):
 
     def __init__(self, feature_size: int, embedding_size: int | None = 128, head: Head = "linear") -> None:
         super().__init__()
-        size = feature_size if embedding_size is None else embedding_size
-        if size < 1:
-            raise ValueError(f"embedding_size must be >= 1 or None (the backbone's own size); got {embedding_size}")
+        size = feature_size
+        if embedding_size is not None:
+            size = integer(embedding_size, "embedding_size is None (the backbone's own size) or a dimension", low=1)
         self.feature_size, self.embedding_size, self.kind = feature_size, size, head
         self.layers: nn.Module
         if head == "none":

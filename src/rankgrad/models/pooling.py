@@ -93,6 +93,12 @@ class TokenPool(nn.Module):
         prefix: number of leading tokens that are not patches (class, distillation, registers).
         class_tokens: number of leading tokens that describe the image: 1, or 2 with a distillation token.
         norm: norm that the backbone applies to pooled features (timm's `fc_norm`).
+
+    >>> tokens = torch.tensor([[[9.0], [1.0], [3.0]]])  # a class token and two patches
+    >>> TokenPool(nn.AdaptiveAvgPool1d(1), prefix=1, class_tokens=1, norm=nn.Flatten())(tokens)
+    tensor([[2.]])
+    >>> TokenPool(None, prefix=1, class_tokens=1, norm=nn.Identity())(tokens)
+    tensor([[9.]])
     """
 
     def __init__(self, pool: nn.Module | None, prefix: int, class_tokens: int, norm: nn.Module) -> None:

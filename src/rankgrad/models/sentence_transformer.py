@@ -98,6 +98,17 @@ def sentence_transformer_model(
         ValueError: the model has modules or activation functions that are not on the list of those that can be built
             safely, is damaged, or has pickled weights.
         OSError: the model does not exist.
+
+    >>> import tempfile
+    >>> from sentence_transformers import SentenceTransformer
+    >>> from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    >>> from tokenizers import Tokenizer, models
+    >>> words = Tokenizer(models.WordLevel({"red": 0, "green": 1}, unk_token="red"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=4)], device="cpu").save(folder)
+    ...     model = sentence_transformer_model(folder, embedding_size=2, head="linear")
+    >>> model(["red", "green", "red"]).shape
+    torch.Size([3, 2])
     """
     if files is None:
         encoder = _found(name)

@@ -56,6 +56,15 @@ def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping
         ValueError: the model has no `config`.
         TypeError: `config` holds a value that is not plain.
         FileNotFoundError: the folder does not exist.
+
+    >>> import tempfile
+    >>> from rankgrad.models import convnet
+    >>> model = convnet(widths=(4, 4, 4, 4), embedding_size=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save_weights(Path(folder, "model.pt"), model, {"size": 28})
+    ...     again, config = load_weights(path)
+    >>> again.config == model.config, config
+    (True, {'size': 28})
     """
     path = Path(path)
     given = {"kind": GIVEN, "class": f"{type(model).__module__}.{type(model).__qualname__}"}

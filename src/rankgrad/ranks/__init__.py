@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from .blackbox import Blackbox, blackbox_rank
 from .exact import Ties, exact_ranks
-from .lists import Lists, check_lists, computed
+from .lists import Lists
+from .lists import check_lists as check_lists
+from .lists import computed as computed
 from .soft import Soft, soft_ranks
 
 __all__ = [
@@ -21,8 +23,6 @@ __all__ = [
     "Soft",
     "Ties",
     "blackbox_rank",
-    "check_lists",
-    "computed",
     "exact_ranks",
     "soft_ranks",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import flag, number
+from ..checks import dense, flag, number
 from ..kernels.counting import Counter
 from ..kernels.host import on_host
 from ..kernels.sorting import sort_rows
@@ -41,6 +41,13 @@ class Blackbox:
         prefilter: first drop the irrelevant items that are below all relevant items of their list, if this leaves few
             items. The results are the same, and faster if few items are above the lowest relevant one. The cost must
             never fall when an irrelevant item rises. It waits for a GPU once.
+
+    >>> scores = torch.tensor([[0.5, 0.9, 0.1]], requires_grad=True)
+    >>> relevant = torch.tensor([[True, False, False]])
+    >>> cost, ranks = Blackbox(margin=0.0).values(lambda ranks: ranks.sum_per_query(ranks.above_neg), scores, relevant)
+    >>> cost.sum().backward()
+    >>> ranks.rank.tolist(), scores.grad.sign()  # item 1 is above the relevant item: the gradient pushes it down
+    ([2.0], tensor([[-1.,  1.,  0.]]))
     """
 
     lambda_: float = 4.0
@@ -187,6 +194,7 @@ def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> T
     """
     refuse_transforms()
     number(lambda_, "lambda_ is the size of the perturbation", above=0)
+    dense(scores, "scores")
     if not scores.is_floating_point() or scores.dim() == 0:
         raise ValueError(f"scores must be a float tensor [..., n]; got {scores.dtype} {tuple(scores.shape)}")
     ranks: Tensor = _BlackboxRank.apply(computed(scores), lambda_, normalized)

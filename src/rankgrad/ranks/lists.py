@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import dense
 from ..kernels.host import on_host
 from ..types import Mask, PerPair, Ranks, Scores
 
@@ -22,6 +23,9 @@ def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, level
         levels: whether relevant may be integers, the numbers of shared levels.
     """
     refuse_transforms()
+    for name, given in (("scores", scores), ("relevant", relevant), ("valid", valid)):
+        if given is not None:
+            dense(given, name)
     if scores.dim() != 2 or not scores.is_floating_point():
         raise ValueError(f"scores must be a float tensor [query, item]; got {scores.dtype} {tuple(scores.shape)}")
     if relevant.shape != scores.shape:
@@ -68,6 +72,23 @@ def _row_sums(mask: Mask) -> Tensor:
     """[query] long, True entries of each row. Summing booleans as int64 is ten times slower on a CPU."""
     exact = torch.float32 if mask.shape[1] < 2**24 else torch.float64
     return mask.to(exact).sum(1).long()
+
+
+def has_kinds(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
+    """[query] bool, whether a query has a relevant valid item; and whether it has an irrelevant one.
+
+    >>> has_kinds(torch.tensor([[True, False], [True, True]]), None)
+    (tensor([True, True]), tensor([ True, False]))
+    """
+    relevant = relevant if relevant.dtype == torch.bool else relevant > 0
+    if valid is None:
+        return _any(relevant), _any(~relevant)
+    return _any(relevant & valid), _any(valid & ~relevant)
+
+
+def _any(mask: Mask) -> Tensor:
+    """[query] whether a row has a True entry. numpy stops at the first one; torch is twenty times slower on a CPU."""
+    return torch.from_numpy(mask.numpy().any(1)) if on_host(mask) else mask.any(1)
 
 
 def asynchronous(tensor: Tensor) -> bool:
@@ -181,7 +202,9 @@ class Lists:
             ValueError: a shape or dtype is wrong, or the promise does not hold (on a GPU: a device-side assertion).
         """
         check_lists(scores, relevant, valid)
-        graded = relevant.dtype != torch.bool
+        graded, dtype = relevant.dtype != torch.bool, computed(scores).dtype
+        if relevant.dtype == torch.float64:
+            relevant = relevant.to(dtype)  # first, so that no relevant item has a gain that rounds to 0
         is_relevant = relevant > 0 if graded else relevant
         if valid is None:
             rest = ~is_relevant
@@ -197,7 +220,7 @@ class Lists:
             if positives is not None:
                 _require_counts(count, items, positives)
             sizes: list[int] = count.tolist()
-            slot = torch.arange(len(query)) - (count.cumsum(0) - count)[query]
+            slot = torch.arange(len(query), device="cpu") - (count.cumsum(0) - count)[query]
         else:
             count = _row_sums(is_relevant)
             if positives is None:
@@ -209,7 +232,6 @@ class Lists:
             query = torch.repeat_interleave(row, count, output_size=sum(sizes))
             slot = torch.arange(len(query), device=scores.device) - (count.cumsum(0) - count)[query]
             item = _columns(is_relevant, max(sizes, default=0))[query, slot]
-        dtype = computed(scores).dtype
         gain = relevant[query, item].to(dtype) if graded else scores.new_ones(len(query), dtype=dtype)
         order = gain if levels is None else levels[query, item].to(dtype)
         length = torch.full_like(count, items) if valid is None else _row_sums(valid)

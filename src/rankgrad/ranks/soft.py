@@ -95,6 +95,11 @@ class Soft:
             point. The value does not change. This option is ours; 0.9 helped with steps that are unbounded
             (docs/results.md).
         method: see `soft_ranks`. Printed only if it is not "auto".
+
+    >>> from rankgrad.relaxations import Sigmoid
+    >>> ranks = Soft(pos=Sigmoid(0.1), neg=Sigmoid(0.1))
+    >>> ranks(torch.tensor([[0.5, 0.6, 0.1]]), torch.tensor([[True, False, False]])).rank  # the exact rank is 2
+    tensor([1.7490])
     """
 
     pos: Callable[[Tensor], Tensor]

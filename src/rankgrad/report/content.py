@@ -209,7 +209,7 @@ def kind_of(run: Run) -> str:
 def read_runs(
     folders: Sequence[Path], *, pictures: bool = True, trust: Sequence[str] = (), images: Path | None = None
 ) -> list[RunContent]:
-    """Read several runs of one kind. Runs on the same images share them in memory; each run gets a different name.
+    r"""Read several runs of one kind. Runs on the same images share them in memory; each run gets a different name.
 
     Args:
         folders: of the runs; a file of embeddings (npz, parquet) counts as a retrieval run.
@@ -220,6 +220,17 @@ def read_runs(
     Raises:
         FileNotFoundError: a folder is not a run.
         ValueError: a folder is repeated, or the runs are of several kinds.
+
+    >>> import tempfile
+    >>> from omegaconf import OmegaConf
+    >>> from rankgrad.config import compose
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     folders = [Path(folder, f"{loss}-seed0") for loss in ("pnp", "roadmap")]
+    ...     for run in folders:
+    ...         run.mkdir()
+    ...         OmegaConf.save(compose([]), run / "config.yaml", resolve=True)
+    ...     print([run.name for run in read_runs(folders)])
+    ['pnp', 'roadmap']
     """
     places = [folder.resolve() for folder in folders]
     twice = [str(folder) for folder, times in Counter(places).items() if times > 1]

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from ..html import charts
 from ..html.images import Images
 from ..html.page import render, write_page
-from ..html.text import enumeration
+from ..html.text import enumeration, number
 from ..runs.log import TEST
 from ..tables import duration
 from . import tables
@@ -53,6 +53,15 @@ def write_report(
     Raises:
         ValueError: no run or more than 8; runs of two kinds; an argument out of range; embeddings that are not finite.
         FileNotFoundError: the folder does not exist.
+
+    >>> import tempfile, torch
+    >>> from rankgrad.evaluation import evaluate
+    >>> from rankgrad.report import Content
+    >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1], clusters="none")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = write_report(Path(folder, "mine.html"), [Content("mine", after=after)])
+    ...     print("mAP@R" in page.read_text(encoding="utf-8"))
+    True
     """
     if not 1 <= len(runs) <= MOST_RUNS:
         raise ValueError(f"a report shows 1 to {MOST_RUNS} runs; got {len(runs)}")
@@ -62,7 +71,7 @@ def write_report(
 def write_comparison(
     path: str | os.PathLike[str], runs: Mapping[str, Sequence[Path]], *, title: str | None = None
 ) -> Path:
-    """Write one page about all runs of a comparison: metrics of every run, and all sections for one run per variant.
+    r"""Write one page about all runs of a comparison: metrics of every run, and all sections for one run per variant.
 
     The mean and standard deviation over the seeds come first. The other sections show the first run of each variant
     side by side; the curves of its other seeds are pale. At most 8 variants are shown in these sections.
@@ -79,6 +88,18 @@ def write_comparison(
     Raises:
         ValueError: no run; runs of two kinds.
         FileNotFoundError: the folder of the page does not exist, or a folder is not a run.
+
+    >>> import tempfile
+    >>> from omegaconf import OmegaConf
+    >>> from rankgrad.config import compose
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = {"pnp": [Path(folder, "pnp-seed0"), Path(folder, "pnp-seed1")]}
+    ...     for run in runs["pnp"]:
+    ...         run.mkdir()
+    ...         OmegaConf.save(compose(["loss=pnp"]), run / "config.yaml", resolve=True)
+    ...     page = write_comparison(Path(folder, "compare.html"), runs)
+    ...     print("pnp" in page.read_text(encoding="utf-8"))
+    True
     """
     folders = {name: list(of_variant) for name, of_variant in runs.items() if len(of_variant)}
     if not folders:
@@ -164,7 +185,7 @@ def _about(runs: Sequence[RunContent]) -> list[str]:
 def _curves(runs: Sequence[RunContent]) -> Section:
     """A chart for each logged name: the loss first, then the evaluations."""
     several = len(runs) > 1 or bool(runs[0].siblings)
-    drawn = []
+    drawn, constant = [], []
     names = dict.fromkeys(name for run in runs for name, points in run.curves.items() if points)
     for name in sorted(names, key=lambda name: (name != "loss", not name.startswith(TEST))):
         series = [
@@ -173,6 +194,12 @@ def _curves(runs: Sequence[RunContent]) -> Section:
             for each in (run, *run.siblings)
             if each.curves.get(name)
         ]
-        drawn.append(charts.lines(name, series, "step", meaning=short(name)))
-    body = render("report/curves.html", runs=runs, curves=drawn, pale=any(run.siblings for run in runs))
+        values = {value for one in series for _, value in one.points}
+        # a line that never moves says nothing as a chart; three points, because two may be equal by chance
+        if name != "loss" and len(values) == 1 and all(len(one.points) > 2 for one in series):
+            constant.append((name, number(*values), short(name)))
+        else:
+            drawn.append(charts.lines(name, series, "step", meaning=short(name)))
+    pale = any(run.siblings for run in runs)
+    body = render("report/curves.html", runs=runs, curves=drawn, constant=constant, pale=pale)
     return Section("curves", "Training", body if drawn else Markup())

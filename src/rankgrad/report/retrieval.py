@@ -39,7 +39,7 @@ def read(
     pictures: bool = True,
     trust: Sequence[str] = (),
 ) -> Content:
-    """Read the content of a run, finished or not. Notes name what is missing.
+    r"""Read the content of a run, finished or not. Notes name what is missing.
 
     Args:
         run: the folder.
@@ -48,6 +48,19 @@ def read(
         known: cache over several calls: settings of the data -> its images, or the reason why they cannot be read.
         pictures: False: only metrics and curves.
         trust: packages whose classes its settings may name.
+
+    >>> import tempfile, torch
+    >>> from omegaconf import OmegaConf
+    >>> from rankgrad.config import compose
+    >>> from rankgrad.report import read_run
+    >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1], clusters="none")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run(Path(folder))
+    ...     OmegaConf.save(compose(["loss=pnp"]), run.config, resolve=True)
+    ...     _ = run.after.write_text(after.to_json())
+    ...     content = read_run(run)
+    >>> content.after.values["R@1"], content.config["data"]["name"]
+    (1.0, 'glyphs')
     """
     embeddings, saved = run.embeddings, run.saved
     if after is None and run.after.exists():

@@ -43,8 +43,11 @@ def sections(runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tu
     kept = gallery(runs, measured, shelf)
     confused = confusions(runs, measured, shelf)
     placed = maps.section(runs, measured, shelf, extent, PICTURE_BYTES, seed)
+    rows = paired(runs, measured, seed)
+    several = any(run.siblings for run in runs)  # then the comparison over seeds decides, which the page shows before
+    found = [] if several else [(name, metric, each.low, each.high) for _, name, metric, each in rows]
     made = [
-        tables.results(runs, paired(runs, measured, seed)),
+        tables.results(runs, _paired_table(runs, rows), tables.verdicts(runs[0].name, found)),
         ranking(runs, measured),
         kept,
         confused,
@@ -68,8 +71,8 @@ def _lost(runs: Sequence[RetrievalRun], shown: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------- paired differences
 
 
-def paired(runs: Sequence[RetrievalRun], measured: SideBySide, seed: int = 0) -> Markup:
-    """Table of the differences of each other run minus the first one, query by query."""
+def paired(runs: Sequence[RetrievalRun], measured: SideBySide, seed: int = 0) -> list[tuple[int, str, str, Paired]]:
+    """(number of the run, its name, metric, its difference from the first run, query by query)."""
     first, *others = runs
     rows = []
     for place, other in enumerate(others, 1):
@@ -79,12 +82,16 @@ def paired(runs: Sequence[RetrievalRun], measured: SideBySide, seed: int = 0) ->
             difference = _paired(first, other, measured.matching.rows[0], measured.matching.rows[place], name, seed)
             if difference is not None:
                 rows.append((place, other.name, name, difference))
+    return rows
+
+
+def _paired_table(runs: Sequence[RetrievalRun], rows: Sequence[tuple[int, str, str, Paired]]) -> Markup:
     if not rows:
         return Markup()
     seeds = {run.config.get("seed") for run in runs}
     return render(
         "report/paired.html",
-        first=first,
+        first=runs[0],
         rows=rows,
         queries={difference.queries for *_, difference in rows},
         tested=any(difference.p is not None for *_, difference in rows),

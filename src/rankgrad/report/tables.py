@@ -12,7 +12,7 @@ from markupsafe import Markup
 from ..evaluation import DISTANCES, Row
 from ..evaluation.statistics import PairedDifference, caution, paired_t_test
 from ..html.page import render
-from ..html.text import DASH, clean, percent
+from ..html.text import DASH, clean, percent, verdict
 from .content import Evaluated, RunContent, Section
 from .glossary import definition, short, shown
 
@@ -24,12 +24,15 @@ FORMATS = {"detections": "count", "at score": "score"}  # columns that are not i
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def results(runs: Sequence[RunContent], extra: Markup | None = None) -> Section:
+def results(
+    runs: Sequence[RunContent], extra: Markup | None = None, verdicts: Sequence[tuple[str, str]] = ()
+) -> Section:
     """The headline metrics in tiles, and all metrics with their intervals; for a single run also before training.
 
     Args:
         runs: side by side.
         extra: HTML between the tables and the glossary of the metrics.
+        verdicts: metric and what the comparison of single runs found in it; they come first.
     """
     names = _names(runs)
     main = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in names]
@@ -47,8 +50,27 @@ def results(runs: Sequence[RunContent], extra: Markup | None = None) -> Section:
         tables=[[_metric_row(name, runs) for name in group] for group in groups],
         terms=[(name, short(name), long) for name in names if (long := definition(name))],
         extra=extra or Markup(),
+        verdicts=verdicts,
     )
     return Section("results", "Results", body if names else Markup())
+
+
+def verdicts(first: str, found: Sequence[tuple[str, str, float, float]]) -> list[tuple[str, str]]:
+    """Each metric, and which runs are ahead of the first one or behind it: those whose interval does not contain 0.
+
+    Args:
+        first: name of the run that the others are compared with.
+        found: run, metric, and the bounds of the interval of the run minus the first one.
+
+    >>> verdicts("a", [("b", "AP", 0.1, 0.3), ("c", "AP", -0.1, 0.1), ("b", "R@1", -0.2, -0.1)])
+    [('AP', 'b is ahead of a. No difference from a was found for c.'), ('R@1', 'b is behind a.')]
+    """
+    said = []
+    for metric in dict.fromkeys(metric for _, metric, _, _ in found):
+        of = [(run, low, high) for run, name, low, high in found if name == metric]
+        ahead, behind = [run for run, low, _ in of if low > 0], [run for run, _, high in of if high < 0]
+        said.append((metric, verdict(first, ahead, behind, [run for run, low, high in of if low <= 0 <= high])))
+    return said
 
 
 def _sure(runs: Sequence[RunContent]) -> str:
@@ -140,6 +162,7 @@ def seeds(runs: Sequence[RunContent]) -> Section:
         rows=rows,
         first=runs[0].name,
         tests=tests,
+        verdicts=verdicts(runs[0].name, [(name, metric, found.low, found.high) for name, metric, found in tests]),
         tested=any(difference.p is not None for *_, difference in tests),
         caution=told,
     )

@@ -48,6 +48,12 @@ def check(folder: Path) -> Checked:
 
     Raises:
         FileNotFoundError: the folder is neither a run nor an index.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "index.json").write_text("{}")
+    ...     print(check(Path(folder)).wrong)
+    {'index.json': 'damaged: it does not name its vectors'}
     """
     if (folder / "index.json").is_file():
         return _check_index(folder)

@@ -13,22 +13,26 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ..config import PATHS, TREES, ConfigError, compose
+from .._version import __version__
+from ..config import PATHS, TREES, ConfigError, check_paths, compose
 from ..evaluation.statistics import caution, paired_t_test, spread
 from ..files import read_json, remove_leftovers, write_text
-from ..files.folders import lock, make_folder
+from ..files.folders import HOLDER, lock, make_folder
 from ..plugins import registered
 from ..progress import bar
 from ..tables import markdown
-from ..tasks import of_command
+from ..tasks import TASKS, of_command
 from . import signals
 from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
 
+SETTINGS, JOURNAL = "settings.json", "journal.log"
+OURS = "rankgrad"  # key in settings.json with our version: another program's file of this name does not have it
 # Files that a comparison or a search writes in its folder.
 WRITTEN = (
-    "settings.json",
+    SETTINGS,
+    JOURNAL,
     "compare.md",
     "compare.json",
     "compare.html",
@@ -37,6 +41,7 @@ WRITTEN = (
     "tune.md",
     "tune.html",
 )
+RESULTS = {row.result for row in TASKS.values()}
 LONGEST = 200  # letters of a variant in the name of a folder; a longer name is cut and gets a checksum
 
 
@@ -89,7 +94,7 @@ def compare_variants(
     losses, tree = list(variants), of_command(command, rest).settings
     tasks: dict[tuple[str, int], list[str]] = {}
     for loss, own in variants.items():
-        compose([*rest, *own], tree)  # a misspelt setting fails here, before the first run
+        check_paths(compose([*rest, *own], tree))  # a misspelt setting or path fails here, before the first run
         for seed in seeds:
             tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
     with shared(out, rest):
@@ -102,13 +107,22 @@ def compare_variants(
 
 
 def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
-    """The folders that `compare` uses for these settings: loss -> one folder for each seed."""
+    """The folders that `compare` uses for these settings: loss -> one folder for each seed.
+
+    >>> found = folders(["loss=pnp,roadmap", "seeds=0,1"], Path("runs"))
+    >>> {loss: [path.name for path in paths] for loss, paths in found.items()}
+    {'pnp': ['pnp-seed0', 'pnp-seed1'], 'roadmap': ['roadmap-seed0', 'roadmap-seed1']}
+    """
     losses, seeds, _ = _split(settings)
     return folders_of(losses, seeds, out)
 
 
 def folders_of(variants: Iterable[str], seeds: Sequence[int], out: Path) -> dict[str, list[Path]]:
-    """The folders that `compare_variants` uses: name -> one folder for each seed."""
+    """The folders that `compare_variants` uses: name -> one folder for each seed.
+
+    >>> [path.name for path in folders_of(["pnp"], [0, 1], Path("runs"))["pnp"]]
+    ['pnp-seed0', 'pnp-seed1']
+    """
     return {name: [_folder(out, name, seed) for seed in seeds] for name in variants}
 
 
@@ -268,18 +282,30 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
     """Lock a folder of runs for this process, and write the settings that all its runs share.
 
     Raises:
-        ConfigError: the folder holds runs with other settings.
+        ConfigError: the folder holds runs with other settings, or files of another program with names that we write.
         LockedError: another process uses the folder.
     """
     out.mkdir(parents=True, exist_ok=True)
+    # a killed process leaves its HOLDER, and files of ours
+    there = [] if os.path.lexists(out / HOLDER) else sorted(os.listdir(out))
     with lock(out, "this folder of runs"):
         remove_leftovers(out, ours=WRITTEN.__contains__)
-        path = out / "settings.json"
+        path = out / SETTINGS
+        ours = path.is_file() and OURS in read_json(path)
+        foreign = [name for name in there if name in WRITTEN and not ours and not (out / name).is_symlink()]
+        if foreign:
+            raise ConfigError(
+                f"{out} holds {foreign[0]}, which rankgrad did not write and would replace: choose another folder with "
+                "--out"
+            )
         now = dict(map(_located, settings))
         now.pop("threads", None)  # may differ: it depends on the machine and on --jobs
         if not path.exists() or not _begun(out):
-            write_text(path, json.dumps(now))
+            if not (out / JOURNAL).is_symlink():  # the search refuses a link
+                (out / JOURNAL).unlink(missing_ok=True)
+            write_text(path, json.dumps({OURS: __version__, **now}))
         then = read_json(path)
+        then.pop(OURS, None)
         differ = [key for key in {**then, **now} if then.get(key) != now.get(key)]
         if differ:
             said = [[each.get(key, "not given") for key in differ] for each in (then, now)]
@@ -289,10 +315,10 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
 
 
 def _begun(out: Path) -> bool:
-    """Whether a folder has a run or a search. The settings of a command that failed before, such as a wrong path, bind
-    nobody.
+    """Whether a folder has a run. The settings of a command that failed before the first one bind nobody, nor does the
+    journal of its search.
     """
-    return any(next(out.rglob(name), None) is not None for name in ("config.yaml", "journal.log"))
+    return any(next(out.rglob(name), None) is not None for name in ("config.yaml", *RESULTS))
 
 
 def _located(setting: str) -> tuple[str, str]:
@@ -365,3 +391,6 @@ def _spread(values: Sequence[float], digits: int = 1) -> str:
         return "-"
     mean, deviation = spread(values)
     return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+__all__ = ["compare", "folders"]

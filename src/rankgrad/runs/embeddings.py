@@ -35,6 +35,12 @@ def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         columns: name -> array; labels are needed.
+
+    >>> from rankgrad.evaluation import evaluate
+    >>> columns = {"embeddings": np.eye(4)[[0, 0, 1, 1]], "labels": np.array([0, 0, 1, 1]), "ids": np.arange(4)}
+    >>> report = evaluate(columns["embeddings"], columns["labels"], clusters="none", **evaluated_columns(columns))
+    >>> report.values["R@1"]
+    1.0
     """
     evaluated: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
     for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
@@ -92,6 +98,15 @@ def save_embeddings(
         embeddings: [row, dim]; or pieces of it, if the table has no separate queries and gallery.
         table: the rows.
         more: further columns.
+
+    >>> import tempfile, torch
+    >>> from rankgrad.datasets import VectorTable
+    >>> table = VectorTable("two", torch.tensor([0, 1]), ("a", "b"), ("test",) * 2, ("x", "y"), torch.eye(2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_embeddings(Path(folder, "two.npz"), torch.eye(2), table)
+    ...     with np.load(Path(folder, "two.npz")) as columns:
+    ...         print(sorted(columns), columns["names"].tolist())
+    ['class_names', 'embeddings', 'labels', 'names', 'texts'] ['x', 'y']
     """
     if isinstance(embeddings, Pieces) and table.protocol == "query_gallery":
         raise ValueError(
@@ -125,3 +140,6 @@ def save_embeddings(
             columns["ref_super_labels"] = table.super_label[gallery].numpy()
         columns["super_names"] = np.array(table.super_names)
     write_npz(path, columns)
+
+
+__all__ = ["save_embeddings", "evaluated_columns", "by_levels"]

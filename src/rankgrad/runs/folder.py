@@ -215,6 +215,18 @@ class Run:
         write_text(self.after, result)
 
 
+def existing(folder: Path) -> Run:
+    """The run in a folder, to resume it.
+
+    Raises:
+        ConfigError: the folder holds no run.
+    """
+    run = Run(folder)
+    if not run.config.exists():
+        raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= needs the folder of a run")
+    return run
+
+
 @contextmanager
 def opened(folder: Path, kind: str) -> Iterator[Run]:
     """An existing run, locked for this process, to resume it. Temporary files of killed processes are removed.
@@ -223,9 +235,7 @@ def opened(folder: Path, kind: str) -> Iterator[Run]:
         ConfigError: the folder holds no run, or a run of another kind.
         LockedError: another process uses it.
     """
-    run = Run(folder)
-    if not run.config.exists():
-        raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= needs the folder of a run")
+    run = existing(folder)
     if run.kind != kind:
         again = f"rankgrad {TASKS[run.kind].command} resume={folder}"
         raise ConfigError(f"{folder} holds a run of task={run.kind}: continue it with {again}")
@@ -301,4 +311,4 @@ def _discard(run: Run, there: set[str], folders: list[Path]) -> None:
             break
 
 
-__all__ = ["Run", "created", "opened"]
+__all__ = ["Run"]

@@ -9,12 +9,32 @@ from .log import TEST, read_curves
 
 
 def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
-    """The logged values: name -> (step, value)."""
+    r"""The logged values: name -> (step, value).
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run(Path(folder))
+    ...     run.logs.mkdir()
+    ...     _ = (run.logs / "metrics.csv").write_text("step,loss\n0,0.9\n9,0.5\n19,0.4\n")
+    ...     print(curves(run))
+    {'loss': [(0.0, 0.9), (9.0, 0.5), (19.0, 0.4)]}
+    """
     return read_curves(run.logs)
 
 
 def evaluations(run: Run) -> dict[int, dict[str, float]]:
-    """Steps done -> test metrics of the evaluations during training (`evaluation.every`) and of the final one."""
+    r"""Steps done -> test metrics of the evaluations during training (`evaluation.every`) and of the final one.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run(Path(folder))
+    ...     run.logs.mkdir()
+    ...     _ = (run.logs / "metrics.csv").write_text("step,test/R@1\n9,0.75\n19,0.7\n")
+    ...     print(evaluations(run))
+    {10: {'R@1': 0.75}, 20: {'R@1': 0.7}}
+    """
     by_step: dict[int, dict[str, float]] = {}
     for name, points in curves(run).items():
         if name.startswith(TEST):
@@ -31,7 +51,7 @@ Chooser = Literal["test", "val"]
 
 
 def best(run: Run, metric: str = "R@1") -> tuple[int, dict[str, float]]:
-    """(steps done, metrics) of the evaluation that is best by one metric; the earliest of equals.
+    r"""(steps done, metrics) of the evaluation that is best by one metric; the earliest of equals.
 
     Papers on CUB, SOP and In-shop report the best of regular evaluations on the test set, so they select on the test
     set. The metrics after the last epoch avoid this, and so does the metric "val/R@1": the R@1 of classes held out of
@@ -39,6 +59,15 @@ def best(run: Run, metric: str = "R@1") -> tuple[int, dict[str, float]]:
 
     Raises:
         ValueError: there is no evaluation yet, or none with this metric.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run(Path(folder))
+    ...     run.logs.mkdir()
+    ...     _ = (run.logs / "metrics.csv").write_text("step,test/R@1\n9,0.75\n19,0.7\n")
+    ...     print(best(run))
+    (10, {'R@1': 0.75})
     """
     known = {step: values for step, values in evaluations(run).items() if metric in values}
     if not known:

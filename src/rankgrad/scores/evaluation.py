@@ -16,7 +16,7 @@ from ..checks import tensor as as_tensor
 from ..evaluation import FEW_DRAWN
 from ..evaluation.graded import GradedRanks, means_of, need_graded, of_relevant_alone
 from ..evaluation.json_report import JSONReport
-from ..evaluation.measures import PARTIAL, needs_irrelevant
+from ..evaluation.measures import PARTIAL, listed, needs_irrelevant
 from ..losses.by_query import Rectangles
 from ..metrics import Gain
 from ..tables import aligned
@@ -135,7 +135,7 @@ def evaluate_scores(
     if table.relevance is None:
         raise ValueError(f"{table.name} was read without a label: there is nothing to hold the scores against")
     found = _checked(scores, table)
-    names = list(OF_ONE_LIST if table.query is None else OF_QUERIES) if metrics is None else list(metrics)
+    names = listed((OF_ONE_LIST if table.query is None else OF_QUERIES) if metrics is None else metrics, "metrics")
     settings = {"bootstrap": bootstrap, "confidence": confidence, "seed": seed, "gain": gain}
     if table.query is None:
         return _of_one_list(found, table, table.relevance, names, settings)

@@ -60,6 +60,9 @@ def score_rows(model: nn.Module, inputs: Tensor, device: torch.device | str = "c
 
     Raises:
         ValueError: what the model gives is not one number for each row.
+
+    >>> score_rows(build_ranker(Model("linear"), 3), torch.zeros(5, 3)).shape
+    torch.Size([5])
     """
     was_training = model.training
     model.to(device).eval()
@@ -96,7 +99,18 @@ class Ranker:
 
 
 def save_ranker(path: Path, model: nn.Module, encoding: Encoding, settings: Model) -> None:
-    """Write model, encoding and settings as one file of tensors and plain values, see `load_ranker`."""
+    """Write model, encoding and settings as one file of tensors and plain values, see `load_ranker`.
+
+    >>> import tempfile
+    >>> table, settings = ScoreTable.of(torch.tensor([[1.0, 0.0], [2.0, 5.0], [3.0, 0.0]])), Model("linear")
+    >>> encoding = Encoding.fitted(table)
+    >>> ranker = Ranker(build_ranker(settings, encoding.width), encoding)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_ranker(Path(folder, "model.pt"), ranker.model, encoding, settings)
+    ...     again = load_ranker(Path(folder, "model.pt"))
+    >>> again.score(table).equal(ranker.score(table))
+    True
+    """
     content = {
         "format": FORMAT,
         "model": {**asdict(settings), "hidden": list(settings.hidden)},
@@ -117,6 +131,16 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
     Raises:
         FileNotFoundError: no such file.
         ValueError: no such file of ours, a damaged one, or one of your own module that is not given here.
+
+    >>> import tempfile
+    >>> table = ScoreTable.of(torch.tensor([[1.0], [2.0], [3.0]]))
+    >>> encoding = Encoding.fitted(table)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "model.pt")
+    ...     save_ranker(path, build_ranker(Model("linear"), encoding.width), encoding, Model("linear"))
+    ...     ranker = load_ranker(path)
+    >>> ranker.score(table).shape
+    torch.Size([3])
     """
     saved = _read(path)
     settings = dict(saved["model"])

@@ -37,7 +37,7 @@ class Predicted(NamedTuple):
 def predict_file(
     model: Path, file: Path, out: Path, *, query: str | None = AUTO, delimiter: str | None = None
 ) -> Predicted:
-    """Write the scores of a file's rows: columns row, query if there are queries, and score.
+    r"""Write the scores of a file's rows: columns row, query if there are queries, and score.
 
     The score of a row does not depend on its neighbours, so the rows of a query may stand anywhere.
 
@@ -52,6 +52,19 @@ def predict_file(
     Raises:
         FileNotFoundError: no such run or file, or no folder to write into.
         ValueError: another format, a column that is missing.
+
+    >>> import tempfile
+    >>> from rankgrad.scores.encoding import Encoding
+    >>> from rankgrad.scores.model import build_ranker, save_ranker
+    >>> from rankgrad.scores.settings import Model
+    >>> from rankgrad.scores.table import load_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model, rows, out = (Path(folder, name) for name in ("model.pt", "rows.csv", "scores.csv"))
+    ...     _ = rows.write_text("amount\n12.5\n900\n7\n")
+    ...     encoding = Encoding.fitted(load_table(rows, label=None))
+    ...     save_ranker(model, build_ranker(Model("linear"), encoding.width), encoding, Model("linear"))
+    ...     print(predict_file(model, rows, out).rows, out.read_text().splitlines()[0])
+    3 row,score
     """
     if out.suffix.lower() not in FORMATS:
         raise ValueError(f"scores are written as {', '.join(FORMATS)}; got {shown(out)}")

@@ -21,7 +21,16 @@ from .table import ScoreTable, load_table
 
 
 def save_scores(path: Path, scores: Tensor, table: ScoreTable) -> None:
-    """One npz that numpy reads: row (its number in the file), score, relevance, and query where rows have one."""
+    """One npz that numpy reads: row (its number in the file), score, relevance, and query where rows have one.
+
+    >>> import tempfile
+    >>> table = ScoreTable.of(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_scores(Path(folder, "scores.npz"), torch.tensor([0.25, 0.5]), table)
+    ...     with np.load(Path(folder, "scores.npz")) as columns:
+    ...         print(columns["score"], columns["relevance"])
+    [0.25 0.5 ] [0. 1.]
+    """
     assert table.relevance is not None
     columns: dict[str, Any] = {"row": table.rows, "score": scores.numpy(), "relevance": table.relevance.numpy()}
     if table.query is not None:
@@ -35,6 +44,14 @@ def read_scores(path: Path) -> tuple[Tensor, ScoreTable]:
     Raises:
         FileNotFoundError: there is no such file.
         TypeError, ValueError: it is no such file, or damaged.
+
+    >>> import tempfile
+    >>> table = ScoreTable.of(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_scores(Path(folder, "scores.npz"), torch.tensor([0.25, 0.5]), table)
+    ...     scores, rows = read_scores(Path(folder, "scores.npz"))
+    >>> scores, rows.relevance
+    (tensor([0.2500, 0.5000]), tensor([0., 1.]))
     """
     columns = read_npz(path, "row", "score", "relevance")
     query, names = columns.get("query"), columns.get("query_names", np.empty(0, dtype=str))
@@ -60,7 +77,7 @@ def evaluate_run(
     device: torch.device | str = "cpu",
     trust: Sequence[str] = (),
 ) -> ScoreReport:
-    """Metrics of a run's test rows once more, or of all rows of another file by the run's model.
+    r"""Metrics of a run's test rows once more, or of all rows of another file by the run's model.
 
     Args:
         folder: of a finished run.
@@ -73,6 +90,17 @@ def evaluate_run(
     Raises:
         FileNotFoundError: the run is not finished, or there is no such file.
         ValueError: a file is damaged, lacks a column, or cannot be ranked.
+
+    >>> import tempfile
+    >>> table = ScoreTable.of(torch.zeros(4, 1), torch.tensor([1, 0, 1, 0]))
+    >>> scores = torch.tensor([0.9, 0.8, 0.7, 0.1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run(Path(folder))
+    ...     _ = run.config.write_text("task: scores\n")
+    ...     save_scores(run.scores, scores, table)
+    ...     _ = run.after.write_text(evaluate_scores(scores, table, bootstrap=0).to_json())
+    ...     print(evaluate_run(run.folder, extra=["P@2"], bootstrap=0).values["P@2"])
+    0.5
     """
     run = Run(folder)
     if not run.finished:

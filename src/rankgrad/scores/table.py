@@ -207,7 +207,7 @@ def load_table(
     test_fraction: float | None = 0.2,
     seed: int = 0,
 ) -> ScoreTable:
-    """Read a table of rows to be scored.
+    r"""Read a table of rows to be scored.
 
     A csv has a header. An npz has `X` [row, feature] and columns such as `y`, and its features are called x0, x1, ....
     A file of svmlight lines has the columns label, qid and x1, x2, .... A file of query sizes beside it, called
@@ -233,6 +233,14 @@ def load_table(
         FileNotFoundError: there is no such file.
         ValueError: a column that is not there; a label that is missing, negative or constant; a query that comes back
             later; an infinite feature. The message names the row.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "cards.csv")
+    ...     _ = file.write_text("amount,country,label\n12.5,FR,0\n900,XX,1\n7,FR,0\n")
+    ...     table = load_table(file, test_fraction=None)
+    >>> list(table.features), table.relevance
+    (['amount', 'country'], tensor([0., 1., 0.]))
     """
     path = Path(root)
     files = files_of(path)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ..checks import integer
+from ..checks import integer, tensor
 from ..kernels.counting import Counter, Ties
 from ..progress import steps
 from ..ranks.exact import Order
@@ -314,7 +314,7 @@ def rank_lists(
     """
     truth = as_labels(labels, ref_labels)
     queries, items = len(truth[0]), len(truth[-1])
-    lists = torch.as_tensor(lists)
+    lists = tensor(lists, "lists")
     if lists.dim() != 2 or len(lists) != queries or lists.dtype not in (torch.long, torch.int32):
         raise ValueError(f"lists must be long [{queries}, place]; got {lists.dtype} of shape {tuple(lists.shape)}")
     lists = lists.long()

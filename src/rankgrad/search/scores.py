@@ -21,6 +21,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..checks import dense
+
 Similarity = Literal["inner product", "euclidean"]
 
 SAMPLE = 64  # number of rows that are tested before all rows are
@@ -231,6 +233,7 @@ def check_embeddings(name: str, embeddings: Tensor) -> None:
     if not isinstance(embeddings, Tensor) or not embeddings.dtype.is_floating_point:
         kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
         raise TypeError(f"{name} must be a floating-point tensor [row, dim]; got {kind}")
+    dense(embeddings, name)
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(f"{name} must be a non-empty matrix [row, dim]; got shape {tuple(embeddings.shape)}")
     if not all(extreme.isfinite() for extreme in torch.aminmax(embeddings)):
@@ -259,7 +262,7 @@ def duplicate_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
     dim = matrix.shape[1]
     suspects = torch.arange(len(matrix), device=matrix.device)
     # a few columns already tell most rows apart; only rows that are equal there are compared in all columns
-    for columns in (torch.linspace(0, dim - 1, min(8, dim)).long(), torch.arange(dim)):
+    for columns in (torch.linspace(0, dim - 1, min(8, dim), device="cpu").long(), torch.arange(dim, device="cpu")):
         key = _row_hash(matrix, suspects, columns.to(matrix.device))
         _, group, size = torch.unique(key, return_inverse=True, return_counts=True)
         suspects, group = suspects[size[group] > 1], group[size[group] > 1]
@@ -279,8 +282,8 @@ def duplicate_rows(matrix: Tensor) -> tuple[Tensor, Tensor]:
 def _row_hash(matrix: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """[row] long hash, equal for equal rows: a weighted sum of their bits with random odd weights, modulo 2**64."""
     bits = torch.int32 if matrix.dtype == torch.float32 else torch.int64
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randint(2**62, (len(columns),), generator=generator).mul_(2).add_(1).to(matrix.device)
+    generator = torch.Generator("cpu").manual_seed(0)
+    weights = torch.randint(2**62, (len(columns),), generator=generator, device="cpu").mul_(2).add_(1).to(matrix.device)
     parts = []
     for part in torch.split(rows, PART):
         values = matrix[part.unsqueeze(1), columns] + 0.0  # -0.0 + 0.0 is 0.0

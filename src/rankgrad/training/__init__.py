@@ -1,23 +1,14 @@
 """Training runs: one runner for every task, with its state, data, callbacks and evaluation."""
 
-from ..config import plain
+from ..config import plain as plain
 from ..runs.embeddings import save_embeddings
-from .callbacks import EvaluateEvery
-from .data import SetEpoch, TrainingData
+from .callbacks import EvaluateEvery as EvaluateEvery
+from .data import SetEpoch as SetEpoch
+from .data import TrainingData as TrainingData
 from .inference import embed
-from .module import RetrievalModule, Schedule
+from .module import RetrievalModule as RetrievalModule
+from .module import Schedule as Schedule
 from .retrieval import evaluate_model
-from .state import SaveState
+from .state import SaveState as SaveState
 
-__all__ = [
-    "EvaluateEvery",
-    "RetrievalModule",
-    "SaveState",
-    "Schedule",
-    "SetEpoch",
-    "TrainingData",
-    "embed",
-    "evaluate_model",
-    "plain",
-    "save_embeddings",
-]
+__all__ = ["embed", "evaluate_model", "save_embeddings"]

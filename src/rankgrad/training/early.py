@@ -22,6 +22,17 @@ from ..models.build import GIVEN, READ, check_options
 from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
+# Arguments of the trainer that a run sets itself, with values for a trial.
+OURS: dict[str, Any] = {
+    "default_root_dir": None,
+    "logger": False,
+    "callbacks": None,
+    "enable_checkpointing": False,
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+    "use_distributed_sampler": False,
+}
+
 
 def check_trainer(config: DictConfig) -> None:
     """Raise if Lightning's trainer refuses its settings, or if a count is out of range.
@@ -31,11 +42,18 @@ def check_trainer(config: DictConfig) -> None:
     """
     if config.threads is not None:
         integer(config.threads, "threads counts CPU threads", low=1)
-    integer(config.trainer.max_epochs, "trainer.max_epochs counts epochs", low=0)
+    number(config.checkpoint_minutes, "checkpoint_minutes is the longest time between two saved states", low=0)
+    given = config.trainer
+    integer(given.max_epochs, "trainer.max_epochs counts epochs", low=0)
+    integer(given.get("accumulate_grad_batches", 1), "trainer.accumulate_grad_batches counts batches", low=1)
+    if given.get("log_every_n_steps") is not None:
+        integer(given.log_every_n_steps, "trainer.log_every_n_steps counts steps", low=0)
+    if given.get("gradient_clip_val") is not None:
+        number(given.gradient_clip_val, "trainer.gradient_clip_val is the largest gradient", low=0)
     options = {**plain(config.trainer), "devices": 1, "accelerator": "cpu", "enable_progress_bar": False}
     options = {name: value for name, value in options.items() if name not in ("strategy", "num_nodes", "precision")}
     try:
-        L.Trainer(**options, logger=False, enable_checkpointing=False, enable_model_summary=False)
+        L.Trainer(**options, **OURS)
     except (MisconfigurationException, TypeError) as error:
         raise ConfigError(f"trainer: {error}") from None
 

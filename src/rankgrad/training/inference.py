@@ -37,6 +37,13 @@ def embed(
         workers: number of workers of the DataLoader.
         progress: show a progress bar.
         device: where to compute; None: where the model is.
+
+    >>> from rankgrad.datasets import VectorTable
+    >>> from rankgrad.datasets.transforms import Vectors
+    >>> rows = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> table = VectorTable("two", torch.tensor([0, 1]), ("a", "b"), ("test",) * 2, ("x", "y"), rows)
+    >>> embed(nn.Linear(2, 3), table, Vectors()).shape
+    torch.Size([2, 3])
     """
     rank, processes = world()
     mine = range(rank, len(table), processes)

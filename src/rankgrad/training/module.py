@@ -38,8 +38,11 @@ def check_optimizer(settings: Mapping[str, Any]) -> None:
         known = ", ".join(SCHEDULES)
         raise ValueError(f"unknown optimizer.schedule {settings['schedule']!r}; known: {known}")
     number(settings["warmup"], "optimizer.warmup is a fraction of all steps", low=0, high=1)
-    for name in ("lr", "weight_decay", "head_lr_factor", "loss_lr_factor"):
+    for name in ("lr", "weight_decay", "head_lr_factor", "loss_lr_factor", "factor", "restart"):
         number(settings.get(name, 0.0), f"optimizer.{name} is a rate or a factor", low=0)
+    number(settings.get("momentum", 0.0), "optimizer.momentum is a fraction", low=0, high=1)
+    for epoch in settings.get("milestones") or ():
+        number(epoch, "each entry of optimizer.milestones is an epoch", low=0)
 
 
 class TrainedModule(L.LightningModule):
@@ -61,6 +64,7 @@ class TrainedModule(L.LightningModule):
         self.kept: dict[str, Any] = {}
         self.noted: dict[str, Tensor] = {}
         self._rng: dict[str, Any] | None = None
+        self._loaded: dict[str, Tensor] = {}
         check_optimizer(self.settings)
 
     def learned(self) -> list[dict[str, Any]]:
@@ -123,13 +127,23 @@ class TrainedModule(L.LightningModule):
         checkpoint.update(self.kept)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember the random state until training starts, because loading draws random numbers."""
+        """Remember until training starts what Lightning changes before: the random state and the exact weights."""
+        if self.trainer.precision in ("64-true", "bf16-true", "16-true"):
+            # Lightning converts the model to the precision after it has loaded it, and rounds both times
+            self._loaded = checkpoint["state_dict"]
         states, rank = checkpoint.get("rng", ()), world()[0]
         # a resumed run may have more processes than before; new processes keep their own random state
         self._rng = states[rank] if rank < len(states) else None
 
     def on_train_start(self) -> None:
-        """Restore the random state of the checkpoint."""
+        """Restore the random state and the exact weights of the checkpoint."""
+        for name, tensor in self.state_dict(keep_vars=True).items() if self._loaded else ():
+            saved = self._loaded[name].to(tensor.device)
+            if saved.dtype == tensor.dtype:
+                tensor.data.copy_(saved)
+            else:  # state that the loss keeps in a precision of its own
+                tensor.data = saved
+        self._loaded = {}
         if self._rng is not None:
             torch.set_rng_state(self._rng["cpu"])
             if "cuda" in self._rng and self.device.type == "cuda":

@@ -161,6 +161,12 @@ class RetrievalTask:
         each = "all" if sampler.samples_per_class == "all" else sampler.samples_per_class
         lines = [f"batches of {sampler.classes_per_batch} classes x {each} {self.table.takes}"]
         lines += [as_settings(note) for note in sampler.notes]
+        batches, warmup = len(sampler) * config.trainer.max_epochs, config.memory.warmup if config.memory else 0
+        if config.memory and warmup + 1 >= batches > 0:  # used from the batch after the first that is stored
+            lines.append(
+                f"the memory is never used: it is filled after memory.warmup={warmup} batches, and the training has "
+                f"{batches}. Lower memory.warmup"
+            )
         takes, lr, by_default = self.table.takes, config.optimizer.lr, rate(config)
         kind = takes if takes in LOSSES else "images" if self.table.captions is None else "texts"
         for_what = f" for {kind}" if takes in LOSSES or kind == "texts" else ""  # a module may take any inputs
@@ -512,6 +518,15 @@ def evaluate_model(
 
     Returns:
         The report, and the embeddings.
+
+    >>> from rankgrad.datasets import VectorTable
+    >>> from rankgrad.datasets.transforms import Vectors
+    >>> rows, names = torch.eye(2)[[0, 0, 1, 1]], ("u", "v", "x", "y")
+    >>> table = VectorTable("four", torch.tensor([0, 0, 1, 1]), ("a", "b"), ("test",) * 4, names, rows)
+    >>> settings = {"ks": [1], "batch_size": 4, "bootstrap": 0, "clusters": "none", "extra": []}
+    >>> report, embeddings = evaluate_model(nn.Identity(), table, Vectors(), settings)
+    >>> report.values["R@1"], embeddings.shape
+    (1.0, torch.Size([4, 2]))
     """
     how: dict[str, Any] = {"batch_size": settings["batch_size"], "workers": workers, "progress": progress}
     embeddings = embed(model, table, transform, **how, device=device)

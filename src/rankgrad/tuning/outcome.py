@@ -155,7 +155,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
     trials = {study.loss: study.tried() for study in studies}
     best = {study.loss: study.best() for study in studies}
     winners = {loss: trial for loss, trial in best.items() if trial is not None}
-    final = _final(out, plan, winners)
+    final, seeds = _final(out, plan, winners)
     metric = next((study.metric for study in studies if study.metric is not None), plan.metrics[-1])
     outcome = Outcome(
         metric,
@@ -165,7 +165,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
         {study.loss: study.importances() for study in studies},
         {loss: _budget(trial) for loss, trial in trials.items()},
         final,
-        _differences(final, metric),
+        _differences(final, metric, seeds),
         {loss: folders_of([final_name(loss, winners[loss])], plan.seeds, out / FINAL).popitem()[1] for loss in final},
     )
     write_text(out / "trials.csv", _csv(outcome, plan.folds))
@@ -179,23 +179,24 @@ def final_name(loss: str, winner: Tried) -> str:
     return f"{loss} #{winner.number}"
 
 
-def _final(out: Path, plan: Plan, winners: Mapping[str, Tried]) -> dict[str, dict[str, list[float]]]:
-    """The values of the comparison in the order of loss=; empty if it does not have these winners."""
+def _final(out: Path, plan: Plan, winners: Mapping[str, Tried]) -> tuple[dict[str, dict[str, list[float]]], int]:
+    """The values of the comparison in the order of loss=, and its number of seeds; no values without these winners."""
     path = out / FINAL / "compare.json"
     if not path.exists() or len(winners) < len(plan.losses):
-        return {}
-    values = read_json(path, "values")["values"]
+        return {}, 0
+    content = read_json(path, "values", "seeds")
+    values, seeds = content["values"], len(set(content["seeds"]))
     names = {loss: final_name(loss, winners[loss]) for loss in plan.losses}
     if not all(name in values for name in names.values()):
-        return {}
-    return {loss: values[name] for loss, name in names.items()}
+        return {}, seeds
+    return {loss: values[name] for loss, name in names.items()}, seeds
 
 
-def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str) -> list[LossDifference]:
+def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str, seeds: int) -> list[LossDifference]:
     values = {loss: columns[metric] for loss, columns in final.items() if metric in columns}
     first = next(iter(values), None)
-    if first is None or any(len(each) != len(values[first]) or len(each) < 2 for each in values.values()):
-        return []  # runs are missing, so there are no pairs
+    if first is None or seeds < 2 or any(len(each) != seeds for each in values.values()):
+        return []  # runs are missing: the values are not of the same seeds, so there are no pairs
     tests = {loss: paired_t_test(each, values[first]) for loss, each in values.items() if loss != first}
     corrected = holm([test.p for test in tests.values()])
     return [

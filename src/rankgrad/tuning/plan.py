@@ -71,7 +71,10 @@ def read_plan(settings: Sequence[str]) -> Plan:
         elif key == "search_seed":
             plan = replace(plan, search_seed=_whole(key, value, 0))
         elif key == "seeds":
-            plan = replace(plan, seeds=() if value == "none" else tuple(read_seeds(value)))
+            seeds = () if value == "none" else tuple(read_seeds(value))
+            if len(set(seeds)) < len(seeds) or min(seeds, default=0) < 0:
+                raise ConfigError(f"seeds must be different integers >= 0; got {value!r}")  # not after the search
+            plan = replace(plan, seeds=seeds)
         elif key == "metric":
             known = (*metrics, *registered("metrics", metrics))
             if value not in known:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from ...html import charts
 from ...html.page import write_page as write_html
-from ...html.text import DASH, enumeration
+from ...html.text import DASH, enumeration, verdict
 from .comparison import Difference, chance
 from .result import Evaluation
 from .texts import Array
@@ -63,7 +63,7 @@ def write_page(path: str | os.PathLike[str], evaluation: Evaluation, *, title: s
         marks={run: charts.intervals([_mark(evaluation, run, main, kind.get(run))]) for run in evaluation.runs},
         sure=f"{100 * evaluation.settings['confidence']:g}",
         level=level,
-        neighbours=_neighbours(evaluation, main, ordered, level),
+        verdict=_verdict(evaluation, main, ordered, level),
         tests={name: each for name, each in tests.items() if each["rows"]},
         curves=_curves(evaluation, main, kind),
         queries=_queries(evaluation, main),
@@ -126,12 +126,23 @@ def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
     }
 
 
-def _neighbours(evaluation: Evaluation, main: str, ordered: Sequence[str], level: float) -> tuple[int, int]:
-    """(number that differ, number tested) of the pairs of runs that are neighbours by the main measure."""
+def _verdict(evaluation: Evaluation, main: str, ordered: Sequence[str], level: float) -> str:
+    """What the tests of the main measure found: all runs against the baseline, or against the run that is highest."""
+    if len(ordered) == 1:
+        return ""
+    first = evaluation.settings["baseline"] or ordered[0]
     tests = {frozenset((each.run, each.other)): each for each in evaluation.differences if each.measure == main}
-    pairs = [frozenset(pair) for pair in zip(ordered, ordered[1:], strict=False)]
-    tested = [tests[pair] for pair in pairs if pair in tests and tests[pair].p is not None]
-    return sum(each.is_sure(level) for each in tested), len(tested)
+    ahead: list[str] = []
+    behind: list[str] = []
+    same: list[str] = []
+    for run in ordered:
+        each = tests.get(frozenset((run, first)))
+        if each is None or each.p is None:
+            continue
+        better = (each.mean > 0) == (each.run == run)
+        (same if not each.is_sure(level) else ahead if better else behind).append(run)
+    highest = "" if evaluation.settings["baseline"] else f"{first} has the highest mean. "
+    return highest + (verdict(first, ahead, behind, same) or "There are too few queries for a test.")
 
 
 def _curves(evaluation: Evaluation, main: str, kind: dict[str, int]) -> list[Markup]:

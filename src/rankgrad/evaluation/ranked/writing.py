@@ -28,6 +28,14 @@ def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str 
 
     Returns:
         The page.
+
+    >>> import tempfile
+    >>> from rankgrad.evaluation import ranked
+    >>> found = ranked.evaluate({"mine": {"q1": {"d1": 0.9}}}, {"q1": {"d1": 1}}, ["map"], bootstrap=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = write(found, folder)
+    ...     print(page.name, sorted(path.name for path in page.parent.glob("*.csv")))
+    evaluation.html ['per-query.csv', 'values.csv']
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
