@@ -202,7 +202,7 @@ def test_integer_relevance_is_read_as_bool_or_grades():
 
 @pytest.mark.parametrize("scale", [1e300, 1e-60, 1 + 1e-9, 1e9])
 def test_gains_keep_their_digits_whatever_the_precision_of_the_scores(scale):
-    scores, grades = torch.tensor([[0.5, 0.25, 0.75, 0.1]]), torch.tensor([[1, 0, 2, 3]]) .double() + 3e-9
+    scores, grades = torch.tensor([[0.5, 0.25, 0.75, 0.1]]), torch.tensor([[1, 0, 2, 3]]).double() + 3e-9
     gains = scale * grades * (torch.tensor([[1, 0, 1, 1]]))
     for read in (metrics.average_precision, metrics.hierarchical_ap, metrics.ndcg, metrics.dcg, metrics.map_at_r):
         wanted = read(scores.double(), gains)

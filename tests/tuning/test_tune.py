@@ -449,10 +449,11 @@ def test_a_search_without_a_run_binds_nobody(made, tmp_path):
     made.fails = lambda settings: True
     with pytest.raises(ConfigError, match="it went wrong"):
         tune([*TWO, "trials=1", "folds=2", "seeds=none", "space.optimizer.lr=log(0.1,1)"], tmp_path)
-    assert (tmp_path / "journal.log").exists()
+    old = (tmp_path / "journal.log").read_bytes()
     made.fails = lambda settings: False
     words = [*TWO, "trials=1", "folds=2", "seeds=none"]
     tune(words, tmp_path)
+    assert (tmp_path / "journal.log.old").read_bytes() == old
     with pytest.raises(ConfigError, match="holds runs with other settings: space.optimizer.lr"):
         tune([*words, "space.optimizer.lr=log(0.1,1)"], tmp_path)
 

@@ -301,8 +301,9 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         now = dict(map(_located, settings))
         now.pop("threads", None)  # may differ: it depends on the machine and on --jobs
         if not path.exists() or not _begun(out):
-            if not (out / JOURNAL).is_symlink():  # the search refuses a link
-                (out / JOURNAL).unlink(missing_ok=True)
+            # the runs of a finished search may have been deleted, so its journal is moved; the search refuses a link
+            if (out / JOURNAL).is_file() and not (out / JOURNAL).is_symlink():
+                (out / JOURNAL).replace(out / f"{JOURNAL}.old")
             write_text(path, json.dumps({OURS: __version__, **now}))
         then = read_json(path)
         then.pop(OURS, None)

@@ -11,6 +11,7 @@ from ..config import ConfigError, compose
 from ..files.folders import make_folder
 from ..progress import bar
 from ..runs.compare import (
+    JOURNAL,
     compare_variants,
     own_settings,
     shared,
@@ -22,8 +23,6 @@ from .outcome import FINAL, Outcome, final_name, write_outcome
 from .plan import Plan, read_plan
 from .space import space_of
 from .study import Study, settings_for, storage
-
-JOURNAL = "journal.log"
 
 
 def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
