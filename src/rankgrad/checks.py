@@ -194,6 +194,7 @@ def dense(value: object, name: str) -> Tensor:
     Raises:
         TypeError: this is no tensor, or a sparse, nested or meta tensor.
 
+    >>> import torch
     >>> dense(torch.eye(2).to_sparse(), "scores")
     Traceback (most recent call last):
         ...
