@@ -509,12 +509,25 @@ def test_negative_index_in_an_indices_tuple_is_an_error():
 
 @pytest.mark.parametrize(
     ("ids", "word"),
-    [(torch.arange(5), r"integers \[6\]"), (torch.arange(6.0), r"integers \[6\]")],
-    ids=["short", "float"],
+    [
+        (torch.arange(5), r"integers \[6\]"),
+        (torch.arange(6.0), r"integers \[6\]"),
+        (LABELS.bool(), r"integers \[6\].*bool"),
+        (LABELS.cfloat(), r"integers \[6\].*complex64"),
+    ],
+    ids=["short", "float", "bool", "complex"],
 )
 def test_ids_out_of_step_or_not_integer_are_an_error(ids, word):
-    with pytest.raises(ValueError, match=word):
-        losses.SmoothAPLoss()(embeddings(), LABELS, ids=ids)
+    loss = losses.SmoothAPLoss()
+    for called in (loss, CrossBatchMemory(loss, 9)):
+        with pytest.raises(ValueError, match=word):
+            called(embeddings(), LABELS, ids=ids)
+
+
+def test_relevance_is_used_instead_of_labels():
+    loss, relevant = losses.SmoothAPLoss(), torch.eye(6).roll(1, 0).bool()
+    both, alone = loss(embeddings(), LABELS, relevant=relevant), loss(embeddings(), relevant=relevant)
+    assert both == alone != loss(embeddings(), LABELS)
 
 
 @pytest.mark.parametrize("given", ["ids", "ref_ids"])

@@ -24,7 +24,7 @@ from .losses.base import still
 from .losses.checked import labels_on, tensor_on
 from .losses.sum import SumLoss, missing_references
 from .normalize import unit_rows
-from .relevance import Labels, check_labels, words_of
+from .relevance import Labels, check_ids, check_labels, words_of
 
 Combine = Literal["sum", "joint"]
 NO_ID = -1
@@ -208,8 +208,8 @@ class CrossBatchMemory(nn.Module):
                 "a memory needs ids=..., the index of each sample in the training set, so that no query is compared "
                 "with an older embedding of itself; need_ids=False turns this off"
             )
-        if ids is not None and (ids.shape != labels.shape[:1] or ids.is_floating_point()):
-            raise ValueError(f"ids must be integers [{len(labels)}], one per row; got {ids.dtype} {tuple(ids.shape)}")
+        if ids is not None:
+            check_ids(ids, len(labels))
         self._check(embeddings, labels)
         active = self._seen >= self.warmup
         held = self.filled

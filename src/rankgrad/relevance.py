@@ -188,8 +188,7 @@ def validity(
         other = ids if same else ref_ids
         assert other is not None
         for name, t, n in (("ids", ids, num_queries), ("ref_ids", other, num_items)):
-            if t.shape != (n,) or t.is_floating_point():
-                raise ValueError(f"{name} must be integers [{n}], one per row; got {t.dtype} {tuple(t.shape)}")
+            check_ids(t, n, name)
         valid = ids.unsqueeze(1) != other.unsqueeze(0)
     if same:
         eye = torch.eye(num_queries, dtype=torch.bool, device=device)
@@ -198,6 +197,13 @@ def validity(
         else:
             valid = ~eye if valid is None else valid & ~eye
     return valid
+
+
+def check_ids(ids: Tensor, rows: int, name: str = "ids") -> None:
+    """Raise unless ids are integers, one per row."""
+    whole = not (ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex())
+    if ids.shape != (rows,) or not whole:
+        raise ValueError(f"{name} must be integers [{rows}], one per row; got {ids.dtype} {tuple(ids.shape)}")
 
 
 def from_labels(

@@ -159,3 +159,26 @@ def test_a_memory_of_another_precision_serves_every_loss_with_references(loss):
             value.backward()
             assert value.isfinite() and leaf.grad.dtype == torch.float32 and leaf.grad.isfinite().all()
     assert value_of(loss, rows(), LABELS, ref_emb=rows(0), ref_labels=LABELS[:0]).isfinite()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in options("loss") if name not in LOSSES and not name.startswith("pml/")]
+)
+def test_a_baseline_on_several_threads_has_the_same_gradient_each_time_to_the_bit(name):
+    if name.startswith("st/"):
+        pytest.importorskip("sentence_transformers")
+    config = compose([f"loss={name}"])
+    config.derived.num_classes, config.derived.embedding_size = 64, 384
+    made, labels = make(config.loss, slot="loss").eval(), torch.arange(256) // 4
+    x = torch.randn(256, 384, generator=torch.Generator().manual_seed(0))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        gradients = []
+        for _ in range(5):
+            leaf = x.clone().requires_grad_()
+            value_of(made, leaf, labels).backward()
+            gradients.append(leaf.grad)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)

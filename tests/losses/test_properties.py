@@ -674,6 +674,22 @@ def test_statistics_tell_a_batch_without_pairs_to_learn_from_a_batch_that_is_sol
     assert loss.stats["has_irrelevant"].tolist() == [False, True, True]
 
 
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradient_on_several_threads_is_the_same_each_time_to_the_bit(name, two_threads):
+    g = torch.Generator().manual_seed(0)
+    scores, relevant = torch.rand(3, 2000, generator=g), torch.rand(3, 2000, generator=g) < 0.05
+    first, *others = (value_and_gradient(LOSSES[name](), scores, relevant) for _ in range(6))
+    assert all(torch.equal(each, wanted) for other in others for each, wanted in zip(other, first, strict=True))
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_statistics_are_detached_and_of_the_last_call(problem, batch, name):
     embeddings, labels, *_ = batch()

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 from ..checks import tensor
 from ..distributed import world
 from ..evaluation import Report, evaluate
-from ..relevance import check_labels
+from ..relevance import check_ids, check_labels
 
 NO_ID = -1
 
@@ -103,10 +103,7 @@ class RetrievalReport(Metric):
         numbers = torch.full((len(labels),), NO_ID, device=embeddings.device)
         if ids is not None:
             given = tensor(ids, "ids")
-            if given.shape != numbers.shape or given.is_floating_point() or given.dtype == torch.bool:
-                raise ValueError(
-                    f"ids must be integers [{len(labels)}], one per row; got {given.dtype} {tuple(given.shape)}"
-                )
+            check_ids(given, len(labels))
             if bool((given < 0).any()):
                 raise ValueError(f"ids must be >= 0; got {int(given.min())}")
             numbers = given.to(numbers)

@@ -179,7 +179,8 @@ class RetrievalLoss(CheckedLoss):
             ref_labels: labels of the references, of the same kind.
             ids: [query] integer sample ids. A query is never compared with an item of its own id.
             ref_ids: [item] sample ids of the references.
-            relevant: [query, item] bool or gains (for some losses integer `levels`), instead of labels.
+            relevant: [query, item] bool or gains (for some losses integer `levels`). It is used instead of the
+                labels, if both are given.
             valid: [query, item] bool; False removes an item from that query's list.
 
         Returns:

@@ -90,7 +90,9 @@ class SentenceTransformersLoss(ClassLoss):
             # with levels a class is a whole row of them
             classes = labels if labels.ndim == 1 else torch.unique(labels, dim=0, return_inverse=True)[1]
             first, second = _neighbours(classes)
-            return self._of([rows[first], rows[second]], _scores(labels, first, second))
+            # a row is in many pairs: on several threads the backward pass of rows[first] adds in any order
+            sides = [rows.index_select(0, side) for side in (first, second)]
+            return self._of(sides, _scores(labels, first, second))
         anchor, positive, number = _pairs(labels)
         total = 0.0 * rows.sum()
         for which in range(int(number.max()) + 1 if len(number) else 0):
