@@ -285,7 +285,7 @@ def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
     ("words", "message"),
     [
         (["train"], "data.root must be given; add data.root=... to the command"),
-        (["train", "data.root=nowhere"], "nowhere does not exist: pass a folder with Annotations"),
+        (["train", "data.root=nowhere"], "data.root=nowhere does not exist"),
         (
             ["train", "data.root=x", "loss=pnp"],
             "did you mean 'supap'? Known: ap, cross_entropy, rambo, smooth_ap, supap",
@@ -318,6 +318,11 @@ def test_settings_of_the_evaluation_are_refused_before_the_training(tree, tmp_pa
     with pytest.raises(ValueError, match=message):
         train(tree, setting, f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_threshold_out_of_range_is_refused_before_the_images_are_searched(finished, capsys, monkeypatch):
+    monkeypatch.setattr(runs, "detect", lambda *_, **__: pytest.fail("the images were searched first"))
+    assert "> 0 and <= 1; got 1.5" in fails(capsys, "detect", "evaluate", str(finished.folder), "--ious", "0.5,1.5")
 
 
 @pytest.mark.parametrize("words", [[], ["evaluate", "a", "loss=ap"], ["check"], ["train", "--fast"]])

@@ -494,7 +494,6 @@ def test_a_printed_loss_shows_its_arguments():
         ({"targets": torch.zeros(9, 3)}, "targets must be bool.*one_hot_targets"),
         ({"targets": torch.zeros(9, 4, dtype=torch.bool)}, r"\(9, 4\)"),
         ({"valid": torch.ones(9, 3)}, "valid must be bool"),
-        ({"targets": torch.zeros(9, 3, dtype=torch.bool, device="meta")}, "targets is on meta"),
     ],
 )
 def test_wrong_input_is_refused(change, words):
@@ -520,6 +519,12 @@ def test_a_memory_on_another_device_is_named_with_what_to_do():
         with pytest.raises(ValueError, match="memory is on cpu but scores are on lazy; move the loss"):
             loss(*on_device)
         loss.to(there)(*on_device)
+
+
+def test_targets_on_another_device_are_named():
+    (batch,) = batches(1)
+    with pretended() as there, pytest.raises(ValueError, match="targets is on lazy but scores are on cpu"):
+        DetectionAPLoss()(batch.scores, batch.targets.to(there))
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

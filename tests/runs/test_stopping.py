@@ -134,6 +134,7 @@ def test_a_process_of_several_that_is_stopped_or_killed_alone_ends_the_others(co
     command = commands["devices"]
     process = command.start(tmp_path)
     while not [*tmp_path.rglob(command.sign)]:
+        assert process.poll() is None, (tmp_path / "log").read_text()
         time.sleep(0.02)
     family = psutil.Process(process.pid).children()
     family[1].send_signal(number)

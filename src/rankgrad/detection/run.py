@@ -172,6 +172,7 @@ def evaluate_run(
 
     Raises:
         FileNotFoundError: there is no model.
+        ValueError: a threshold is out of range.
     """
     run = Run(folder)
     if not run.weights.exists():
@@ -183,6 +184,7 @@ def evaluate_run(
         data = replace(data, root=str(root.absolute()))
     if ious is not None:
         how = replace(how, ious=tuple(ious))
+    check_ious(how.ious)
     if inclusive is not None:
         how = replace(how, inclusive=inclusive)
     settings = replace(settings, data=data, evaluation=how)
