@@ -53,7 +53,7 @@ def _lists(scores: Numbers, relevant: Numbers, valid: Numbers | None) -> tuple[T
     scores, relevant = tensor(scores, "scores"), _as_relevance(relevant)
     valid = None if valid is None else tensor(valid, "valid")
     check_lists(scores, relevant, valid)
-    if relevant.dtype == torch.float64 and not torch.equal(relevant.float().double(), relevant):
+    if relevant.dtype == torch.float64 and bool((relevant.float() != relevant).any()):
         scores = scores.double()  # gains are converted to the dtype of the scores
     bad = ~scores.isfinite() if valid is None else ~scores.isfinite() & valid
     if bool(bad.any()):

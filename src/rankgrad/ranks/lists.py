@@ -81,14 +81,14 @@ def has_kinds(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
     (tensor([True, True]), tensor([ True, False]))
     """
     relevant = relevant if relevant.dtype == torch.bool else relevant > 0
-    if valid is None:
-        return _any(relevant), _any(~relevant)
-    return _any(relevant & valid), _any(valid & ~relevant)
-
-
-def _any(mask: Mask) -> Tensor:
-    """[query] whether a row has a True entry. numpy stops at the first one; torch is twenty times slower on a CPU."""
-    return torch.from_numpy(mask.numpy().any(1)) if on_host(mask) else mask.any(1)
+    if not on_host(relevant):
+        hits, rest = (relevant, ~relevant) if valid is None else (relevant & valid, valid & ~relevant)
+        return hits.any(1), rest.any(1)
+    # numpy stops at the first True entry of a row; torch is twenty times slower on a CPU
+    mine, there = relevant.numpy(), None if valid is None else valid.numpy()
+    kinds = (mine, ~mine) if there is None else (mine & there, there > mine)
+    has_relevant, has_irrelevant = (torch.from_numpy(kind.any(1)) for kind in kinds)
+    return has_relevant, has_irrelevant
 
 
 def asynchronous(tensor: Tensor) -> bool:
