@@ -38,11 +38,13 @@ def problem(shape: tuple[int, int, int], seed: int) -> tuple[Tensor, Tensor, Ten
     return tile, own, torch.rand(slots, rows, generator=g, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("step", [Heaviside(), *STEPS], ids=stable)
-def test_totals_are_sums_of_the_step_in_whatever_memory_was_used_before(step):
+def test_totals_are_sums_of_the_step_in_whatever_memory_was_used_before(step, transposed):
     used = PairDifferences()
-    for number, shape in enumerate([*SHAPES, *reversed(SHAPES)]):
+    for number, shape in enumerate([*sorted(SHAPES, key=math.prod, reverse=True), *SHAPES]):
         tile, own, _ = problem(shape, number)
+        tile = tile.T.contiguous().T if transposed else tile
         before = tile.clone(), own.clone()
         torch.testing.assert_close(used.total(step, tile, own), step(tile - own).sum(2), rtol=1e-12, atol=1e-12)
         assert torch.equal(tile, before[0]) and torch.equal(own, before[1])

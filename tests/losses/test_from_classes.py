@@ -24,6 +24,17 @@ def given(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
     return logits, targets, valid
 
 
+@pytest.mark.parametrize("loss", [SmoothAPLoss(tau=0.1), SupAPLoss()], ids=["smooth_ap", "supap"])
+def test_many_classes_of_many_positives_are_the_lists_of_the_transposed_scores(loss):
+    g = torch.Generator().manual_seed(0)
+    logits = torch.rand(250, 350, generator=g, dtype=torch.float64)
+    targets = (torch.arange(250).unsqueeze(1) + torch.arange(350)) % 10 > 0  # as many in each class
+    one, other = logits.clone().requires_grad_(), logits.T.contiguous().requires_grad_()
+    loss.from_classes(one, targets).backward()
+    loss.from_scores(other, targets.T.contiguous()).backward()
+    torch.testing.assert_close(one.grad, other.grad.T)
+
+
 def test_eq_6_is_the_mean_of_ap_over_the_classes_that_have_a_positive():
     logits, targets, valid = given()
     known = [valid[:, c] for c in range(5)]

@@ -94,9 +94,6 @@ class PairDifferences:
 
     def _differences(self, tile: Tensor, own: Tensor) -> Tensor:
         """[slot, row, item] differences."""
-        if "differences" not in self._buffers:
-            self._buffers["differences"] = tile - own
-            return self._buffers["differences"]
         like = own.expand(*own.shape[:2], tile.shape[1])
         return torch.sub(tile, own, out=self._buffer("differences", like))
 
