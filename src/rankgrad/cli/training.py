@@ -66,16 +66,15 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
 
         print(commented(config, settings, tree), end="")
         return
-    if resumed:
-        existing(Path(config.resume))
-    else:
+    before = existing(Path(config.resume)) if resumed else None
+    if before is None:
         check_paths(config)
     if not launch.started():
         settled = config
-        if resumed:
+        if before is not None:
             from ..training.runner import changed
 
-            settled = changed(load(Run(Path(config.resume)).config, packages(config.trust)), changes)
+            settled = changed(load(before.config, packages(config.trust)), changes)
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
     task, where = cast(TrainingModule, import_module(row.trains)), list[Path]()
