@@ -15,8 +15,9 @@ from small_runs import QUICK, make_photos, make_texts, small, small_texts
 from torch import nn
 
 import rankgrad
-from rankgrad import config, defaults
+from rankgrad import defaults
 from rankgrad.config import ConfigError, compose, default_loss, options, plain
+from rankgrad.config.composing import composed
 from rankgrad.datasets.samplers import HierarchicalBatchSampler, MPerClassBatchSampler, check_settings
 from rankgrad.defaults import LOSSES, RATES, rate_of
 from rankgrad.evaluation import evaluate
@@ -42,7 +43,7 @@ DIFFER = {
 
 def used() -> Iterator[tuple[str, dict[str, Any], Callable[..., Any]]]:
     """(name, settings of a run, the class or function that takes them), for all there are."""
-    root = Path(config.__file__).parent / "configs"
+    root = Path(rankgrad.__file__).parent / "configs"
     for path in (path for group in ("loss", "memory", "model", "data") for path in (root / group).rglob("*.yaml")):
         name, node = str(path.relative_to(root).with_suffix("")), OmegaConf.load(path)
         content = OmegaConf.to_container(node, resolve=False)
@@ -106,13 +107,13 @@ def test_data_brings_the_loss_that_is_recommended_for_what_its_rows_are_and_a_gi
 
 def test_one_line_of_the_table_changes_the_default_loss(monkeypatch):
     monkeypatch.setitem(defaults.LOSSES, "images", ("supap", {"tau": 0.5}))
-    config._composed.cache_clear()
+    composed.cache_clear()
     try:
         for settled in (compose([]), _settings(([], []), None, None, {}, False)):
             assert settled.loss._target_.endswith("SupAPLoss") and settled.loss.tau == 0.5
         assert compose(["data=text", "data.root=x"]).loss._target_.endswith("LogSumExpLoss")
     finally:
-        config._composed.cache_clear()
+        composed.cache_clear()
 
 
 # --- rates -----------------------------------------------------------------------------------------------------------

@@ -456,7 +456,7 @@ def test_what_is_no_npz_is_named(capsys, tmp_path):
     assert "does not exist; give the folder of a finished run, or an npz" in fails(capsys, "evaluate", "missing.npz")
     for words in (["a.npz", "loss=pnp"], ["evaluation.ks=[1]", "a.npz"], ["a.run", "loss=pnp", "--qrels", "q"]):
         assert "evaluate takes no settings; got" in fails(capsys, "evaluate", *words)
-    assert "does not exist; give the folder of a finished run" in fails(capsys, "evaluate", str(tmp_path))
+    assert "is not the folder of a run. To evaluate a model on your own" in fails(capsys, "evaluate", str(tmp_path))
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
     assert "a.npy is not an npz file: write one with numpy.savez" in fails(capsys, "evaluate", str(tmp_path / "a.npy"))
 
@@ -507,6 +507,12 @@ def test_datasets_lists_describes_and_draws(capsys, photos, tmp_path):
     sheet = tmp_path / "sheet.png"
     assert main(["datasets", "folder", "--root", str(photos), "--sheet", str(sheet)]) == 0
     assert "50 images, 10 classes" in capsys.readouterr().out and sheet.stat().st_size > 1000
+
+
+def test_a_path_in_the_place_of_a_data_set_is_answered_with_the_command_for_it(capsys, photos, tmp_path):
+    said = fails(capsys, "datasets", str(photos))
+    assert f"rankgrad datasets folder --root {photos}" in said and " _" not in said
+    assert f"rankgrad embed RUN {photos}" in fails(capsys, "evaluate", str(photos))
 
 
 def test_datasets_says_what_it_needs(capsys, tmp_path):

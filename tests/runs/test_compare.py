@@ -95,6 +95,15 @@ def test_a_failing_run_is_named_and_the_others_are_in_the_table(photos, tmp_path
     assert "| roadmap" in (tmp_path / "compare.md").read_text()
 
 
+def test_an_error_of_all_runs_is_told_once_and_without_an_empty_table(tmp_path, here):
+    photos = make_photos(tmp_path / "photos", classes=3)
+    with pytest.raises(ConfigError) as error:
+        compare(["loss=pnp,supap", "seeds=0,1", *small(photos)], tmp_path / "out")
+    text = str(error.value)
+    assert "pnp seed 0, pnp seed 1, supap seed 0, supap seed 1: rankgrad: there are 3 classes" in text
+    assert text.count("there are 3 classes") == 1 and "| loss" not in text
+
+
 def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_path, here):
     variants = ["pnp:alpha=1", "pnp:alpha=2+variant=Ds", "supap:offset=-0.1", "supap:offset=0.1", "recall_at_k:k=[1,2]"]
     table = compare([f"loss={','.join(variants)}", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)

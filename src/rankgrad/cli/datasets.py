@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List, describe, draw or check data sets."""
-    from ..checks import as_options, spelled
+    from ..checks import as_options, spelled, unknown
     from ..datasets import DATASETS, find
     from ..plugins import registered
 
@@ -44,17 +45,23 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     given += settings
     check = words[:1] == ["check"]
     names = words[1:] if check else words
+    # not imported
+    others = {name: plugin for name, plugin in registered("datasets", DATASETS).items() if not name.startswith("_")}
     if not words:
         for name, load in DATASETS.items():
             print(f"{name:12} {(load.__doc__ or '').splitlines()[0]}")
-        for name, plugin in registered("datasets", DATASETS).items():  # not imported
-            if not name.startswith("_"):
-                print(f"{name:12} from {plugin.distribution} {plugin.version}")
+        for name, plugin in others.items():
+            print(f"{name:12} from {plugin.distribution} {plugin.version}")
         return
+    known = [*DATASETS, *others]
     if len(names) != 1:
-        known = [*DATASETS, *registered("datasets", DATASETS)]
         raise ValueError(f"name one data set; got {' '.join(names) or 'none'}. Known: {', '.join(known)}")
     name = names[0]
+    if name not in known:
+        place = Path(name)
+        kind = "folder" if place.is_dir() else "table" if place.suffix in (".npz", ".parquet") else "text"
+        hint = f". To describe these files: rankgrad datasets {kind} --root {shlex.quote(name)}"
+        raise ValueError(unknown("data set", name, known) + (hint if place.exists() else ""))
     load = find(name)
     from_files = "root" in inspect.signature(load).parameters
     if from_files and arguments.root is None:

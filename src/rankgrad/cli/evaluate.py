@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,6 +158,11 @@ def _of_embeddings(arguments: argparse.Namespace, source: Path, extra: Sequence[
             source, _ = evaluated(run, packages(arguments.trust))
             say(f"{shown(run.folder)} is not finished; its model at {source.stem.replace('-', ' ')} is evaluated\n")
     if not source.exists():
+        if not run.config.exists() and run.folder.is_dir():
+            raise FileNotFoundError(
+                f"{run.folder} is not the folder of a run. To evaluate a model on your own images: rankgrad embed RUN "
+                f"{shlex.quote(str(run.folder))}, then rankgrad evaluate on the file that it writes"
+            )
         raise FileNotFoundError(
             f"{source} does not exist; give the folder of a finished run, or an npz or parquet file"
         )

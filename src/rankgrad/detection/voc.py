@@ -124,6 +124,19 @@ def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc")
     Raises:
         FileNotFoundError: a folder, list, annotation or image is missing.
         ValueError: an annotation cannot be read, or has an unknown class.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> edges = "<xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax>"
+    >>> annotation = f"<annotation><object><name>cell</name><bndbox>{edges}</bndbox></object></annotation>"
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for place in FOLDERS:
+    ...         Path(root, place).mkdir(parents=True)
+    ...     Image.new("RGB", (8, 8)).save(Path(root, "JPEGImages", "a.png"))
+    ...     _ = Path(root, "Annotations", "a.xml").write_text(annotation)
+    ...     _ = Path(root, "ImageSets", "Main", "train.txt").write_text("a")
+    ...     load_voc(root, "train", ["cell"]).summary()
+    'train: 1 images, 1 objects (cell 1)'
     """
     root = Path(root)
     parts = [(folder(root, year), name) for year, name in map(_year, split.split("+"))]

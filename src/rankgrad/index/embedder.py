@@ -210,6 +210,18 @@ class Embedder:
         weights: the file from which it was loaded.
         sha256: of that file.
         invert: invert images (255 - pixel) first.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from rankgrad.models import convnet, save_weights
+    >>> transform = {"_target_": "rankgrad.datasets.transforms.InkEval", "size": 28}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     photo, weights = Path(folder, "a", "0.png"), Path(folder, "model.pt")
+    ...     photo.parent.mkdir()
+    ...     Image.new("L", (28, 28)).save(photo)
+    ...     _ = save_weights(weights, convnet(embedding_size=2), {"data": {"eval_transform": transform}})
+    ...     Embedder.load(weights)([photo]).shape
+    torch.Size([1, 2])
     """
 
     model: EmbeddingModel

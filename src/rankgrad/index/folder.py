@@ -50,6 +50,19 @@ def embed_folder(
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
         workers: number of additional processes that read images.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from rankgrad.models import convnet, save_weights
+    >>> transform = {"_target_": "rankgrad.datasets.transforms.InkEval", "size": 28}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     photo, weights = Path(folder, "a", "0.png"), Path(folder, "model.pt")
+    ...     photo.parent.mkdir()
+    ...     Image.new("L", (28, 28)).save(photo)
+    ...     _ = save_weights(weights, convnet(embedding_size=2), {"data": {"eval_transform": transform}})
+    ...     count, skipped, understood = embed_folder(weights, photo.parent, Path(folder, "photos.npz"))
+    >>> count, skipped
+    (1, ())
     """
     weights_of(source)
     out = embeddings_file(images) if out is None else out

@@ -1,8 +1,7 @@
-"""Every loss, by class and by name.
+"""Every loss, by class and by name. Which one for which case: docs/choosing-a-loss.md."""
 
-A new loss needs a class, a row in `loss_names.LOSSES` and an import here, a reference in the tests, and `make tables`.
-Its signature gives its settings. Its attributes give its row in docs/losses.md.
-"""
+# A new loss needs a class, a row in `loss_names.LOSSES`, an import here, a reference in the tests, and `make tables`.
+# Its signature gives its settings. Its attributes give its row in docs/losses.md.
 
 from __future__ import annotations
 

@@ -100,9 +100,18 @@ def compare_variants(
     with shared(out, rest):
         errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, out, jobs, command, launcher)
         table = _table(out, losses, seeds, rest, command)
-    failed = [f"{loss} seed {seed}: {errors[f]}" for loss, seed in tasks if (f := _folder(out, loss, seed)) in errors]
+    alike: dict[str, list[tuple[str, int]]] = {}  # why -> failed runs; often, all runs fail for the same reason
+    for key in tasks:
+        folder = _folder(out, *key)
+        if folder in errors:
+            alike.setdefault(errors[folder].replace(str(folder), ""), []).append(key)
+    failed = [
+        f"{', '.join(f'{loss} seed {seed}' for loss, seed in runs)}: {errors[_folder(out, *runs[0])]}"
+        for runs in alike.values()
+    ]
     if failed:
-        raise ConfigError("\n".join(["these runs failed:", *failed, "", table]))
+        shown = ["", table] if len(errors) < len(tasks) else []
+        raise ConfigError("\n".join(["these runs failed:", *failed, *shown]))
     return table
 
 

@@ -1,0 +1,36 @@
+"""Settings of a run: composed with Hydra from a command, or read from the folder of a run."""
+
+from __future__ import annotations
+
+from ..targets import ConfigError, make, named, packages
+from .checking import PATHS, check_paths
+from .composing import default_loss
+from .options import DETECT_GROUPS, GIVEN, GROUPS, TREES, folders, options
+from .overrides import compose
+from .received import load, parsed
+from .resolvers import rate
+from .values import flat, keys, plain, typed
+
+__all__ = [
+    "DETECT_GROUPS",
+    "GIVEN",
+    "GROUPS",
+    "PATHS",
+    "TREES",
+    "ConfigError",
+    "check_paths",
+    "compose",
+    "default_loss",
+    "flat",
+    "folders",
+    "keys",
+    "load",
+    "make",
+    "named",
+    "options",
+    "packages",
+    "parsed",
+    "plain",
+    "rate",
+    "typed",
+]

@@ -1,0 +1,122 @@
+"""The settings of a command: its overrides are checked and composed. Errors name what would fit."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from copy import deepcopy
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from .. import defaults
+from ..files import shown
+from ..targets import ConfigError, packages
+from ..tasks import TASKS
+from .checking import (
+    PATHS,
+    WORDS,
+    check_counts,
+    check_kinds,
+    check_literal,
+    check_loss_syntax,
+    check_names,
+    check_recipe,
+)
+from .composing import composed
+from .hints import explain, hint_for_word, is_data, settings_for, unknown_option
+from .options import GIVEN, TREES, options
+from .resolvers import register_resolvers
+from .values import first_line, keys
+
+
+def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
+    """The configuration `name` (see `options.TREES`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
+
+    Raises:
+        ConfigError: a key or an option of a group is unknown (the message names the closest known one), a needed value
+            is missing, or a value has the wrong kind.
+
+    >>> compose(["loss=smooth_ap"]).loss.tau
+    0.01
+    """
+    from hydra.errors import HydraException, OverrideParseException
+
+    register_resolvers()
+    for override in overrides:
+        _check(override, name)
+    try:
+        config = _with_literals(overrides, name)
+    except OverrideParseException as error:
+        key, _, value = error.override.partition("=")
+        raise ConfigError(
+            f"{shown(error.override)} cannot be read: signs such as ; {{ ( [ , have a special meaning in a value. "
+            f"If they are part of the value, put double quotes around it, and single quotes around the whole setting: "
+            + shlex.quote(f'{key}="{value}"')
+        ) from None
+    except HydraException as error:
+        raise ConfigError(explain(str(error), overrides, name)) from None
+    missing = [key for key in keys(config) if _is_missing(config, key)]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} must be given; add {missing[0]}=... to the command")
+    check_recipe(overrides, name)
+    check_kinds(config, overrides, name)
+    check_counts(config)
+    try:
+        values = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(first_line(error)) from None
+    check_names(values, name, packages(config.trust))
+    return config
+
+
+def _check(override: str, name: str) -> None:
+    """Raise unless an override is KEY=VALUE and, for a group, names one of its options."""
+    if "=" not in override:
+        raise ConfigError(
+            f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}"
+            + hint_for_word(override, name)
+        )
+    key, value = override.split("=", 1)
+    if key == "task" and (value not in TASKS or TASKS[value].settings != name):
+        others = [f"rankgrad {row.command} trains {task}" for task, row in TASKS.items()]
+        raise ConfigError(f"this command cannot train task={value}. Commands: {', '.join(others)}")
+    if key == "loss":
+        check_loss_syntax(value, name)
+    parts = value.split("+") if key == "loss" and name == "train" else [value]
+    for part in parts if key in TREES[name][1] else ():
+        internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
+        if part not in options(key, name) and not internal:
+            if key == "data" and is_data(part, name):
+                raise ConfigError(f"data= takes a kind of data, but {part!r} is a path. Use: {settings_for(part)}")
+            raise ConfigError(unknown_option(key, part, name))
+    if key in (*PATHS, *WORDS):
+        check_literal(key, value)
+
+
+def _with_literals(overrides: Sequence[str], name: str) -> DictConfig:
+    """Compose the settings, then set the literal values, which Hydra's grammar could misread. Return a copy."""
+    literals, others = {}, []
+    for override in overrides:
+        key, value = override.split("=", 1)
+        if key in (*PATHS, *WORDS) and value not in ("", "null") and value[0] not in "'\"":
+            # a shell does not expand the ~ of data.root=~/photos
+            literals[key] = os.path.expanduser(value) if key in PATHS else value
+        else:
+            literals.pop(key, None)  # the last value of a key wins
+            others.append(override)
+    config = deepcopy(composed(tuple(others), name))
+    known = keys(config)
+    for key, value in literals.items():
+        if key not in known:
+            composed((*others, f"{key}=there"), name)  # Hydra reports the unknown setting
+        OmegaConf.update(config, key, value)
+    return config
+
+
+def _is_missing(config: DictConfig, key: str) -> bool:
+    """Say whether a setting of a file is ???: the user must give it."""
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else config
+    return isinstance(node, DictConfig) and OmegaConf.is_missing(node, name)
