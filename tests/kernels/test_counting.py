@@ -245,8 +245,9 @@ def test_numbers_of_items_beyond_what_float32_counts_are_exact():
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float16])
 @pytest.mark.parametrize("kind", ["random", "tied", "signed zeros", "huge", "denormal"])
-def test_sorted_rows_equal_a_stable_sort(kind, dtype, monkeypatch):
-    monkeypatch.setattr(sorting, "RADIX_FROM", 100)
+@pytest.mark.parametrize("radix_from", [100, sorting.RADIX_FROM])
+def test_sorted_rows_equal_a_stable_sort(kind, dtype, radix_from, monkeypatch):
+    monkeypatch.setattr(sorting, "RADIX_FROM", radix_from)
     for shape in ((0, 5), (3, 0), (4, 1), (5, 300), (2, 5000)):
         values = values_of(kind, dtype, *shape)
         values[:, 1:4], values[:, 5:7] = torch.inf, -torch.inf

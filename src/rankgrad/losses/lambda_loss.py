@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from ..checks import integer
+from ..kernels.host import zeros_like
+from ..kernels.sorting import sort_rows
 from ..metrics import Gain
 from ..ranks.lists import Lists
-from ..relaxations import Softplus
-from ..relevance import gains_of
+from ..relaxations import Softplus, Step
 from ..types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 from .graded import check_gain
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Measure = Literal["ndcg", "map", "mrr", "precision"]
 # Number of score differences in memory at once.
-CHUNK = 2**20
+CHUNK = 2**17
 
 
 class LambdaLoss(RetrievalLoss):
@@ -93,25 +93,41 @@ class LambdaLoss(RetrievalLoss):
             relevant = relevant > 0
         places = _Places.of(scores.detach(), relevant, valid, self.positives)
         swaps = SWAPS[self.measure](places, self.k, self.gain)
+        values: PerQuery = _PairCosts.apply(scores, places, swaps, self._step)
+        return values, places.lists.count > 0
+
+
+class _PairCosts(torch.autograd.Function):
+    """[query] weighted costs of the pairs of each list.
+
+    The weights are constants of the gradient. So the forward pass also computes the gradient, a part of the pairs at a
+    time, and keeps one score matrix, whatever the number of pairs is.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Scores, places: _Places, swaps: Swaps, step: Step) -> PerQuery:
         lists, values = places.lists, scores.new_zeros(len(scores))
+        gradient = zeros_like(scores) if ctx.needs_input_grad[0] else None
         gains = places.gain.masked_fill(~places.exists, torch.inf)  # never below that of a relevant item
         many = max(CHUNK // max(scores.shape[1], 1), 1)
-
-        def costs(scores: Scores, row: Tensor, item: Tensor, gain: Tensor) -> PerQuery:
-            # index_select: the backward pass of scores[row] adds in another order each time on several threads
-            differences = scores.index_select(0, row) - scores[row, item].unsqueeze(1)
-            cost = swaps(row, item) * self._step(differences)
-            cost = torch.where(gains[row] < gain.unsqueeze(1), cost, 0)
-            return torch.zeros_like(values).index_add(0, row, cost.sum(1))
-
-        if len(lists.query) <= many:
-            return costs(scores, lists.query, lists.item, lists.gain), lists.count > 0
         for start in range(0, len(lists.query), many):
-            pairs = (each[start : start + many] for each in (lists.query, lists.item, lists.gain))
-            # the backward pass computes the pairs again, so only the score matrix stays in memory
-            part: PerQuery = checkpoint(costs, scores, *pairs, use_reentrant=False, preserve_rng_state=False)
-            values = values + part
-        return values, lists.count > 0
+            row, item, gain = (each[start : start + many] for each in (lists.query, lists.item, lists.gain))
+            no_pair = gains.index_select(0, row) >= gain.unsqueeze(1)
+            differences = (scores.index_select(0, row) - scores[row, item].unsqueeze(1)).masked_fill_(no_pair, 0)
+            weight = swaps(row, item).masked_fill_(no_pair, 0)
+            values.index_add_(0, row, (weight * step(differences)).sum(1))
+            slope = None if gradient is None else step.slope(differences)
+            if gradient is not None and slope is not None:
+                slope.mul_(weight)
+                gradient.index_add_(0, row, slope)
+                gradient[row, item] -= slope.sum(1)  # each pair of row and item is there once
+        ctx.save_for_backward(gradient)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor | None, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return None if gradient is None else gradient * upstream.unsqueeze(1), None, None, None
 
 
 @dataclass(frozen=True)
@@ -133,7 +149,7 @@ class _Places:
     @classmethod
     def of(cls, scores: Scores, relevant: Tensor, valid: Mask | None, positives: int | None) -> _Places:
         exists = torch.ones_like(relevant, dtype=torch.bool) if valid is None else valid
-        order = scores.masked_fill(~exists, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        order = sort_rows((-scores).masked_fill_(~exists, torch.inf))[1]
         places = torch.arange(1, scores.shape[1] + 1, dtype=scores.dtype, device=scores.device)
         rank = torch.empty_like(scores).scatter_(1, order, places.expand_as(scores).contiguous())
         return cls(Lists.of(scores, relevant, valid, positives), relevant.to(scores.dtype) * exists, exists, rank)
@@ -148,25 +164,26 @@ class _Places:
 Swaps = Callable[[Tensor, Tensor], Tensor]
 
 
-def _relative_gains(grades: Tensor, kind: Gain) -> Tensor:
-    """The gains of each list divided by a common factor, which falls out of NDCG."""
-    if kind == "linear" or grades.numel() == 0:
-        return gains_of(grades, kind)
-    exact = grades.double()
-    most = exact.amax(1, keepdim=True)
+def _relative_gains(lists: Lists, kind: Gain) -> Tensor:
+    """[pair] the gains of the relevant items, divided by a common factor of their list, which falls out of NDCG."""
+    if kind == "linear" or len(lists.gain) == 0:
+        return lists.gain
+    exact = lists.gain.double()
+    most = lists.rectangle(exact, 0.0).amax(1)[lists.query]
     # 2^g - 1 over 2^most: 2^128 would be infinite in float32
-    return (torch.exp2(exact - most) - torch.exp2(-most)).to(grades.dtype)
+    return (torch.exp2(exact - most) - torch.exp2(-most)).to(lists.gain.dtype)
 
 
 def _ndcg(places: _Places, k: int | None, gain: Gain) -> Swaps:
-    worth, rank = _relative_gains(places.gain, gain), places.rank
+    lists, rank, own = places.lists, places.rank, _relative_gains(places.lists, gain)
     discount = 1 / torch.log2(1 + rank)
-    ideal = 1 / torch.log2(1 + torch.arange(1, rank.shape[1] + 1, dtype=rank.dtype, device=rank.device))
+    ideal = 1 / torch.log2(1 + torch.arange(1, lists.width + 1, dtype=rank.dtype, device=rank.device))
     if k is not None:
         discount = discount * (rank <= k)
         ideal[k:] = 0
-    best = (worth.sort(1, descending=True).values * ideal).sum(1, keepdim=True)
-    worth = worth / torch.where(best > 0, best, 1)
+    best = (lists.rectangle(own, 0.0).sort(1, descending=True).values * ideal).sum(1)[lists.query]
+    worth = torch.zeros_like(rank)
+    worth[lists.query, lists.item] = own / torch.where(best > 0, best, 1)
 
     def swaps(row: Tensor, item: Tensor) -> Tensor:
         worse = worth[row, item].unsqueeze(1) - worth[row]

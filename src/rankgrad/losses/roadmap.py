@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import number
+from ..kernels.host import on_host
 from ..ranks.lists import asynchronous
 from ..types import Mask, PerQuery, Scores
 from .average_precision import SupAPLoss
@@ -139,15 +140,25 @@ class CalibrationLoss(RetrievalLoss):
 
 def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
     """[] float, quantile of the scores of the pairs, by linear interpolation; NaN without pairs."""
+    if on_host(scores) and scores.dtype in (torch.float32, torch.float64):
+        chosen = scores.numpy()[pairs.numpy()]
+        place = share * (chosen.size - 1)
+        if not chosen.size:
+            return scores.new_full((), torch.nan)
+        ends = [int(place), min(int(place) + 1, chosen.size - 1)]
+        chosen.partition(ends)  # linear time, a tenth of the time of a sort
+        below, above = torch.from_numpy(chosen[ends])
+        value: Tensor = below + (above - below) * (place - ends[0])
+        return value
     if scores.numel() == 0:
         return scores.new_full((), torch.nan)
     flat = torch.where(pairs, scores, torch.inf).flatten().sort().values  # the pairs come first
     count = pairs.sum()
-    place = share * (count - 1).clamp(min=0).double()  # float32 cannot tell 2^24 from 2^24 + 1
-    low = place.floor().long()
-    ends = torch.stack([low, torch.minimum(low + 1, (count - 1).clamp(min=0))])
-    below, above = flat.gather(0, ends)  # indexing would wait for the GPU
-    return torch.where(count > 0, below + (above - below) * (place - low).to(scores.dtype), torch.nan)
+    places = share * (count - 1).clamp(min=0).double()  # float32 cannot tell 2^24 from 2^24 + 1
+    low = places.floor().long()
+    # indexing would wait for the GPU
+    below, above = flat.gather(0, torch.stack([low, torch.minimum(low + 1, (count - 1).clamp(min=0))]))
+    return torch.where(count > 0, below + (above - below) * (places - low).to(scores.dtype), torch.nan)
 
 
 class ROADMAPLoss(RetrievalLoss):
