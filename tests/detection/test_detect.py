@@ -16,6 +16,7 @@ import pytest
 import torch
 from children_here import Here
 from kept_runs import kept
+from omegaconf import OmegaConf
 from small_detectors import TINY, settings
 from small_runs import Killed, die_after_writes
 from voc_trees import shapes
@@ -236,7 +237,7 @@ def test_every_loss_can_be_had_with_exactly_its_options(name):
     config = compose(["data.root=x", f"loss={name}"], "detect")
     assert config.loss.name == name
     if name != "cross_entropy":
-        loss = make(configuration.OmegaConf.create({k: v for k, v in config.loss.items() if k != "name"}), slot="loss")
+        loss = make(OmegaConf.create({k: v for k, v in config.loss.items() if k != "name"}), slot="loss")
         assert type(loss) is DETECTION_LOSSES[name]
         shown = dict(re.findall(r"(\w+)=(\([^)]*\)|\[[^]]*\]|[^,)]+)", loss.extra_repr()))
         ours = {key: str(value) for key, value in plain(config.loss).items()}
