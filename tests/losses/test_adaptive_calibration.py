@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from rankgrad import losses
 from rankgrad.distributed import GlobalBatch
 from rankgrad.large_batch import embed_in_parts
-from rankgrad.losses import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss, SumLoss, SupAPLoss
+from rankgrad.losses import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss, SumLoss, SupAPLoss, roadmap
 from rankgrad.memory import CrossBatchMemory
 
 G = torch.Generator().manual_seed(0)
@@ -39,6 +39,20 @@ def test_thresholds_are_numpys_quantiles_of_the_valid_pairs(quantiles):
         for row, p, n in zip(s, positive, rest, strict=True)
     ]
     assert float(value) == pytest.approx(np.mean(by_hand), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99, 1.0])
+def test_quantiles_by_selection_on_a_cpu_are_those_by_sorting_elsewhere(share, dtype, monkeypatch):
+    for scores in (SCORES.to(dtype), SCORES.to(dtype).T.contiguous().T, (SCORES * 3).round().to(dtype)):
+        for pairs in (RELEVANT, torch.zeros_like(RELEVANT), torch.arange(20).expand(6, 20) == 3):
+            before = scores.clone()
+            selected = roadmap._quantile(scores, pairs, share)
+            with monkeypatch.context() as patch:
+                patch.setattr(roadmap, "on_host", lambda scores: False)
+                by_sorting = roadmap._quantile(scores, pairs, share)
+            assert selected.dtype == dtype and torch.equal(scores, before)
+            assert torch.equal(selected.nan_to_num(-9), by_sorting.nan_to_num(-9))
 
 
 def test_the_highest_pair_is_found_among_more_than_float32_can_number():
