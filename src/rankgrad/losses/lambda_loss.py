@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checks import integer
-from ..kernels.host import zeros_like
+from ..kernels.host import on_host, zeros_like
 from ..kernels.sorting import sort_rows
 from ..metrics import Gain
 from ..ranks.lists import Lists
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Measure = Literal["ndcg", "map", "mrr", "precision"]
-# Number of score differences in memory at once.
+# Number of score differences in memory at once: on a CPU what its caches hold, elsewhere few and large steps.
 CHUNK = 2**17
+CHUNK_ELSEWHERE = 2**22
 
 
 class LambdaLoss(RetrievalLoss):
@@ -109,7 +110,7 @@ class _PairCosts(torch.autograd.Function):
         lists, values = places.lists, scores.new_zeros(len(scores))
         gradient = zeros_like(scores) if ctx.needs_input_grad[0] else None
         gains = places.gain.masked_fill(~places.exists, torch.inf)  # never below that of a relevant item
-        many = max(CHUNK // max(scores.shape[1], 1), 1)
+        many = max((CHUNK if on_host(scores) else CHUNK_ELSEWHERE) // max(scores.shape[1], 1), 1)
         for start in range(0, len(lists.query), many):
             row, item, gain = (each[start : start + many] for each in (lists.query, lists.item, lists.gain))
             no_pair = gains.index_select(0, row) >= gain.unsqueeze(1)
