@@ -17,7 +17,7 @@ from torch import nn
 import rankgrad
 from rankgrad import defaults
 from rankgrad.config import ConfigError, compose, default_loss, options, plain
-from rankgrad.config.composing import composed
+from rankgrad.config.hydra import composed
 from rankgrad.datasets.samplers import HierarchicalBatchSampler, MPerClassBatchSampler, check_settings
 from rankgrad.defaults import LOSSES, RATES, rate_of
 from rankgrad.evaluation import evaluate

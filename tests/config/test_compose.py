@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from rankgrad.checks import setting
 from rankgrad.config import GROUPS, PATHS, ConfigError, check_paths, compose, make, options
-from rankgrad.config.composing import by_hydra, composed
+from rankgrad.config.hydra import by_hydra, composed
 from rankgrad.datasets import DATASETS
 
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from rankgrad.config import GROUPS, TREES, ConfigError, compose, keys, options
-from rankgrad.config.composing import composed
 from rankgrad.config.hints import MEANT
+from rankgrad.config.hydra import composed
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from voc_trees import shapes
 
 from rankgrad import config as configuration
 from rankgrad.cli import main
-from rankgrad.config import DETECT_GROUPS, ConfigError, compose, make, options, plain
+from rankgrad.config import TREES, ConfigError, compose, make, options, plain
 from rankgrad.detection import DETECTION_LOSSES, models
 from rankgrad.detection import run as runs
 from rankgrad.detection.data import DetectionSet
@@ -337,7 +337,7 @@ def test_the_help_lists_every_group_and_option(capsys):
     with pytest.raises(SystemExit):
         main(["detect", "--help"])
     shown = capsys.readouterr().out
-    for group in DETECT_GROUPS:
+    for group in TREES["detect"][1]:
         assert f"{group}=" in shown and all(option in shown for option in options(group, "detect"))
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from ..targets import ConfigError, make, named, packages
 from .checking import PATHS, check_paths
-from .composing import default_loss
-from .options import DETECT_GROUPS, GIVEN, GROUPS, TREES, folders, options
+from .hydra import default_loss
+from .options import GIVEN, GROUPS, TREES, folders, options
 from .overrides import compose
 from .received import load, parsed
 from .resolvers import rate
 from .values import flat, keys, plain, typed
 
 __all__ = [
-    "DETECT_GROUPS",
     "GIVEN",
     "GROUPS",
     "PATHS",

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..checks import integer
 from ..files import shown
 from ..targets import TARGET, ConfigError, check
-from .composing import composed
+from .hydra import composed
 from .options import TREES, groups_in, options
 from .values import keys, plain
 
@@ -146,9 +146,10 @@ def check_recipe(overrides: Sequence[str], name: str) -> None:
         target = f"{key.rpartition('.')[0]}.{TARGET}"
         if OmegaConf.select(chosen, target) == OmegaConf.select(plainly, target):
             recipe = next(group for group in reversed(groups) if group.startswith("recipe="))
+            others = [each for each in options("recipe", name) if f"recipe={each}" != recipe]
             raise ConfigError(
                 f"{recipe} sets {key}, which data={chosen.data.name} with model={chosen.model.kind} does not have. "
-                f"Choose another recipe: {', '.join(options('recipe', name))}"
+                f"Choose another recipe: {', '.join(others)}"
             )
 
 

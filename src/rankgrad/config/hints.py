@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..checks import closest, unknown
 from ..files import shown
-from .composing import composed
+from .hydra import composed
 from .options import TREES, groups_in, options
 from .values import keys
 
@@ -77,7 +77,7 @@ def unknown_option(group: str, given: str, name: str) -> str:
 def hint_for_word(word: str, name: str) -> str:
     """The setting that a word without = may mean."""
     if is_data(word, name):
-        return f". To train on it: {settings_for(word)}"
+        return f". To train on it: {data_settings(word)}"
     groups = [group for group in TREES[name][1] if word in options(group, name)]
     return f"; did you mean '{groups[0]}={word}'?" if groups else _meant(word, keys(composed((), name)), name)
 
@@ -100,9 +100,9 @@ def explain(message: str, overrides: Sequence[str], name: str) -> str:
         and "data.root" in of
         and (given == "data.root" or (given.startswith("data.") and "data" not in of))
     ):
-        return f"data.root also needs the kind of the data: {settings_for(of['data.root'])}"
+        return f"data.root also needs the kind of the data: {data_settings(of['data.root'])}"
     if "data.root" in _rows_of(given) and is_data(of.get(given, ""), name):
-        return f"unknown setting {given!r}. To train on it: {settings_for(of[given])}"
+        return f"unknown setting {given!r}. To train on it: {data_settings(of[given])}"
     every = keys(composed(groups_in(overrides, name), name))
     known = [key for key in every if not (key.startswith(INTERNAL) or re.search(r"(^|\.)_", key))]
     parent, _, last = given.rpartition(".")
@@ -136,12 +136,12 @@ def is_data(word: str, name: str) -> bool:
     return name == "train" and os.path.exists(os.path.expanduser(word))
 
 
-def settings_for(path: str) -> str:
+def data_settings(path: str) -> str:
     """The settings for data at a path, guessed from its suffix.
 
-    >>> settings_for("my photos")
+    >>> data_settings("my photos")
     "data=folder 'data.root=my photos'"
-    >>> settings_for("x.csv")
+    >>> data_settings("x.csv")
     'data=text data.root=x.csv for texts, data=manifest data.root=x.csv for a list of images'
     """
     root = shlex.quote(shown(f"data.root={path}"))

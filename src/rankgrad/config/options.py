@@ -9,13 +9,11 @@ from pathlib import Path
 from .. import plugins
 
 GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
-DETECT_GROUPS = ("data", "model", "loss", "experiment")
-SCORES_GROUPS = ("data", "model", "loss")
 # Root configuration, see `tasks.TaskRow.settings` -> the package that holds it, and its groups.
 TREES = {
     "train": ("rankgrad.configs", GROUPS),
-    "detect": ("rankgrad.configs.detect", DETECT_GROUPS),
-    "scores": ("rankgrad.configs.scores", SCORES_GROUPS),
+    "detect": ("rankgrad.configs.detect", ("data", "model", "loss", "experiment")),
+    "scores": ("rankgrad.configs.scores", ("data", "model", "loss")),
 }
 LIBRARY = ("train", "scores")  # trees with the losses of `rankgrad.losses`; detectors have their own losses
 GIVEN = "_given"  # name of the model and the data of `rankgrad.fit`; a command line cannot name it

@@ -24,8 +24,8 @@ from .checking import (
     check_names,
     check_recipe,
 )
-from .composing import composed
-from .hints import explain, hint_for_word, is_data, settings_for, unknown_option
+from .hints import data_settings, explain, hint_for_word, is_data, unknown_option
+from .hydra import composed
 from .options import GIVEN, TREES, options
 from .resolvers import register_resolvers
 from .values import first_line, keys
@@ -89,7 +89,7 @@ def _check(override: str, name: str) -> None:
         internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
         if part not in options(key, name) and not internal:
             if key == "data" and is_data(part, name):
-                raise ConfigError(f"data= takes a kind of data, but {part!r} is a path. Use: {settings_for(part)}")
+                raise ConfigError(f"data= takes a kind of data, but {part!r} is a path. Use: {data_settings(part)}")
             raise ConfigError(unknown_option(key, part, name))
     if key in (*PATHS, *WORDS):
         check_literal(key, value)

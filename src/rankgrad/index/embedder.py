@@ -213,14 +213,11 @@ class Embedder:
 
     >>> import tempfile
     >>> from PIL import Image
-    >>> from rankgrad.models import convnet, save_weights
-    >>> transform = {"_target_": "rankgrad.datasets.transforms.InkEval", "size": 28}
+    >>> from rankgrad.models import convnet
+    >>> embedder = Embedder(convnet(embedding_size=2).eval(), InkEval(size=28), {}, Path("model.pt"), sha256="")
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     photo, weights = Path(folder, "a", "0.png"), Path(folder, "model.pt")
-    ...     photo.parent.mkdir()
-    ...     Image.new("L", (28, 28)).save(photo)
-    ...     _ = save_weights(weights, convnet(embedding_size=2), {"data": {"eval_transform": transform}})
-    ...     Embedder.load(weights)([photo]).shape
+    ...     Image.new("L", (28, 28)).save(Path(folder, "0.png"))
+    ...     embedder([Path(folder, "0.png")]).shape
     torch.Size([1, 2])
     """
 

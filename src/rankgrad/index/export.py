@@ -85,19 +85,6 @@ def export(
         FileNotFoundError: the run, the images for the comparison, or the folder of `out` does not exist.
         ValueError: the model cannot be exported (models of texts never can), or the program differs from it. Nothing
             is written then.
-
-    >>> import tempfile
-    >>> from PIL import Image
-    >>> from rankgrad.models import convnet, save_weights
-    >>> transform = {"_target_": "rankgrad.datasets.transforms.InkEval", "size": 28}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     photo, weights = Path(folder, "a", "0.png"), Path(folder, "model.pt")
-    ...     photo.parent.mkdir()
-    ...     Image.new("L", (28, 28)).save(photo)
-    ...     _ = save_weights(weights, convnet(embedding_size=2), {"data": {"eval_transform": transform}})
-    ...     about = export(weights, Path(folder, "model.pt2"), images=photo.parent)
-    >>> about["checked"]["largest_difference"] < 1e-4
-    True
     """
     out = Path(out)
     if not out.parent.is_dir() or out.is_dir():

@@ -66,24 +66,6 @@ def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: 
         ValueError: there are no queries, k < 1, or the model is not that of the index.
         FileNotFoundError: the model does not exist.
         OSError: an image cannot be read; it names the file.
-
-    >>> import tempfile
-    >>> from PIL import Image
-    >>> from rankgrad.index import build
-    >>> from rankgrad.index.embedder import Embedded
-    >>> from rankgrad.index.folder import embed_folder
-    >>> from rankgrad.models import convnet, save_weights
-    >>> transform = {"_target_": "rankgrad.datasets.transforms.InkEval", "size": 28}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     photo, weights = Path(folder, "a", "0.png"), Path(folder, "model.pt")
-    ...     photo.parent.mkdir()
-    ...     Image.new("L", (28, 28)).save(photo)
-    ...     _ = save_weights(weights, convnet(embedding_size=2), {"data": {"eval_transform": transform}})
-    ...     _ = embed_folder(weights, photo.parent, Path(folder, "photos.npz"))
-    ...     index = build(Embedded.load(Path(folder, "photos.npz")))
-    ...     answers = find([photo], index, k=1)
-    >>> answers[0].hits  # the query itself is left out, and there is no other image
-    ()
     """
     k = integer(k, "k is the number of results per query", low=1)
     if index.texts:

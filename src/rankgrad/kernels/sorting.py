@@ -1,4 +1,4 @@
-"""Stable sort of floating-point rows on a CPU, several times faster than torch.
+"""Stable sort of floating-point rows on a CPU, faster than torch.
 
 Long rows are sorted by radix, 16 bits at a time. Short rows of float32 are sorted as integers of 64 bits: the value in
 the upper half, its place in the lower half. numpy sorts such integers with vector instructions, and no two are equal.
