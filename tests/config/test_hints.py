@@ -86,6 +86,12 @@ def test_what_does_not_fit_is_named_with_what_would(settings, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_an_unknown_section_is_answered_with_the_known_sections():
+    with pytest.raises(ConfigError) as error:
+        compose(["train.epochs=3"], "scores")  # this tree has no section `train`
+    assert "did you mean 'trainer.max_epochs'? Known: data, model, loss, " in str(error.value)
+
+
 def named_settings(row: str) -> list[str]:
     """The names of the settings in a row of MEANT."""
     return [part.partition("=")[0] for part in row.split()]

@@ -12,7 +12,7 @@ import torch
 
 from rankgrad.checks import as_keys, spelled
 from rankgrad.scores.encoding import Encoding
-from rankgrad.scores.table import ScoreTable, load_table
+from rankgrad.scores.table import ScoreTable, load_rows, load_table
 
 TABLES = Path(os.environ.get("RANKGRAD_DATA", "")) / "tables"
 real = pytest.mark.skipif(not (TABLES / "cardio.npz").is_file(), reason="needs RANKGRAD_DATA/tables")
@@ -80,6 +80,13 @@ def test_columns_of_a_parquet_may_be_integers_with_gaps_bools_decimals_and_dicti
     assert table.features["kind"].tolist() == ["a", "b", None]
     words = load_table(tmp_path / "rows.parquet", label=None, categorical=["code"])
     assert words.features["code"].tolist() == ["7", "8", "7"]
+
+
+def test_columns_may_be_called_by_their_numbers(tmp_path):
+    # pandas writes so
+    trained = load_table(written(tmp_path, "0,1,label\n5,6,0\n7,8,1\n"), test_fraction=None)
+    table, _ = load_rows(written(tmp_path, "0,1\n5,6\n7,8\n", "new.csv"), list(trained.features))
+    np.testing.assert_array_equal(table.features["1"], [6, 8])
 
 
 def test_an_npz_has_a_matrix_and_columns(tmp_path):
@@ -281,6 +288,7 @@ WRONG = {
     "a number for Python alone": ("x,label\n1,0\n2,1\n3,0\n1_000,1\n", {}, "line 5.*'1_000'"),
     "decimal commas": ("label;x\n0;1,5\n1;2,5\n", {"delimiter": ";"}, r"line 2: 'x' is '1,5'.*categorical"),
     "no header": ("1,0\n2,1\n", {}, "line 1.*header"),
+    "no header, and a value twice": ("1,0,0\n2,0,1\n", {}, "line 1.*'0' twice.*no header"),
     "no rows": ("x,label\n", {}, r"rows\.csv has no rows"),
     "nothing": ("", {}, r"rows\.csv has no rows"),
     "a row that is too short": ("x,y,label\n1,2,0\n1,2\n", {}, "line 3 has 2 fields"),

@@ -111,7 +111,7 @@ def explain(message: str, overrides: Sequence[str], name: str) -> str:
     if not hint and not parent and (rows := _rows_of(given)):
         parent, hint = rows[0].rpartition(".")[0], "."  # this loss or data has no such setting; it has others
     beside = [key for key in known if key.rpartition(".")[0] == parent]
-    where = f" in {parent}" if parent else ""
+    where, beside = (f" in {parent}", beside) if beside and parent else ("", [key for key in known if "." not in key])
     return f"unknown setting {given!r}{hint or closest(given, known)} Known{where}: {', '.join(beside)}"
 
 

@@ -190,7 +190,8 @@ def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 twice = next((name for name in header if header.count(name) > 1), None)
                 if twice is not None:
                     raise ValueError(
-                        f"{shown(path)}, line {reader.line_num}: the header has the column {twice!r} twice"
+                        f"{shown(path)}, line {reader.line_num}: the header has the column {twice!r} twice. If this "
+                        "line is no header, write the names of the columns above it"
                     )
             elif len(fields) != len(header):
                 raise ValueError(

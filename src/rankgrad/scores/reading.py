@@ -135,7 +135,8 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str) -> ScoreColumns:
     """
     lines = delimited(path, delimiter)
     first, header = next(lines, (1, []))
-    if header and all(number_in(name) is not None for name in header):
+    named = wanted.only is not None and not wanted.only.isdisjoint(header)  # as by pandas: 0, 1, 2, ...
+    if header and not named and all(number_in(name) is not None for name in header):
         raise ValueError(
             f"{shown(path)}, line {first}: there is no header; write the names of the columns above the rows"
         )
