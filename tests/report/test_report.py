@@ -923,6 +923,7 @@ def test_a_page_about_sixty_thousand_images_has_all_classes_and_a_sample_of_quer
     assert len(page.source.encode()) < 8_000_000
     assert len(page.data["tables"]["class"]["rows"]) == 11_000
     assert "chosen from 120 of 60,000 queries" in page.text and "120 of 60,000 queries, coloured by" in page.text
+    assert "averaged over 120 of 60,000 queries" in page.text
     images = stored(page)
     assert len(images) > 500 and max(max(image.shape[:2]) for image in images.values()) == 96
 
