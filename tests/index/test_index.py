@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,14 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 import torch
+from forks import forked, wait
 from PIL import Image
 from small_runs import make_photos
 
 from rankgrad import search
 from rankgrad.cli import main
 from rankgrad.config import compose, plain
+from rankgrad.files.folders import LockedError, lock
 from rankgrad.index import builder
 from rankgrad.index import embedder as embedding
 from rankgrad.index.builder import HEAD, Index, build, measure
@@ -262,6 +265,36 @@ def test_a_writer_that_dies_leaves_the_old_index(tmp_path, monkeypatch, writes):
     assert len(Index.load(tmp_path / "x")) == 50 and len([*(tmp_path / "x").iterdir()]) == 2
 
 
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_an_index_whose_first_writer_was_killed_can_be_written_again(tmp_path, monkeypatch, at, earlier):
+    folder = build(some(seed=1)).save(tmp_path / "x") if earlier else tmp_path / "x"
+    calls, real = [], os.replace
+
+    def killed(one, other, **where):
+        if len(calls) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls.append(other)
+        real(one, other, **where)
+
+    def write() -> None:
+        monkeypatch.setattr(os, "replace", killed)
+        build(some(50, seed=2)).save(folder)
+
+    assert wait(forked(write)) == (-signal.SIGKILL if at < 3 else 0)  # at each rename; there are three
+    if earlier:
+        assert len(Index.load(folder)) == (200 if at < 3 else 50)
+    build(some(30, seed=3)).save(folder)
+    assert len(Index.load(folder)) == 30 and len(os.listdir(folder)) == 2
+
+
+def test_one_process_at_a_time_writes_an_index(tmp_path):
+    folder = build(some(seed=1)).save(tmp_path / "x")
+    with lock(folder, "this index"), pytest.raises(LockedError, match=f"this index is in use: {folder} is locked by"):
+        build(some(50, seed=2)).save(folder)
+    assert len(Index.load(folder)) == 200 and len(os.listdir(folder)) == 2
+
+
 def test_what_an_index_writes_takes_the_place_of_links(tmp_path):
     build(some(seed=1)).save(tmp_path / "x")
     (tmp_path / "rc").write_text("valued")
@@ -359,6 +392,13 @@ def test_an_index_takes_no_place_that_is_not_its_own(tmp_path):
         build(some()).save(tmp_path / "letters" / "to.txt")
     with pytest.raises(FileNotFoundError, match="no folder"):
         build(some()).save(tmp_path / "missing" / "x")
+    site = {"index.json": '{"title": "a site"}', "vectors-mine.faiss": "mine"}
+    (tmp_path / "site").mkdir()
+    for name, content in site.items():
+        (tmp_path / "site" / name).write_text(content)
+    with pytest.raises(FileExistsError, match="exists and is not an index"):
+        build(some()).save(tmp_path / "site")
+    assert {path.name: path.read_text() for path in (tmp_path / "site").iterdir()} == site
 
 
 def _cut(folder: Path) -> None:

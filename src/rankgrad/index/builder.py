@@ -33,7 +33,8 @@ from torch import Tensor
 from .._version import __version__
 from ..checks import Numbers, integer, tensor
 from ..extras import install
-from ..files import atomic_write, read_json, write_text
+from ..files import atomic_write, open_file, read_json, remove_leftovers, write_text
+from ..files.folders import HOLDER, LOCK, lock
 from ..normalize import unit_rows
 from .embedder import Embedded, Embedder, Origin, check_inside, sha256_of, weights_of
 from .rows import StoredRows, write_rows
@@ -232,13 +233,19 @@ class Index:
         Raises:
             FileNotFoundError: the parent folder does not exist.
             FileExistsError: the path exists and is not an index.
+            LockedError: another process writes this index.
         """
         folder = Path(folder)
         if not folder.parent.is_dir():
             raise FileNotFoundError(f"no folder {folder.parent} to write {folder.name} into")
-        if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / HEAD).is_file())):
-            raise FileExistsError(f"{folder} exists and is not an index: choose another name with -o")
+        _need_own(folder)
         folder.mkdir(exist_ok=True)
+        with lock(folder, "this index"):
+            remove_leftovers(folder, ours=_ours)
+            self._write(folder)
+        return folder
+
+    def _write(self, folder: Path) -> None:
         kept, stored = _written(folder), dict[str, Any]()
         try:
             stored["vectors"] = _stored(folder, "vectors", "faiss", self._write_vectors)
@@ -266,7 +273,6 @@ class Index:
         finally:
             for path in _written(folder) - kept:
                 path.unlink()
-        return folder
 
     def _write_vectors(self, file: IO[bytes]) -> None:
         try:
@@ -385,7 +391,30 @@ def _wrong(vectors: Any) -> str:
 
 def _written(folder: Path) -> set[Path]:
     """The files of vectors in the folder of an index."""
-    return {*folder.glob("vectors*.faiss"), *folder.glob("rows*.f32")}
+    return {path for path in folder.iterdir() if path.name != HEAD and _ours(path.name)}
+
+
+def _ours(name: str) -> bool:
+    """Whether an index has a file of this name. The name of complete vectors has their hash."""
+    return re.fullmatch(r"index\.json|vectors(-[0-9a-f]{16})?\.faiss|rows(-[0-9a-f]{16})?\.f32", name) is not None
+
+
+def _need_own(folder: Path) -> None:
+    """Raise if an index at this path would be among files of another program, or would replace one.
+
+    Raises:
+        FileExistsError: naming the folder.
+    """
+    if not os.path.lexists(folder):
+        return
+    there = set(os.listdir(folder)) if folder.is_dir() else {folder.name}
+    # a killed process leaves its HOLDER; and an index of ours may have lost one of its two files
+    own = there <= {LOCK} or HOLDER in there or any(name != HEAD and _ours(name) for name in there)
+    if not own and HEAD in there:
+        with open_file(folder / HEAD) as file:
+            own = b'"rankgrad-index-' in file.read(100)
+    if not own:
+        raise FileExistsError(f"{folder} exists and is not an index: choose another name with -o")
 
 
 def _stored(folder: Path, what: str, ending: str, write: Callable[[IO[bytes]], object]) -> dict[str, Any]:
