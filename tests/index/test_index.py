@@ -295,6 +295,19 @@ def test_one_process_at_a_time_writes_an_index(tmp_path):
     assert len(Index.load(folder)) == 200 and len(os.listdir(folder)) == 2
 
 
+@pytest.mark.parametrize("before", ["sha256_of", "_outside"])
+def test_an_index_that_is_replaced_while_it_is_read_is_the_new_one(tmp_path, monkeypatch, before):
+    folder, real = build(some(seed=1)).save(tmp_path / "x"), getattr(builder, before)
+
+    def replacing(path):
+        monkeypatch.undo()
+        build(some(50, seed=2)).save(folder)
+        return real(path)
+
+    monkeypatch.setattr(builder, before, replacing)
+    assert len(Index.load(folder)) == 50
+
+
 def test_what_an_index_writes_takes_the_place_of_links(tmp_path):
     build(some(seed=1)).save(tmp_path / "x")
     (tmp_path / "rc").write_text("valued")

@@ -286,6 +286,8 @@ class Index:
     def load(cls, folder: str | Path) -> Index:
         """Read an index of `save`. The SHA-256 of its vectors is checked; the `rows` of "ivfpq" are checked when read.
 
+        If another process replaces the index in the meantime, the new one is read.
+
         Raises:
             FileNotFoundError: there is no index, or its vectors are missing.
             ValueError: the path is not an index, it is damaged, or its files do not belong together.
@@ -293,6 +295,15 @@ class Index:
         """
         folder = Path(folder)
         head = _read_head(folder)
+        try:
+            return cls._load(folder, head)
+        except (FileNotFoundError, ValueError):
+            if _read_head(folder) == head:
+                raise
+        return cls.load(folder)
+
+    @classmethod
+    def _load(cls, folder: Path, head: dict[str, Any]) -> Index:
         path = folder / head["vectors"]["file"]
         if not path.is_file():
             raise FileNotFoundError(f"{folder} lacks {path.name}, the file of its vectors. {COPY}")
