@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pickle
@@ -545,7 +546,11 @@ def test_a_draft_of_a_large_photograph_differs_from_all_of_it_by_less_than_its_c
 # --- contact sheet ---------------------------------------------------------------------------------------------------
 
 
-def test_the_contact_sheet_shows_the_first_images_of_the_chosen_classes(tmp_path):
+def test_the_contact_sheet_shows_the_first_images_of_the_chosen_classes(tmp_path, monkeypatch):
+    def full_disk(image, file, **how):
+        (file if hasattr(file, "write") else open(file, "wb")).write(b"a part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     white = small_table(images=torch.full((6, 1, 8, 8), 255, dtype=torch.uint8))
     white.images[0] = 100
     path = contact_sheet(white, tmp_path / "new" / "sheet.png", classes=[2, 0], per_class=2, cell=16)
@@ -556,6 +561,12 @@ def test_the_contact_sheet_shows_the_first_images_of_the_chosen_classes(tmp_path
     assert len(grey) == 16 * 16 and grey[:, 0].min() == 18 and grey[:, 1].max() - grey[:, 1].min() == 15
     with pytest.raises(ValueError, match="nothing to show"):
         contact_sheet(white, path, classes=[7])
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("PIL.Image.Image.save", full_disk)
+        with pytest.raises(OSError, match="No space left on device") as error:
+            contact_sheet(white, path)
+    assert error.value.filename == str(path) and path.read_bytes() == before
 
 
 def test_a_name_on_the_contact_sheet_is_in_a_font_that_has_its_letters_or_a_number_and_that_is_said(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ..files import atomic_write
 from .base import ImageSet, Table
 from .images import some
 
@@ -83,7 +84,8 @@ def contact_sheet(
             sheet.paste(tile.resize(size), (margin + x * step, y * step))
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, format="PNG")
+    with atomic_write(path) as file:
+        sheet.save(file, format="PNG")
     return path
 
 
