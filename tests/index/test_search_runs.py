@@ -47,6 +47,21 @@ def test_a_run_on_images_is_asked_with_a_file_that_does_not_find_itself(tmp_path
     assert page.read_text(encoding="utf-8").count("data:image/") >= 4
 
 
+def test_a_run_on_a_list_of_images_finds_their_files(tmp_path, capsys):
+    photos = make_photos(tmp_path / "photos")
+    rows = [f"{file.relative_to(photos)},{file.parent.name}" for file in sorted(photos.rglob("*.png"))]
+    for place, more in ((photos, []), (tmp_path, [f"data.load.images={photos}"])):
+        (place / "list.csv").write_text("\n".join(["path,label", *rows]))
+        listed = ["data=manifest", f"data.root={place / 'list.csv'}", *more]
+        run = train(*small(photos, "loggers=[]", *listed), f"out={tmp_path / 'run' / place.name}")
+        query = photos / index_of_run(run.folder).names[0]
+        capsys.readouterr()
+        assert main(["search", str(run.folder), str(query), "-k", "3", "--json"]) == 0
+        output = capsys.readouterr()
+        paths = [Path(hit["path"]) for hit in json.loads(output.out)[0]["hits"]]
+        assert len(paths) == 3 and query not in paths and all(path.is_file() for path in paths) and not output.err
+
+
 def test_who_does_not_say_where_to_search_is_told_how(texts, tmp_path, capsys):
     lean = train(*small_texts(texts.folder.parent / "mine.csv", "lean=true"), f"out={tmp_path / 'lean'}")
     for words, said in (

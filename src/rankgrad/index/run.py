@@ -74,7 +74,10 @@ def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
         labels = numbers.numpy()
     names = tuple(map(str, columns[f"{of}names"].tolist()))
     check_inside(run.embeddings, names)
-    root = load(run.config, trust).data.get("root")
+    data = load(run.config, trust).data
+    root = data.get("root")
+    if "images" in data.get("load", {}):  # root is a list of images, and their folder is beside or above it
+        root = data.load.images or Path(root).parent
     return Index(
         _Rows(unit_rows(rows)),
         names,
