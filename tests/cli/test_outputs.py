@@ -52,6 +52,12 @@ def test_no_output_replaces_what_the_command_reads(run, photos, tmp_path, capsys
     rows = one_list(tmp_path / "rows.csv")
     assert main(["train", *settings(rows), f"out={tmp_path / 'scores'}"]) == 0
     assert reads in refused(capsys, rows, "predict", tmp_path / "scores", rows, "-o", rows)
+    index = tmp_path / "photos.index"
+    assert main(["embed", str(run.folder), str(photos), "-o", str(tmp_path / "photos.npz")]) == 0
+    assert main(["index", str(tmp_path / "photos.npz")]) == 0
+    for file in index.iterdir():
+        said = refused(capsys, file, "search", image, "--index", index, "--html", file)
+        assert f"is a file of the index in {index}; give another file" in said
     other = tmp_path / "scores.csv"
     for _ in range(2):  # an earlier output may be replaced
         assert main(["predict", str(tmp_path / "scores"), str(rows), "-o", str(other)]) == 0

@@ -35,8 +35,8 @@ def check_output(out: Path | None, option: str, *read: Path) -> None:
         read: what the command reads: files, or folders, which are not looked into.
 
     Raises:
-        ValueError: `out` is a folder, is one of the files that are read, or belongs to a run; its report.html may be
-            written again.
+        ValueError: `out` is a folder, is one of the files that are read, or belongs to a run or an index; the
+            report.html of a run may be written again.
 
     >>> import tempfile
     >>> table = Path(tempfile.mkdtemp()) / "rows.csv"
@@ -53,6 +53,11 @@ def check_output(out: Path | None, option: str, *read: Path) -> None:
         raise ValueError(f"{option} {shown(out)} is a file that this command reads; give another file")
     if Run(out.parent).config.is_file() and written(out.name) and out.name != "report.html":
         raise ValueError(f"{option} {shown(out)} is a file of the run in {shown(out.parent)}; give another file")
+    if (out.parent / "index.json").is_file():
+        from ..index.builder import ours
+
+        if ours(out.name):
+            raise ValueError(f"{option} {shown(out)} is a file of the index in {shown(out.parent)}; give another file")
 
 
 def check_page(out: Path) -> None:

@@ -241,7 +241,7 @@ class Index:
         _need_own(folder)
         folder.mkdir(exist_ok=True)
         with lock(folder, "this index"):
-            remove_leftovers(folder, ours=_ours)
+            remove_leftovers(folder, ours=ours)
             self._write(folder)
         return folder
 
@@ -402,10 +402,10 @@ def _wrong(vectors: Any) -> str:
 
 def _written(folder: Path) -> set[Path]:
     """The files of vectors in the folder of an index."""
-    return {path for path in folder.iterdir() if path.name != HEAD and _ours(path.name)}
+    return {path for path in folder.iterdir() if path.name != HEAD and ours(path.name)}
 
 
-def _ours(name: str) -> bool:
+def ours(name: str) -> bool:
     """Whether an index has a file of this name. The name of complete vectors has their hash."""
     return re.fullmatch(r"index\.json|vectors(-[0-9a-f]{16})?\.faiss|rows(-[0-9a-f]{16})?\.f32", name) is not None
 
@@ -420,7 +420,7 @@ def _need_own(folder: Path) -> None:
         return
     there = set(os.listdir(folder)) if folder.is_dir() else {folder.name}
     # a killed process leaves its HOLDER; and an index of ours may have lost one of its two files
-    own = there <= {LOCK} or HOLDER in there or any(name != HEAD and _ours(name) for name in there)
+    own = there <= {LOCK} or HOLDER in there or any(name != HEAD and ours(name) for name in there)
     if not own and HEAD in there:
         with open_file(folder / HEAD) as file:
             own = b'"rankgrad-index-' in file.read(100)
