@@ -109,6 +109,16 @@ def test_the_path_that_the_user_names_may_hold_links(tmp_path):
     assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["a.txt", "b"]
 
 
+def test_a_folder_that_cannot_be_made_is_named_with_its_path(tmp_path, monkeypatch):
+    def mkdir(name, dir_fd=None):
+        raise OSError(errno.EROFS, "Read-only file system", name)
+
+    monkeypatch.setattr("rankgrad.files.folders.os.mkdir", mkdir)
+    with pytest.raises(OSError) as error, opened_folder(tmp_path / "a", tmp_path, make=True):
+        pass
+    assert error.value.filename == str(tmp_path / "a")
+
+
 def test_what_others_write_to_may_hold_no_link_at_any_depth(tmp_path, valued):
     folders.refuse_links(tmp_path / "nothing")
     (tmp_path / "logs" / "tensorboard").mkdir(parents=True)

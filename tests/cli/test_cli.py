@@ -158,6 +158,7 @@ def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypa
         (errno.EACCES, "/a/b/.lock", ["train", "resume=/a/b"], "Copy the run to another folder, and give that one"),
         (errno.ENOTDIR, "/a/f/x", ["compare", "-o", "/a/f/x"], "a part of this path is a file.* place with -o"),
         (errno.EACCES, "photos.npz", ["embed", "run", "photos"], "no permission. Choose another place with -o"),
+        (errno.EROFS, "/a/x.npz.parts", ["embed", "run", "photos", "-o", "/a/x.npz"], "Choose another place with -o"),
         (errno.EACCES, "s.png", ["datasets", "glyphs", "--sheet", "s.png"], "Choose another place with --sheet"),
         (errno.EACCES, "/elsewhere/x", ["train", "out=/a/b"], "x cannot be used: you have no permission$"),
     ],

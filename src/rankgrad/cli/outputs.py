@@ -90,7 +90,8 @@ def explained(error: OSError, arguments: argparse.Namespace, settings: Sequence[
     if not os.path.exists(path) or os.access(path, os.R_OK):  # otherwise it could not be read
         for place, cure in _places(arguments, settings):
             place = Path(os.path.abspath(place))
-            if path.is_relative_to(place) or place.is_relative_to(path):
+            # parts of x.npz are in a folder beside it, x.npz.parts
+            if path.is_relative_to(place) or place.is_relative_to(path) or str(path).startswith(f"{place}."):
                 return f"{named} cannot be written: {ELSEWHERE[error.errno]}. {cure}"
     return f"{named} cannot be used: {ELSEWHERE[error.errno]}"
 

@@ -105,7 +105,11 @@ class Folder:
     def make(self, name: str) -> None:
         """Make a folder in this folder, if it does not exist."""
         with suppress(FileExistsError):
-            os.mkdir(self._at(name), dir_fd=self.handle)
+            try:
+                os.mkdir(self._at(name), dir_fd=self.handle)
+            except OSError as error:
+                error.filename = str(self.path / name)
+                raise
 
     def replace(self, name: str, other: str) -> None:
         """Rename a file. An existing file or link with the other name is replaced."""
