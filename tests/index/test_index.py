@@ -553,7 +553,13 @@ def test_without_a_name_embeddings_are_called_after_the_folder_and_replace_only_
     assert main(["embed", str(weights), str(photos)]) == 0
     other = make_photos(tmp_path / "elsewhere" / photos.name, classes=2)
     assert main(["embed", str(weights), str(other)]) == 2
-    assert "holds embeddings of another folder; choose another file with -o" in capsys.readouterr().err
+    refused = f"{photos.name}.npz exists, and does not hold embeddings of"
+    assert f"{refused} {other}; choose another file with -o" in capsys.readouterr().err
+    for foreign in (b"a page", b""):
+        Path(f"{photos.name}.npz").write_bytes(foreign)
+        assert main(["embed", str(weights), str(photos)]) == 2
+        assert f"{refused} {photos}; choose another file with -o" in capsys.readouterr().err
+        assert Path(f"{photos.name}.npz").read_bytes() == foreign
 
 
 TWO = {"embeddings": np.ones((2, 3)), "names": np.array(["a", "b"])}

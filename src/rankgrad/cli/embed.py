@@ -98,9 +98,15 @@ def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
     if out is None:
         out = embeddings_file(arguments.images.with_suffix("") if arguments.images.is_file() else arguments.images)
         if out.exists():  # the default name may replace only earlier embeddings of the same folder
-            origin = Embedded.load(out, mapped=True).origin
+            try:
+                origin = Embedded.load(out, mapped=True).origin
+            except (OSError, ValueError):  # a file of another program, or a damaged one
+                origin = None
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
-                raise FileExistsError(f"{out} holds embeddings of another folder; choose another file with -o")
+                raise FileExistsError(
+                    f"{out} exists, and does not hold embeddings of {shown(arguments.images)}; choose another file "
+                    "with -o"
+                )
     model, run = arguments.model, Run(arguments.model)
     if run.interrupted and run.kind == "retrieval":
         from ..training.unfinished import saved_weights
