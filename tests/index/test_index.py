@@ -770,6 +770,20 @@ def test_the_command_measures_an_approximate_index(made, tmp_path, capsys):
 # -------------------------------------------------------------------------------------------------------------- page
 
 
+def test_links_to_the_query_leave_the_list_as_long_as_it_was_asked_for(weights, tmp_path):
+    photos = make_photos(tmp_path / "photos", classes=4)
+    query = photos / "class 0" / "0.png"
+    for number in range(4):
+        (photos / "class 1" / f"link {number}.png").symlink_to(query)
+    embed_folder(weights, photos, tmp_path / "x.npz")
+    index = build(Embedded.load(tmp_path / "x.npz"))
+    for k in (1, 5, 19):
+        (answer,) = find([query], index, k)
+        assert [hit.rank for hit in answer.hits] == [*range(1, k + 1)]
+        assert not any(hit.path.samefile(query) for hit in answer.hits)
+    assert len(find([query], index, 24)[0].hits) == 19  # there are no more
+
+
 def test_a_page_needs_nothing_but_itself_and_holds_each_picture_once(photos, made, tmp_path):
     queries = [photos / "class 0" / "0.png", photos / "class 0" / "1.png"]
     answers = find(queries, Index.load(made), k=4)

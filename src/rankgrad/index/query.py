@@ -72,11 +72,18 @@ def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: 
         return _find_texts([str(query) for query in queries], index, k, embedder)
     paths = [Path(query) for query in queries]
     embedder = index.embedder() if embedder is None else embedder
-    scores, rows = index.topk(embedder(paths), k + 1)
-    return [
-        Answer(path, _hits(index, path, k, zip(score, row, strict=True)))
-        for path, score, row in zip(paths, scores.tolist(), rows.tolist(), strict=True)
-    ]
+    embeddings, length = embedder(paths), k + 1
+    while True:
+        scores, rows = index.topk(embeddings, length)
+        answers = [
+            Answer(path, _hits(index, path, k, zip(score, row, strict=True)))
+            for path, score, row in zip(paths, scores.tolist(), rows.tolist(), strict=True)
+        ]
+        # links to the query's file are left out too, so a list may need more rows; row -1: the index finds no more
+        short = any(len(answer.hits) < k for answer, row in zip(answers, rows.tolist(), strict=True) if row[-1] >= 0)
+        if not short or length >= len(index):
+            return answers
+        length *= 2
 
 
 def _find_texts(queries: list[str], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
