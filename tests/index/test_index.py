@@ -784,6 +784,25 @@ def test_links_to_the_query_leave_the_list_as_long_as_it_was_asked_for(weights, 
     assert len(find([query], index, 24)[0].hits) == 19  # there are no more
 
 
+def test_a_gallery_that_is_not_there_is_named(photos, made, tmp_path, capsys):
+    query = str(photos / "class 0" / "0.png")
+    for images in (tmp_path / "missing", Path(query)):
+        assert main(["search", query, "--index", str(made), "--images", str(images)]) == 2
+        assert f"--images is the folder of the gallery's images; {images} is no folder" in capsys.readouterr().err
+    moved = shutil.copytree(made, tmp_path / "moved")
+    head = json.loads((moved / HEAD).read_text())
+    head["origin"]["root"] = "/nowhere"
+    (moved / HEAD).write_text(json.dumps(head))
+    assert main(["search", query, "--index", str(moved), "--json"]) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)
+    assert output.err == (
+        "/nowhere, the folder of the gallery's images, does not exist. If it was moved, give it with --images DIR\n"
+    )
+    assert main(["search", query, "--index", str(moved), "--images", str(photos), "--json"]) == 0
+    assert not capsys.readouterr().err
+
+
 def test_a_page_needs_nothing_but_itself_and_holds_each_picture_once(photos, made, tmp_path):
     queries = [photos / "class 0" / "0.png", photos / "class 0" / "1.png"]
     answers = find(queries, Index.load(made), k=4)

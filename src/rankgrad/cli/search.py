@@ -43,8 +43,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the results."""
     import json
+    import sys
 
     from ..config import packages
+    from ..files import shown
     from ..index.builder import Index
     from ..index.page import write_answers
     from ..index.query import as_records, as_text, find, query_files
@@ -55,6 +57,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     device = machine(arguments)
     if arguments.html and not arguments.html.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
+    if arguments.images and not arguments.images.is_dir():
+        raise NotADirectoryError(
+            f"--images is the folder of the gallery's images; {shown(arguments.images)} is no folder"
+        )
     place, queries = searched(arguments.index, arguments.queries)
     check_output(arguments.html, "--html", *map(Path, queries))
     index = index_of_run(place, packages(arguments.trust)) if Run(place).config.is_file() else Index.load(place)
@@ -62,6 +68,12 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
     if arguments.images:
         index = index.at(arguments.images)
+    if index.origin is not None and not index.texts and not index.origin.root.exists():
+        print(
+            f"{shown(index.origin.root)}, the folder of the gallery's images, does not exist. If it was moved, give it "
+            "with --images DIR",
+            file=sys.stderr,
+        )
     answers = find(asked, index, arguments.k, embedder=embedder)
     print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
     if arguments.html:
