@@ -181,8 +181,10 @@ def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     text = text_of(path)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] | None = None
+    done = 0  # the last line of the row before
     try:
         for fields in through(reader, "reading", "row", text.count("\n")):
+            done = reader.line_num
             if not fields:
                 continue
             if header is None:
@@ -200,7 +202,10 @@ def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 )
             yield reader.line_num, fields
     except csv.Error as error:
-        raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
+        raise ValueError(
+            f"{shown(path)}, line {done + 1}: {error}. A text that begins with a double quote must end with one, and "
+            "double quotes in it are written twice"
+        ) from None
 
 
 def _objects(path: Path) -> Iterator[tuple[str, Row]]:
