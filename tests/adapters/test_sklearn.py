@@ -65,6 +65,15 @@ def test_a_classifier_of_rare_rows_ranks_new_ones_and_marks_as_many_as_are_posit
     assert model.predict(rows).sum() == hits.sum()
 
 
+@pytest.mark.parametrize("model", [RankClassifier(**SMALL), Ranker(**SMALL)])
+def test_a_data_frame_is_trained_on_and_scored_without_a_warning(model):
+    rows, hits = rare()
+    frame = pytest.importorskip("pandas").DataFrame(rows, columns=["a", "b", "c", "d"]).assign(hit=hits.astype(float))
+    inputs = frame[["a", "b", "c", "d"]]
+    found = model.fit(inputs, frame["hit"]).predict(inputs)  # warnings are errors here
+    np.testing.assert_allclose(found, clone(model).fit(rows, hits).predict(rows), rtol=1e-4)
+
+
 def test_classes_may_be_strings_and_the_second_is_positive():
     rows, hits = rare()
     words = np.where(hits == 1, "fraud", "all well")

@@ -88,7 +88,9 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._scored(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _scored(self, rows: Array) -> Array:
         with torch.no_grad():
             found: Array = self.network_(torch.from_numpy((rows - self.mean_) / self.scale_)).numpy()
         return found
@@ -180,7 +182,7 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
                 stacklevel=2,
             )
         self._train(X, hits, None)
-        ordered = np.sort(self._scores(X))[::-1]
+        ordered = np.sort(self._scored(X))[::-1]
         self.threshold_ = float(ordered[count - 1] + ordered[count]) / 2
         return self
 
@@ -245,7 +247,7 @@ class Ranker(_Network):
         if len(negative):
             raise ValueError(f"y must be grades >= 0; row {negative[0]} has {y[negative[0]]:g}")
         self.has_queries_ = query is not None
-        self._train(X, torch.from_numpy(np.asarray(y, dtype=np.float64)), _ids(query, len(X)))
+        self._train(X, torch.from_numpy(np.array(y, dtype=np.float64)), _ids(query, len(X)))  # pandas' y is read-only
         return self
 
     def predict(self, X: Any) -> Array:
