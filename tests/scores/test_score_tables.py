@@ -415,6 +415,22 @@ def test_a_data_frame_is_columns_by_name():
     np.testing.assert_array_equal(table.features["age"], [20, np.nan])
 
 
+def test_what_pandas_calls_missing_is_missing():
+    pandas = pytest.importorskip("pandas")
+    day = pandas.Series(pandas.to_datetime(["2020-01-01", None], utc=True))
+    city, seen = pandas.Series(["A", None], dtype="string"), pandas.Series([True, None], dtype="boolean")
+    features = ScoreTable.of(pandas.DataFrame({"city": city, "seen": seen, "day": day}), [0, 1]).features
+    assert features["city"].tolist() == ["A", None] and features["day"].tolist()[1] is None
+    np.testing.assert_array_equal(features["seen"], [1, np.nan])
+
+
+@pytest.mark.parametrize("names", [["a", "a"], [1, "1"]])
+def test_two_columns_of_one_name_in_a_data_frame_are_refused(names):
+    frame = pytest.importorskip("pandas").DataFrame([[1, 2], [3, 4]], columns=names)
+    with pytest.raises(ValueError, match=f"the column '{names[1]}' twice"):
+        ScoreTable.of(frame, [0, 1])
+
+
 ODD = (
     "inf",
     "-1",

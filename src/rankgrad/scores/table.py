@@ -96,8 +96,8 @@ class ScoreTable:
             query: [row] integers or strings; rows of one id are a list, in any order. None: all rows are one list.
 
         Raises:
-            ValueError: a column that is neither of numbers nor of texts, an infinite number, a negative grade, a query
-                that is missing.
+            ValueError: a column that is neither of numbers nor of texts, two of one name, an infinite number, a
+                negative grade, a query that is missing.
 
         >>> table = ScoreTable.of([[20, 1.5], [70, 0.5], [30, 1.0]], [False, True, False], query=["b", "a", "b"])
         >>> list(table.features), table.query, table.query_names
@@ -105,9 +105,13 @@ class ScoreTable:
         """
         frame: Any = features
         if hasattr(frame, "columns"):  # of pandas or polars, which are not imported for this
+            header = [str(name) for name in frame.columns]
+            twice = next((name for name in header if header.count(name) > 1), None)
+            if twice is not None:
+                raise ValueError(f"the data frame has the column {twice!r} twice; give each its own name")
             features = {name: frame[name] for name in frame.columns}
         if isinstance(features, Mapping):
-            columns = {str(name): np.asarray(column) for name, column in features.items()}
+            columns = {str(name): _array(column) for name, column in features.items()}
         else:
             matrix = as_tensor(features, "features").detach().cpu().numpy()
             if matrix.ndim != 2:
@@ -186,6 +190,15 @@ class ScoreTable:
                 without = int((torch.bincount(self.query, weights=self.relevance) == 0).sum())
                 parts += [f"{without} of them without a relevant row"] if without else []
         return f"{self.name}: {'; '.join(parts)}"
+
+
+def _array(column: Any) -> Array:
+    """A column of a mapping or a data frame; what pandas calls missing, such as NA and NaT, is None among objects."""
+    values = np.asarray(column)
+    if values.dtype == object and hasattr(column, "isna"):
+        values = values.copy()
+        values[column.isna()] = None
+    return values
 
 
 def _count(number: int, noun: str) -> str:
