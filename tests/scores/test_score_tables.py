@@ -287,6 +287,8 @@ WRONG = {
     "a word among numbers": ("x,label\n1,0\n2,1\n3,0\nabc,1\n", {}, r"line 5.*'x' is 'abc'.*categorical=\['x'\]"),
     "a number for Python alone": ("x,label\n1,0\n2,1\n3,0\n1_000,1\n", {}, "line 5.*'1_000'"),
     "decimal commas": ("label;x\n0;1,5\n1;2,5\n", {"delimiter": ";"}, r"line 2: 'x' is '1,5'.*categorical"),
+    "thousands with commas": ('label,x\n0,"1,234.5"\n1,"2,345,678"\n', {}, r"line 2: 'x' is '1,234\.5'.*no comma"),
+    "thousands with points": ("label;x\n0;1.234,5\n1;2.345,6\n", {"delimiter": ";"}, r"line 2: 'x' is '1\.234,5'"),
     "no header": ("1,0\n2,1\n", {}, "line 1.*header"),
     "no header, and a value twice": ("1,0,0\n2,0,1\n", {}, "line 1.*'0' twice.*no header"),
     "no rows": ("x,label\n", {}, r"rows\.csv has no rows"),

@@ -159,7 +159,8 @@ def _parts(lines: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[list[int], 
         yield [line for line, _ in part], [fields for _, fields in part]
 
 
-_COMMA = re.compile(r"\s*[-+]?[0-9]+,[0-9]+\s*")  # a number, for most of Europe
+_GROUPS = r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[0-9]{1,3}(\.[0-9]{3})+,[0-9]+"  # 1,234.5 or 1.234,5
+_COMMA = re.compile(rf"\s*[-+]?([0-9]+,[0-9]+|{_GROUPS})\s*")  # 1,5 is a number for most of Europe
 
 
 @dataclass
