@@ -368,6 +368,16 @@ def test_a_column_of_lists_is_refused_and_can_be_left_out(tmp_path):
     assert list(load_table(path, label=None, drop=["odd"]).features) == ["x", "label"]
 
 
+def test_two_columns_of_one_name_in_a_parquet_are_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = [pyarrow.array([1.0, 2.0]), pyarrow.array([3.0, 4.0]), pyarrow.array([0, 1])]
+    parquet.write_table(pyarrow.table(columns, names=["x", "x", "label"]), tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match=r"rows\.parquet has the column 'x' twice$"):
+        load_table(tmp_path / "rows.parquet")
+
+
 def test_dates_of_a_parquet_are_words_as_in_a_csv_and_are_left_out_of_the_encoding(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from datetime import date, datetime

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,7 +235,7 @@ def parquet_table(path: Path) -> Any:
     """A parquet file as a table of pyarrow.
 
     Raises:
-        ValueError: the file is not parquet, or it is damaged.
+        ValueError: the file is not parquet, or it is damaged, or two columns have one name.
         ModuleNotFoundError: pyarrow is not installed.
     """
     try:
@@ -244,6 +245,10 @@ def parquet_table(path: Path) -> Any:
 
         raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
     try:
+        names = parquet.read_schema(path).names
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            raise ValueError(f"{shown(path)} has the column {twice!r} twice")
         return parquet.read_table(path)
     except (ArrowException, OSError) as error:
         reason = " ".join(str(error).split())  # an error of pyarrow may have several lines
