@@ -116,6 +116,14 @@ def plain_settings(table: Path, *more: str):
     return plain(compose(settings(table, *more), "scores"))
 
 
+def test_the_size_that_is_said_of_batches_is_the_largest_where_queries_differ(tables):
+    said: list[str] = []
+    given = task.ScoresTask(plain_settings(tables["queries"]), True, said.append)
+    sizes = [len(batch) for batch in given.data.sampler]
+    most = next(int(line.split()[4]) for line in said if line.startswith("batches of at most "))
+    assert min(sizes) < max(sizes) <= most
+
+
 def test_the_folds_of_the_training_rows_are_a_division_of_them(tables):
     for name, table in tables.items():
         train = load_table(table).part("train")

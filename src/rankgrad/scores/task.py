@@ -183,7 +183,7 @@ class ScoresTask:
         model = build_ranker(self.model_settings, width) if given is None else given.built(rows.inputs)
         self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
         self.keep_best = self._to_choose()
-        batches = f"batches of {self.data.sampler.batch_size} rows"
+        batches = f"batches of {'at most ' if by_query else ''}{self.data.sampler.batch_size} rows"
         if isinstance(self.data.sampler, StratifiedBatches):
             batches += f", {self.data.sampler.positives} of them relevant"
         say(f"{batches}; {len(self.data.sampler)} an epoch\nloss {loss_name({'loss': self.loss})}{chosen}")
