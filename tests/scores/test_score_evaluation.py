@@ -151,6 +151,11 @@ def test_a_query_without_an_irrelevant_row_is_left_out_of_roc_auc_and_fall_out_a
     assert "left out of ROC AUC" not in " ".join(evaluate_scores(np.zeros(6), table, metrics=["AP"], bootstrap=0).notes)
 
 
+def test_what_is_lower_for_better_scores_chooses_nothing():
+    with pytest.raises(ValueError, match="fall-out@1 is lower for better scores"):
+        values_of([2.0, 1.0], table_of([1, 0], [0, 0]), ["AP", "fall-out@1"])
+
+
 def test_a_metric_is_absent_if_no_query_has_both_kinds_of_rows():
     table = table_of([1, 1, 0], [0, 0, 1])
     report = evaluate_scores(np.zeros(3), table, metrics=["ROC AUC", "AP"], bootstrap=20)

@@ -30,7 +30,7 @@ OF_QUERIES = ("NDCG@10", "AP", "MRR", "P@10")
 
 @dataclass(frozen=True, eq=False)
 class ScoreReport(JSONReport):
-    """What an evaluation of scores found. All metrics lie in 0 .. 1, and higher is better.
+    """What an evaluation of scores found. All metrics lie in 0 .. 1, and higher is better, but for fall-out.
 
     Attributes:
         values: metric -> its value of the one list, or its mean over the queries that have a relevant row.
@@ -143,7 +143,7 @@ def evaluate_scores(
 
 
 def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dict[str, float]:
-    """Metric -> value of the scores of a table's rows, without intervals.
+    """Metric -> value of the scores of a table's rows, without intervals; for what takes the highest value as the best.
 
     Args:
         scores: [row] floats; higher is more relevant.
@@ -151,10 +151,13 @@ def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dic
         metrics: see `evaluate_scores`.
 
     Raises:
-        ValueError: as `evaluate_scores`; also if no query has both a relevant and an irrelevant row, and a metric
-            compares the two.
+        ValueError: as `evaluate_scores`; also if a metric is lower for better scores, or if no query has both a
+            relevant and an irrelevant row, and a metric compares the two.
     """
     values = evaluate_scores(scores, table, metrics=metrics, bootstrap=0).values
+    lower = next((name for name in metrics if name.startswith("fall-out@")), None)
+    if lower is not None:
+        raise ValueError(f"{lower} is lower for better scores, and the highest would be chosen. Give another metric")
     absent = [name for name in metrics if name not in values]
     if absent:
         raise ValueError(
