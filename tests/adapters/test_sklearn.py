@@ -74,6 +74,13 @@ def test_a_data_frame_is_trained_on_and_scored_without_a_warning(model):
     np.testing.assert_allclose(found, clone(model).fit(rows, hits).predict(rows), rtol=1e-4)
 
 
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_a_row_without_its_query_is_an_error_and_not_in_a_query_of_its_own(missing):
+    rows, grades, ids = queries()
+    with pytest.raises(ValueError, match="query of row 7 is missing"):
+        Ranker(**SMALL).fit(rows, grades, query=[*ids[:7].tolist(), missing, *ids[8:].tolist()])
+
+
 def test_classes_may_be_strings_and_the_second_is_positive():
     rows, hits = rare()
     words = np.where(hits == 1, "fraud", "all well")

@@ -434,6 +434,8 @@ def test_what_pandas_calls_missing_is_missing():
     features = ScoreTable.of(pandas.DataFrame({"city": city, "seen": seen, "day": day}), [0, 1]).features
     assert features["city"].tolist() == ["A", None] and features["day"].tolist()[1] is None
     np.testing.assert_array_equal(features["seen"], [1, np.nan])
+    with pytest.raises(ValueError, match="query of row 1 is missing"):
+        ScoreTable.of([[1.0], [2.0]], [0, 1], city)
 
 
 @pytest.mark.parametrize("names", [["a", "a"], [1, "1"]])

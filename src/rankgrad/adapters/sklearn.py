@@ -32,7 +32,7 @@ from ..losses import RetrievalLoss, find
 from ..scores.evaluation import values_of
 from ..scores.model import build_ranker
 from ..scores.settings import Model
-from ..scores.table import ScoreTable
+from ..scores.table import ScoreTable, need_queries
 
 Array = npt.NDArray[Any]
 
@@ -330,6 +330,7 @@ def _ids(query: Any, rows: int) -> Tensor | None:
         return None
     ids = column_or_1d(query)
     check_consistent_length(ids, range(rows))
+    need_queries(ids)
     return torch.from_numpy(np.unique(ids, return_inverse=True)[1])
 
 

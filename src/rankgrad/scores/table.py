@@ -120,10 +120,8 @@ class ScoreTable:
         ids: Array | None = None
         names: tuple[str, ...] = ()
         if query is not None:
-            given = query.detach().cpu().numpy() if isinstance(query, Tensor) else np.asarray(query)
-            for row, value in enumerate(given.tolist()):
-                if value is None or value != value:  # NaN
-                    raise ValueError(f"query of row {row} is missing; each row needs its query")
+            given = query.detach().cpu().numpy() if isinstance(query, Tensor) else _array(query)
+            need_queries(given)
             kinds, ids = np.unique(given, return_inverse=True)
             names = tuple(map(str, kinds.tolist()))
         return cls(
@@ -190,6 +188,20 @@ class ScoreTable:
                 without = int((torch.bincount(self.query, weights=self.relevance) == 0).sum())
                 parts += [f"{without} of them without a relevant row"] if without else []
         return f"{self.name}: {'; '.join(parts)}"
+
+
+def need_queries(ids: Array) -> None:
+    """Raise where a query id is missing.
+
+    Args:
+        ids: [row] integers or strings.
+
+    Raises:
+        ValueError: naming the row.
+    """
+    for row, value in enumerate(ids.tolist()):
+        if value is None or value != value:  # NaN
+            raise ValueError(f"query of row {row} is missing; each row needs its query")
 
 
 def _array(column: Any) -> Array:
