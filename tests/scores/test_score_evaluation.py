@@ -151,6 +151,11 @@ def test_a_query_without_an_irrelevant_row_is_left_out_of_roc_auc_and_fall_out_a
     assert "left out of ROC AUC" not in " ".join(evaluate_scores(np.zeros(6), table, metrics=["AP"], bootstrap=0).notes)
 
 
+def test_a_metric_that_is_asked_for_twice_is_measured_once():
+    report = evaluate_scores([2.0, 1.0, 0.0], table_of([1, 0, 1]), metrics=["AP", "ROC AUC", "AP"], bootstrap=5)
+    assert [*report.values] == [*report.intervals] == ["AP", "ROC AUC"]
+
+
 def test_what_is_lower_for_better_scores_chooses_nothing():
     with pytest.raises(ValueError, match="fall-out@1 is lower for better scores"):
         values_of([2.0, 1.0], table_of([1, 0], [0, 0]), ["AP", "fall-out@1"])

@@ -201,7 +201,7 @@ def _of_one_list(
             for groups in rows.draws(settings["bootstrap"], settings["seed"])
         ]
         tail = (1 - settings["confidence"]) / 2
-        for name, *columns in zip(names, *parts, strict=True):
+        for name, *columns in zip(readings, *parts, strict=True):
             # a draw without a relevant row has no value; such a draw is left out
             low, high = np.nanquantile(np.concatenate(columns), [tail, 1 - tail]).tolist()
             intervals[name] = (low, high)
