@@ -107,6 +107,12 @@ DAMAGES = {
 }
 
 
+def test_a_column_may_be_called_as_an_encoded_one_is():
+    table = ScoreTable.of({"x": [1, None, 2], "x is missing": [1, 2, 3], "y = a": [1, 2, 4], "y": ["a", "a", "b"]})
+    encoding = Encoding.fitted(table, fewest=2)
+    assert Encoding.from_plain(encoding.to_plain()) == encoding
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_encoding_is_refused_in_one_line(damage):
     encoding = Encoding.fitted(table(x=[1.0, np.nan, 5.0], city=words("A", "A", "B")), fewest=1)

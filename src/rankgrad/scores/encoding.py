@@ -228,8 +228,9 @@ class Encoding:
         texts = [*self.names, *self.left_out, *(each for column in self.words for each in column.categories)]
         return (
             all(isinstance(text, str) for text in texts)
-            and len(set(self.columns)) == len(self.columns) > 0
+            and self.width > 0
             and len(set(self.names)) == len(self.names)
+            and all(len(set(column.categories)) == len(column.categories) for column in self.words)
             and all(math.isfinite(column.mean) and 0 < column.deviation < math.inf for column in self.numbers)
             and all(isinstance(column.indicator, bool) for column in self.numbers)
         )
