@@ -614,6 +614,14 @@ def test_no_relevant_item_gives_zero_and_finite_gradient(problem, name):
         assert not loss.stats["counted"].any()
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_no_nan_appears_inside_the_backward_pass_of_lists_without_items(problem, name):
+    scores, relevant, valid = problem()
+    valid[0] = False
+    with torch.autograd.set_detect_anomaly(True, check_nan=True):
+        value_and_gradient(LOSSES[name](), scores, relevant, valid)
+
+
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_no_relevant_item_leaves_only_the_calibration_of_the_others(problem, name):
     scores, relevant, valid = problem()

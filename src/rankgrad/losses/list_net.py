@@ -54,6 +54,8 @@ class ListNetLoss(RetrievalLoss):
         most = gains.amax(1, keepdim=True) if gains.shape[1] else gains.sum(1, keepdim=True)
         share = gains / torch.where(most > 0, most, 1)  # the sum of large gains would overflow
         share = share / share.sum(1, keepdim=True).clamp(min=1)
-        # a list without items gives -inf - -inf = NaN, and 0 * NaN is NaN, too
+        # in a list without items all scores are -inf, which gives a NaN inside the backward pass
+        scaled = scaled.masked_fill(most == 0, 0)
+        # 0 * -inf is NaN
         logs = torch.where(share > 0, scaled - scaled.logsumexp(1, keepdim=True), 0)
         return -(share * logs).sum(1), most.squeeze(1) > 0
