@@ -525,6 +525,13 @@ def test_spearman_equals_scipy_with_ties():
         assert metrics.spearman(a, b).item() == pytest.approx(stats.spearmanr(a.numpy(), b.numpy()).statistic)
 
 
+@pytest.mark.parametrize("low", [-(2**63), 0, 2**63 - 4])
+def test_ranks_tell_integers_apart_that_float64_does_not(low):
+    values = torch.tensor([2, 0, 3, 1]) + low
+    assert metrics.average_ranks(values).tolist() == [2, 4, 1, 3]
+    assert metrics.spearman(values, [2.0, 0.0, 3.0, 1.0]).item() == 1
+
+
 def test_spearman_without_ties_is_the_sum_of_squares_formula_row_by_row():
     g = torch.Generator().manual_seed(1)
     a, b = torch.randn(2, 4, 9, generator=g, dtype=torch.float64)

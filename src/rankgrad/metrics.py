@@ -640,7 +640,10 @@ def average_ranks(values: Numbers) -> Tensor:
     tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
     """
     values = tensor(values, "values")
-    values = -(values if values.is_floating_point() else values.double())
+    if values.dtype == torch.long:
+        values = ~values  # -values - 1; float64 would round large integers to the same number
+    else:
+        values = -(values if values.is_floating_point() else values.double())
     ordered, values = values.sort(dim=-1).values.contiguous(), values.contiguous()
     below, upto = torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
     return (below + upto + 1).double() / 2
