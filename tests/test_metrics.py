@@ -281,6 +281,7 @@ def test_weights_make_a_weighted_mean_over_the_queries_that_count(problem, mean,
     for bad, told in (
         ([-1] * 9, "the weight of query 0 is -1.0"),
         ([1, math.nan] + [1] * 7, "the weight of query 1 is nan"),
+        ([1e308] * 9, "the weight of query 0 is 1e.308"),
         ([0] * 7 + [1, 1], "all of them are 0"),
         ([1] * 8, "9 numbers; got shape"),
     ):

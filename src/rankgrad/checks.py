@@ -217,7 +217,7 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     """Weights of queries as a float64 tensor [query].
 
     Args:
-        weights: [query] finite and >= 0, and > 0 for at least one counted query.
+        weights: [query] 0 .. 1e300, and > 0 for at least one counted query.
         counted: [query] bool.
 
     Raises:
@@ -226,10 +226,10 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     given = tensor(weights, "weights").to(counted.device).double()
     if given.shape != counted.shape:
         raise ValueError(f"weights must be [query], {len(counted)} numbers; got shape {tuple(given.shape)}")
-    bad = ~(given.isfinite() & (given >= 0))
+    bad = ~((given >= 0) & (given <= 1e300))  # the sum of larger weights may overflow
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
-        raise ValueError(f"weights must be finite and >= 0; the weight of query {row} is {float(given[row])}")
+        raise ValueError(f"weights must be in 0 .. 1e300; the weight of query {row} is {float(given[row])}")
     if not bool((given[counted] > 0).any()):
         raise ValueError("weights must be > 0 for at least one query that counts; all of them are 0")
     return given
