@@ -10,6 +10,7 @@ import torch
 from small_runs import make_photos, small, train
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from rankgrad.losses import LOSSES, CalibrationLoss, RaMBOAPLoss, RetrievalLoss, ROADMAPLoss, SmoothAPLoss, SupAPLoss
 from rankgrad.memory import CrossBatchMemory, memory_buffers
@@ -178,6 +179,22 @@ def test_writing_the_batch_does_not_disturb_its_backward_pass(normalize: bool) -
     wanted = by_hand(loss, ROWS, "sum", 1.0, 0)
     for (_, gradient), (_, slope) in zip(trained(memory), wanted, strict=True):
         torch.testing.assert_close(gradient, slope, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("combine", ["sum", "joint"])
+def test_a_loss_that_checkpointing_computes_again_is_refused_and_not_another_one(combine: str) -> None:
+    memory = CrossBatchMemory(CalibrationLoss(), size=ROWS, combine=combine)  # type: ignore[arg-type]
+    for step, (embeddings, labels, ids) in enumerate(batches()):
+        memory.train(step < 2)
+        x = embeddings.clone().requires_grad_()
+        value = checkpoint(lambda x, labels=labels, ids=ids: memory(x, labels, ids=ids), x, use_reentrant=False)
+        if memory.training:
+            with pytest.raises(RuntimeError, match=r"can't be inside torch\.utils\.checkpoint"):
+                value.backward()
+        else:  # nothing is written
+            value.backward()
+            assert x.grad is not None and torch.equal(x.grad, torch.autograd.grad(memory(x, labels, ids=ids), x)[0])
+    assert memory.clock.tolist() == [2, 2 * ROWS]
 
 
 @pytest.mark.parametrize("kind", ["multi-hot", "hierarchy"])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .checks import Numbers, flag, integer, number, tensor
-from .losses.base import still
+from .losses.base import in_backward, still
 from .losses.checked import labels_on, tensor_on
 from .losses.sum import SumLoss, missing_references
 from .normalize import unit_rows
@@ -72,6 +72,7 @@ class CrossBatchMemory(nn.Module):
         TypeError: the loss takes no references.
         ValueError: a size is out of range, ids are missing, or the dimension of the embeddings or the kind of labels
             differs from that of the entries.
+        RuntimeError: torch.utils.checkpoint computes the loss again in the backward pass.
 
     >>> from rankgrad.losses import SmoothAPLoss
     >>> memory = CrossBatchMemory(SmoothAPLoss(), size=6)
@@ -202,6 +203,11 @@ class CrossBatchMemory(nn.Module):
         return self._loss(embeddings, mine, ids)
 
     def _loss(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
+        if self._learns() and in_backward():
+            raise RuntimeError(
+                "a memory can't be inside torch.utils.checkpoint: its loss would be computed again in the backward "
+                "pass, when the memory has changed. Put only the model inside"
+            )
         check_labels(labels)
         if ids is None and self.need_ids:
             raise ValueError(

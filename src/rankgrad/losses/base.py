@@ -147,7 +147,7 @@ class RetrievalLoss(CheckedLoss):
         No call inside `still` updates them. No call in a backward pass does: there, checkpointing repeats a forward
         pass.
         """
-        return self.training and torch.is_grad_enabled() and not self._still and not _in_backward()
+        return self.training and torch.is_grad_enabled() and not self._still and not in_backward()
 
     # ------------------------------------------------------------------ what a user calls
 
@@ -450,7 +450,7 @@ def still(module: nn.Module) -> Iterator[None]:
             loss._still = was
 
 
-def _in_backward() -> bool:
+def in_backward() -> bool:
     """Whether autograd is running a backward pass in this thread. False in compiled code, which cannot find out."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
