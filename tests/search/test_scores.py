@@ -197,3 +197,5 @@ def test_identical_items_are_equally_far_however_the_product_rounds():
 def test_distances_that_may_overflow_are_refused():
     with pytest.raises(ValueError, match="overflow torch.float32: .*3e"):
         Scorer(torch.full((2, 2), 3e19), torch.zeros(1, 2), "euclidean")
+    with pytest.raises(ValueError, match="overflow torch.float64: .*3e"):
+        Scorer(torch.full((2, 2), 3e160, dtype=torch.float64), torch.zeros(1, 2), "euclidean")
