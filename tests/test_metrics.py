@@ -562,6 +562,10 @@ def test_distances_equal_loops_over_pairs():
     between = reference.cosines(means, means)
     inter = [1 - between[i, j].item() for i in range(4) for j in range(4) if i != j]
     assert metrics.dists_inter(embeddings, labels) == pytest.approx(sum(inter) / len(inter), abs=1e-6)
+    for length in (1e-200, 1e200):  # of the rows; their squares are not in the range of float64
+        scaled = embeddings.double() * length
+        assert metrics.dists_intra(scaled, labels) == pytest.approx(metrics.dists_intra(embeddings, labels))
+        assert metrics.dists_inter(scaled, labels) == pytest.approx(metrics.dists_inter(embeddings, labels))
 
 
 # ---------------------------------------------------------------------------------------------------- decomposability

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from .checks import Numbers, integer, number, query_weights, tensor
+from .normalize import unit_rows
 from .ranks import Ties, check_lists, exact_ranks
 from .ranks.lists import check_relevance
 from .relevance import Labels, as_labels, gains_of
@@ -754,7 +755,7 @@ def _class_sums(embeddings: Numbers, labels: Labels) -> tuple[Tensor, Tensor, Te
         raise ValueError(
             f"need embeddings [image, dim] and labels [image]; got {tuple(embeddings.shape)}, {tuple(truth.shape)}"
         )
-    unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
+    unit = unit_rows(embeddings.double())
     _, index, counts = torch.unique(truth.to(unit.device), return_inverse=True, return_counts=True)
     sums = unit.new_zeros(len(counts), unit.shape[1]).index_add(0, index, unit)
     return sums, unit.new_zeros(len(counts)).index_add(0, index, unit.square().sum(1)), counts
