@@ -367,6 +367,17 @@ def test_page_of_several_runs_begins_with_what_the_comparison_found(tmp_path):
     assert "ahead of" not in text and text.count("behind first") == len(first.headline)
 
 
+def test_runs_on_other_galleries_have_no_differences(tmp_path):
+    other = content("other", spread=3.0)
+    assert other.space is not None and other.after is not None
+    half = {name: getattr(other.space, name)[:20] for name in ("queries", "labels", "names", "super_labels")}
+    per_query = {name: values[:20] for name, values in other.after.per_query.items()}
+    smaller = replace(other, space=replace(other.space, **half), after=replace(other.after, per_query=per_query))
+    text = write(tmp_path, content("first"), smaller).text
+    assert "other searches among other images than first: 20, not 40." in text
+    assert "behind first" not in text and "query by query" not in text
+
+
 def test_runs_without_values_of_each_query_have_no_differences(tmp_path):
     other = content("other")
     assert other.after is not None

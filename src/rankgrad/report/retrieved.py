@@ -87,6 +87,14 @@ class Space:
             return self.queries, self.labels, self.names
         return self.items, self.item_labels, self.item_names
 
+    def same_gallery(self, other: Space) -> bool:
+        """Whether both galleries have the same names with the same classes, in any order."""
+        own, others = (
+            Counter(zip(space.gallery[2], map(space.class_names.__getitem__, space.gallery[1].tolist()), strict=True))
+            for space in (self, other)
+        )
+        return own == others
+
     @property
     def truth(self) -> tuple[Tensor, Tensor]:
         """Classes of queries and gallery: long labels; or bool [row, class], where rows may have several classes."""

@@ -54,7 +54,18 @@ def sections(runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tu
         classes(runs),
         *([] if placed is None else [placed]),
     ]
-    return made, [*measured.matching.notes, *_lost(runs, len(images))]
+    return made, [*measured.matching.notes, *_other_galleries(runs), *_lost(runs, len(images))]
+
+
+def _other_galleries(runs: Sequence[RetrievalRun]) -> list[str]:
+    """A note on each run that searches among other items than the first run."""
+    spaces = [(run.name, run.space) for run in runs if run.space is not None]
+    return [
+        f"{name} searches among other {space.noun} than {spaces[0][0]}: {len(space.gallery[2]):,}, not "
+        f"{len(spaces[0][1].gallery[2]):,}. Metrics depend on the gallery, so these two runs are not compared."
+        for name, space in spaces[1:]
+        if not space.same_gallery(spaces[0][1])
+    ]
 
 
 def _lost(runs: Sequence[RetrievalRun], shown: int) -> list[str]:
@@ -76,7 +87,8 @@ def paired(runs: Sequence[RetrievalRun], measured: SideBySide, seed: int = 0) ->
     first, *others = runs
     rows = []
     for place, other in enumerate(others, 1):
-        if measured.runs[0] is None or measured.runs[place] is None:
+        one, two = measured.runs[0], measured.runs[place]
+        if one is None or two is None or not two.space.same_gallery(one.space):
             continue
         for name in other.headline:
             difference = _paired(first, other, measured.matching.rows[0], measured.matching.rows[place], name, seed)
