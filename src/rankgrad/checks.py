@@ -248,20 +248,19 @@ def closest(given: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[close[0]]!r}?" if close else "."
 
 
-def unknown(kind: str, given: object, known: Iterable[str], most: int = 100) -> str:
-    """One line about an unknown name: its kind, the closest known name, and all known names.
+def unknown(kind: str, given: object, known: Iterable[str]) -> str:
+    """One line about an unknown name: its kind, the closest known name, and all known names if they are at most 100.
 
     Args:
         kind: kind of the name, such as "loss".
         given: the name.
         known: the known names.
-        most: if there are more known names than this, they are not listed.
 
     >>> unknown("loss", "smoothap", ["smooth_ap", "supap"])
     "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: smooth_ap, supap"
     """
     names = sorted(known)
-    listed = f" Known: {', '.join(names)}" if len(names) <= most else ""
+    listed = f" Known: {', '.join(names)}" if len(names) <= 100 else ""
     return f"unknown {kind} {given!r}{closest(str(given), names)}{listed}"
 
 

@@ -52,6 +52,7 @@ class SkippedWarning(UserWarning):
     """Some files were skipped that the user may have meant to use."""
 
 
+LISTED = 10  # largest number of lines about skipped files
 EMPTY = "a class folder without an image"  # the reason for which a folder is listed among the skipped files
 
 # Files beside images that are not meant as images: captions, annotations, lists.
@@ -203,7 +204,7 @@ def not_an_image(path: Path) -> str | None:
     return None if ending in EXTENSIONS else FOREIGN.get(ending, "not an image by its name")
 
 
-def skipped_lines(skipped: Sequence[tuple[str, str]], most: int = 10) -> list[str]:
+def skipped_lines(skipped: Sequence[tuple[str, str]]) -> list[str]:
     """Lines that list the skipped files and folders with the reasons. A long list has one line per reason.
 
     >>> skipped_lines([("a/b.svg", "a drawing"), ("a/c", EMPTY)])
@@ -212,14 +213,14 @@ def skipped_lines(skipped: Sequence[tuple[str, str]], most: int = 10) -> list[st
     if not skipped:
         return []
     lines = [f"  {shown(path)}: {reason}" for path, reason in skipped]
-    if len(skipped) > most:
+    if len(skipped) > LISTED:
         by_reason: dict[str, list[str]] = {}
         for path, reason in skipped:
             by_reason.setdefault(reason, []).append(shown(path))
         groups = sorted(by_reason.items(), key=lambda group: -len(group[1]))
-        lines = [f"  {len(paths)} {reason}: {some(paths)}" for reason, paths in groups[:most]]
-        if len(groups) > most:
-            lines.append(f"  ... and {sum(len(paths) for _, paths in groups[most:])} more")
+        lines = [f"  {len(paths)} {reason}: {some(paths)}" for reason, paths in groups[:LISTED]]
+        if len(groups) > LISTED:
+            lines.append(f"  ... and {sum(len(paths) for _, paths in groups[LISTED:])} more")
     folders = sum(reason == EMPTY for _, reason in skipped)
     counts = ((len(skipped) - folders, "file"), (folders, "folder"))
     reasons = " and ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count)

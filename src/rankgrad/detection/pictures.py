@@ -27,6 +27,7 @@ HIT, MISSED, IGNORED = "hit", "missed", "difficult"
 NEAR = 0.1  # from this overlap on, a wrong detection counts as near its object ("place")
 COLOURS = {HIT: LIGHT["right"], MISSED: LIGHT["blue"], IGNORED: LIGHT["muted"], **dict.fromkeys(WRONG, LIGHT["wrong"])}
 WIDTH = 640  # width of a drawn image in pixels
+DASH = 7  # pixels
 
 
 @dataclass(frozen=True)
@@ -139,14 +140,14 @@ def draw(scene: Scene, marked: Sequence[Mark], width: int = WIDTH) -> Image:
     return image
 
 
-def _dashed(pen: Any, box: Sequence[float], colour: str, dash: int = 7) -> None:
+def _dashed(pen: Any, box: Sequence[float], colour: str) -> None:
     left, top, right, bottom = box
-    for start in np.arange(left, right, 2 * dash).tolist():
+    for start in np.arange(left, right, 2 * DASH).tolist():
         for y in (top, bottom):
-            pen.line([(start, y), (min(start + dash, right), y)], fill=colour, width=3)
-    for start in np.arange(top, bottom, 2 * dash).tolist():
+            pen.line([(start, y), (min(start + DASH, right), y)], fill=colour, width=3)
+    for start in np.arange(top, bottom, 2 * DASH).tolist():
         for x in (left, right):
-            pen.line([(x, start), (x, min(start + dash, bottom))], fill=colour, width=3)
+            pen.line([(x, start), (x, min(start + DASH, bottom))], fill=colour, width=3)
 
 
 def _tag(

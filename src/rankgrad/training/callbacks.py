@@ -43,13 +43,13 @@ class Forecast(L.Callback):
 
     Args:
         quicker: settings that make training shorter, as they are typed.
-        worth: seconds; nothing is printed for a shorter training.
     """
 
     STEPS, SECONDS = 20, 10.0  # largest number of steps and seconds that are timed
+    SHORT = 180.0  # seconds; nothing is printed for a shorter training
 
-    def __init__(self, quicker: Sequence[str] = (), worth: float = 180.0) -> None:
-        self.quicker, self.worth = tuple(quicker), worth
+    def __init__(self, quicker: Sequence[str] = ()) -> None:
+        self.quicker = tuple(quicker)
         self._batches, self._start, self._told = 0, 0.0, False
 
     def on_train_batch_end(
@@ -66,7 +66,7 @@ class Forecast(L.Callback):
             self._told = True
             step: float = (now - self._start) / (self._batches - 1) * trainer.accumulate_grad_batches
             steps = trainer.estimated_stepping_batches - trainer.global_step
-            if self.worth <= steps * step < float("inf"):
+            if self.SHORT <= steps * step < float("inf"):
                 pl_module.print(self.line(int(steps), step))
 
     def line(self, steps: int, seconds: float) -> str:
@@ -116,12 +116,12 @@ class LossBar(TQDMProgressBar):
 class ProgressLines(L.Callback):
     """Progress as lines, for output that goes to a file or a job's log, where a bar cannot be redrawn.
 
-    Args:
-        seconds: shortest time between two lines. The last step always prints one.
+    The last step always prints a line.
     """
 
-    def __init__(self, seconds: float = 30.0) -> None:
-        self.seconds = seconds
+    BETWEEN = 30.0  # seconds; shortest time between two lines
+
+    def __init__(self) -> None:
         self._start, self._last, self._first_step = 0.0, 0.0, 0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -134,7 +134,7 @@ class ProgressLines(L.Callback):
     ) -> None:
         """Print a line when enough time has passed."""
         now, steps = time.monotonic(), trainer.estimated_stepping_batches
-        if now - self._last < self.seconds and trainer.global_step < steps:
+        if now - self._last < self.BETWEEN and trainer.global_step < steps:
             return
         self._last = now
         done = trainer.global_step - self._first_step
