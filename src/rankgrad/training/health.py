@@ -15,7 +15,7 @@ import math
 import statistics
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -172,8 +172,8 @@ def look(embeddings: Tensor, labels: Tensor, step: Callable[[Tensor], Tensor] | 
     """
     if labels.dim() != 1:
         labels = torch.unique(labels, dim=0, return_inverse=True)[1]
-    alone = torch.unique(labels, return_inverse=True, return_counts=True)
-    no_positive = (alone[2][alone[1]] == 1).float().mean()
+    _, number, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+    no_positive = (sizes[number] == 1).float().mean()
     rows, labels = embeddings[:ROWS].float(), labels[:ROWS]
     zero = (rows == 0).all(1).float().mean()
     unit = unit_rows(rows)
@@ -241,202 +241,164 @@ def diagnose(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
     return sorted(findings, key=lambda finding: order.index(finding.level))
 
 
-def _of_batches(samples: Sequence[Sample]) -> list[Finding]:
+def _of_batches(samples: Sequence[Sample]) -> Iterator[Finding]:
     share = _mean(samples, "no_positive")
-    if not share > NO_POSITIVE:
-        return []
-    return [
-        Finding(
+    if share > NO_POSITIVE:
+        yield Finding(
             "no_positive",
             "warning",
             f"{100 * share:.0f} % of the queries have no other row of their class in the batch, so they have no loss",
             "Draw at least 2 rows of each class (sampler.samples_per_class=4), and leave out smaller classes "
             "(sampler.short_classes=drop).",
         )
-    ]
 
 
-def _of_numbers(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
+def _of_numbers(samples: Sequence[Sample], facts: Facts) -> Iterator[Finding]:
     bad = [s for s in samples if not (math.isfinite(s.loss) and math.isfinite(s.grad_norm))]
-    if not bad and facts.failed is None:
-        return []
-    if not bad and "NaN or infinity" not in str(facts.failed):
-        return []
-    where = f"at step {bad[0].step}" if bad else f"after step {samples[-1].step}"
-    return [
-        Finding(
+    if bad or "NaN or infinity" in (facts.failed or ""):
+        where = f"at step {bad[0].step}" if bad else f"after step {samples[-1].step}"
+        yield Finding(
             "not_finite",
             "warning",
             f"loss, gradient or embeddings became infinite or NaN {where}",
             "Lower optimizer.lr by a factor of 10, lengthen optimizer.warmup, or clip (trainer.gradient_clip_val=1). "
             "If trainer.precision is 16-mixed, try bf16-mixed.",
         )
-    ]
 
 
-def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
+def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> Iterator[Finding]:
     last = _quarters(samples)[-1]
-    positive, negative, wide = (_median(last, name) for name in ("positive", "negative", "dimensions"))
-    findings = []
+    positive, negative, dimensions = (_median(last, name) for name in ("positive", "negative", "dimensions"))
     if negative > ALIKE and (math.isnan(positive) or positive - negative < GAP):
-        findings.append(
-            Finding(
-                "collapsed",
-                "warning",
-                f"all embeddings are alike: the mean cosine is {negative:.3f} between different classes, and "
-                f"{positive:.3f} within a class",
-                "Lower optimizer.lr and lengthen optimizer.warmup, or start from trained weights. Check that the "
-                "network is not frozen. Check that the inputs differ (for images: rankgrad datasets ... --sheet "
-                "sheet.png).",
-            )
+        yield Finding(
+            "collapsed",
+            "warning",
+            f"all embeddings are alike: the mean cosine is {negative:.3f} between different classes, and "
+            f"{positive:.3f} within a class",
+            "Lower optimizer.lr and lengthen optimizer.warmup, or start from trained weights. Check that the "
+            "network is not frozen. Check that the inputs differ (for images: rankgrad datasets ... --sheet "
+            "sheet.png).",
         )
-    elif wide < DIMENSIONS and facts.dim > SMALL_MODEL:
-        findings.append(
-            Finding(
-                "few_dimensions",
-                "warning",
-                f"the embeddings of a batch use only {wide:.1f} of {facts.dim} dimensions",
-                "Lower optimizer.lr, use more classes per batch, or start from trained weights.",
-            )
+    elif dimensions < DIMENSIONS and facts.dim > SMALL_MODEL:
+        yield Finding(
+            "few_dimensions",
+            "warning",
+            f"the embeddings of a batch use only {dimensions:.1f} of {facts.dim} dimensions",
+            "Lower optimizer.lr, use more classes per batch, or start from trained weights.",
         )
     zero = _mean(last, "zero")
     if zero > ZERO:
-        findings.append(
-            Finding(
-                "zero_embeddings",
-                "warning",
-                f"{100 * zero:.0f} % of the embeddings are zero",
-                "Lower optimizer.lr. If the head ends in ReLU, use model.head=linear, because ReLU can set all outputs "
-                "to zero.",
-            )
+        yield Finding(
+            "zero_embeddings",
+            "warning",
+            f"{100 * zero:.0f} % of the embeddings are zero",
+            "Lower optimizer.lr. If the head ends in ReLU, use model.head=linear, because ReLU can set all outputs "
+            "to zero.",
         )
     share, wrong = _mean(samples, "saturated"), _mean(samples, "wrong")
     if share > SATURATED and wrong > SOLVED:
-        findings.append(
-            Finding(
-                "saturated",
-                "warning",
-                f"{100 * share:.0f} % of the pairs in the wrong order get no gradient, because the loss is flat there",
-                "Raise the temperature (loss.tau=0.05), or use a loss that is not flat there: loss=roadmap or "
-                "loss=supap.",
-            )
+        yield Finding(
+            "saturated",
+            "warning",
+            f"{100 * share:.0f} % of the pairs in the wrong order get no gradient, because the loss is flat there",
+            "Raise the temperature (loss.tau=0.05), or use a loss that is not flat there: loss=roadmap or loss=supap.",
         )
-    gap = positive - negative
-    drift = _median(last, "drift")
+    gap, drift = positive - negative, _median(last, "drift")
     if drift > DRIFT * max(gap, 0.0):
-        findings.append(
-            Finding(
-                "memory_drift",
-                "warning",
-                f"the memory is out of date: the distance (1 - cosine) between old and new embeddings of a row is "
-                f"{drift:.2f}, and the gap between classes is only {gap:.2f}",
-                "Lengthen memory.warmup, shorten the memory (memory.batches=3), or lower optimizer.lr.",
-            )
+        yield Finding(
+            "memory_drift",
+            "warning",
+            f"the memory is out of date: the distance (1 - cosine) between old and new embeddings of a row is "
+            f"{drift:.2f}, and the gap between classes is only {gap:.2f}",
+            "Lengthen memory.warmup, shorten the memory (memory.batches=3), or lower optimizer.lr.",
         )
-    return findings
 
 
-def _of_gradients(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
+def _of_gradients(samples: Sequence[Sample], facts: Facts) -> Iterator[Finding]:
     quarters = _quarters(samples)
     first, last = quarters[0], quarters[-1]
-    findings = []
-    if _median(last, "grad_rms") < VANISHING and _median(last, "wrong") > SOLVED:
-        findings.append(
-            Finding(
-                "vanishing",
-                "warning",
-                f"the gradient has vanished (root mean square {_median(last, 'grad_rms'):.1e} per weight), but "
-                f"{100 * _median(last, 'wrong'):.1f} % of the pairs are in the wrong order",
-                "Check that the network is not frozen. Raise the loss's temperature (loss.tau), or use loss=roadmap.",
-            )
+    size, wrong = _median(last, "grad_rms"), _median(last, "wrong")
+    if size < VANISHING and wrong > SOLVED:
+        yield Finding(
+            "vanishing",
+            "warning",
+            f"the gradient has vanished (root mean square {size:.1e} per weight), but {100 * wrong:.1f} % of the pairs "
+            "are in the wrong order",
+            "Check that the network is not frozen. Raise the loss's temperature (loss.tau), or use loss=roadmap.",
         )
     growth = _median(last, "grad_norm") / max(_median(first, "grad_norm"), 1e-30)
     if growth > EXPLODING and _median(first, "grad_rms") > VANISHING:
-        findings.append(
-            Finding(
-                "exploding",
-                "warning",
-                f"the gradient grew {growth:.0f}-fold during training",
-                "Lower optimizer.lr, or clip (trainer.gradient_clip_val=1).",
-            )
+        yield Finding(
+            "exploding",
+            "warning",
+            f"the gradient grew {growth:.0f}-fold during training",
+            "Lower optimizer.lr, or clip (trainer.gradient_clip_val=1).",
         )
-    if facts.clip:
-        cut = sum(s.grad_norm > facts.clip for s in samples) / len(samples)
-        if cut > CLIPPED:
-            findings.append(
-                Finding(
-                    "clipped",
-                    "note",
-                    f"{100 * cut:.0f} % of the gradients were clipped, so gradient_clip_val={facts.clip:g} acts as a "
-                    "learning rate",
-                    "If this is not intended, clip at a few times the usual norm of the gradient, "
-                    f"{_median(samples, 'grad_norm'):.2g}.",
-                )
-            )
-    moved = _high(samples, "update")
-    if moved > FAST:
-        findings.append(
-            Finding(
-                "fast",
-                "warning",
-                f"a step changes the weights by up to {100 * moved:.0f} %, so the learning rate is too high",
-                "Lower optimizer.lr by a factor of 10.",
-            )
+    clipped = sum(s.grad_norm > facts.clip for s in samples) / len(samples) if facts.clip else 0.0
+    if clipped > CLIPPED:
+        yield Finding(
+            "clipped",
+            "note",
+            f"{100 * clipped:.0f} % of the gradients were clipped, so gradient_clip_val={facts.clip:g} acts as a "
+            "learning rate",
+            "If this is not intended, clip at a few times the usual norm of the gradient, "
+            f"{_median(samples, 'grad_norm'):.2g}.",
         )
-    elif moved < SLOW:
-        findings.append(
-            Finding(
-                "slow",
-                "warning",
-                f"the weights hardly change: the relative change in a step is at most {moved:.1e}",
-                "Raise optimizer.lr, or check that the network is not frozen.",
-            )
+    change = _second_largest(samples, "update")
+    if change > FAST:
+        yield Finding(
+            "fast",
+            "warning",
+            f"a step changes the weights by up to {100 * change:.0f} %, so the learning rate is too high",
+            "Lower optimizer.lr by a factor of 10.",
         )
-    return findings
+    elif change < SLOW:
+        yield Finding(
+            "slow",
+            "warning",
+            f"the weights hardly change: the relative change in a step is at most {change:.1e}",
+            "Raise optimizer.lr, or check that the network is not frozen.",
+        )
 
 
-def _of_progress(samples: Sequence[Sample]) -> list[Finding]:
+def _of_progress(samples: Sequence[Sample]) -> Iterator[Finding]:
     """Judge the loss together with the order of pairs. The loss alone may rise when a memory starts to be used."""
     count = len(samples) // 3
     first, last = samples[:count], samples[-count:]
     if _mean(last, "wrong") <= SOLVED:
-        return []
+        return
     rise, sure = _change(first, last, "loss")
     worse, clear = _change(first, last, "wrong")
     if math.isnan(worse):  # there are no relevant items; `_of_batches` reports that
-        return []
-    stands = f"the loss is {_mean(first, 'loss'):.3g} at the start and {_mean(last, 'loss'):.3g} at the end"
+        return
+    values = f"the loss is {_mean(first, 'loss'):.3g} at the start and {_mean(last, 'loss'):.3g} at the end"
     if rise > sure and worse >= -clear:
-        return [
-            Finding(
-                "rising",
-                "warning",
-                f"the loss rose: {stands}",
-                "Lower optimizer.lr by a factor of 10 and lengthen optimizer.warmup.",
-            )
-        ]
+        yield Finding(
+            "rising",
+            "warning",
+            f"the loss rose: {values}",
+            "Lower optimizer.lr by a factor of 10 and lengthen optimizer.warmup.",
+        )
+        return
     fell = rise < -min(sure, FELL * abs(_mean(first, "loss"))) or worse < -min(clear, FELL * _mean(first, "wrong"))
     if not fell:
-        return [
-            Finding(
-                "no_progress",
-                "warning",
-                f"nothing was learned: {stands}; {100 * _mean(first, 'wrong'):.1f} % and "
-                f"{100 * _mean(last, 'wrong'):.1f} % of the pairs are in the wrong order",
-                "Try optimizer.lr divided and multiplied by 10. Check the labels (rankgrad datasets ... --sheet "
-                "sheet.png).",
-            )
-        ]
-    return []
+        yield Finding(
+            "no_progress",
+            "warning",
+            f"nothing was learned: {values}; {100 * _mean(first, 'wrong'):.1f} % and "
+            f"{100 * _mean(last, 'wrong'):.1f} % of the pairs are in the wrong order",
+            "Try optimizer.lr divided and multiplied by 10. Check the labels (rankgrad datasets ... --sheet "
+            "sheet.png).",
+        )
 
 
 def _change(first: Sequence[Sample], last: Sequence[Sample], name: str) -> tuple[float, float]:
     """(growth of the mean, two standard errors of this difference)."""
-    one, other = _values(first, name), _values(last, name)
-    if len(one) < 2 or len(other) < 2:
+    before, after = _values(first, name), _values(last, name)
+    if len(before) < 2 or len(after) < 2:
         return math.nan, math.nan
-    error = math.sqrt(statistics.variance(one) / len(one) + statistics.variance(other) / len(other))
-    return statistics.mean(other) - statistics.mean(one), 2 * error
+    error = math.sqrt(statistics.variance(before) / len(before) + statistics.variance(after) / len(after))
+    return statistics.mean(after) - statistics.mean(before), 2 * error
 
 
 def _values(samples: Sequence[Sample], name: str) -> list[float]:
@@ -453,8 +415,8 @@ def _median(samples: Sequence[Sample], name: str) -> float:
     return statistics.median(values) if values else math.nan
 
 
-def _high(samples: Sequence[Sample], name: str) -> float:
-    """The second largest value, because the largest one may be an outlier."""
+def _second_largest(samples: Sequence[Sample], name: str) -> float:
+    """The second largest value, because the largest one may be an outlier; NaN for fewer than two."""
     values = sorted(_values(samples, name))
     return values[-2] if len(values) > 1 else math.nan
 
@@ -527,13 +489,9 @@ _ROWS = (
 
 
 def _shown(value: float, form: str) -> str:
-    return (
-        f"{100 * value:.2g} %"
-        if form == "share" and value < 0.1
-        else f"{100 * value:.0f} %"
-        if form == "share"
-        else f"{value:.3g}"
-    )
+    if form == "number":
+        return f"{value:.3g}"
+    return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
 
 
 # ------------------------------------------------------------------------------------------------------ the callback
