@@ -1,7 +1,7 @@
 """Listwise rank losses and graded evaluation for the cross-encoders of sentence-transformers.
 
-A cross-encoder reads a query and a document together and gives one score. So its scores come in lists, one for each
-query, and every loss with `from_lists` trains it. Encoders of single texts: `adapters.sentence_transformers`.
+A cross-encoder reads a query and a document together and returns one score. The scores of a query are a list. So every
+loss with `from_lists` can train it. `adapters.sentence_transformers` is for models that embed single texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .sentence_transformers import Evaluator, citation_of
+from .sentence_transformers import Evaluator, citation_of, measure_names
 
 try:
     from sentence_transformers import CrossEncoder
@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
 
 from ..checks import integer
 from ..evaluation import ranked
-from ..evaluation.ranked.measures import USUAL, asked
+from ..evaluation.ranked.measures import USUAL
 from ..losses import RetrievalLoss
 
 
@@ -113,7 +113,7 @@ class RankLoss(nn.Module):
         return torch.cat(parts)
 
     def _relevance(self, grades: Tensor) -> Tensor:
-        """Grades, or bools where they say only relevant or not."""
+        """Bools if all grades are 0 or 1, else the grades."""
         if bool(((grades == 0) | (grades == 1)).all()):
             return grades.bool()
         if not self.loss.graded:
@@ -182,10 +182,7 @@ class GradedRerankingEvaluator(Evaluator):
         show_progress_bar: bool = False,
         **options: Any,
     ) -> None:
-        names = [str(measure) for measure in asked(measures)]
-        [primary] = map(str, asked([primary_metric]))
-        if primary not in names:
-            raise ValueError(f"primary_metric {primary!r} must be one of the measures: {', '.join(names)}")
+        names, primary = measure_names(measures, primary_metric)
         for number, sample in enumerate(samples):
             absent = {"query", "documents", "grades"} - set(sample)
             if absent:

@@ -1,7 +1,7 @@
 """Rank losses, class batches and exact evaluation inside the trainer of sentence-transformers.
 
-The library's own words are kept: a loss holds the model, a batch sampler is a class handed to the training arguments,
-an evaluator returns a dict. The names of its modules are absolute imports; this file only shares its name with them.
+The classes follow the conventions of that library: a loss has the model, the training arguments take the class of a
+batch sampler, and an evaluator returns a dict.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
 
 from ..checks import integer
-from ..datasets.samplers import MPerClassBatchSampler, ShortClasses
+from ..datasets.samplers import ShortClasses
 from ..distributed import GlobalBatch, gather_rows, world
 from ..evaluation import Report, evaluate, ranked
 from ..evaluation.graded import NAMES, evaluate_graded
@@ -42,22 +42,23 @@ from ..losses.sum import missing_references
 from ..normalize import unit_rows
 from ..ranks import computed
 from ..search.scores import Scorer
+from .class_batches import batches_of_step
 from .trainer_loss import SavesLoss as SavesLoss
 from .trainer_loss import checked_loss
 
 Meaning = Literal["classes", "grades"]
-LABEL_COLUMNS = ("label", "labels", "score", "scores")  # what the library's collator takes for labels
-SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> ours
-PAIRS = 2**25  # scores of queries and documents that are held at once
+LABEL_COLUMNS = ("label", "labels", "score", "scores")  # columns that the library's collator takes for labels
+SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> our names
+PAIRS = 2**25  # scores of queries and documents that are in memory at once
 
 
 # -------------------------------------------------------------------------------------------------------------- losses
 
 
 class Components(dict[str, Tensor]):
-    """The terms of a loss by name, which its trainer adds up and logs one by one.
+    """The terms of a loss by name. The trainer logs each term, and trains on their sum.
 
-    A wrapper such as MatryoshkaLoss multiplies what a loss returns by a weight; it gets the weighted sum.
+    A wrapper such as MatryoshkaLoss multiplies the result of a loss by a weight. The product is the weighted sum.
 
     >>> 2.0 * Components(first=torch.tensor(1.0), second=torch.tensor(0.5))
     tensor(3.)
@@ -70,40 +71,40 @@ class Components(dict[str, Tensor]):
 
 
 class RankLoss(nn.Module):
-    r"""A loss of `rankgrad.losses` as a loss of sentence-transformers, by the columns of the data set.
+    r"""A loss of `rankgrad.losses` as a loss of sentence-transformers. The columns of the data set decide what is ranked.
 
     | columns | label column | what is ranked |
     |---|---|---|
     | text | class, hierarchy (a list of integers, coarse to fine), multi-hot (a list of bools) | each text against the others of the batch |
-    | anchor, positive | none | each anchor against all positives; its own is relevant |
-    | anchor, positive | class (`labels="classes"`), hierarchy, multi-hot | the same, all positives of its class are relevant |
-    | anchor, positive, negative_1 ... | none or class | the same, all negatives of the batch are irrelevant |
+    | anchor, positive | none | each anchor against all positives; its own positive is relevant |
+    | anchor, positive | class (`labels="classes"`), hierarchy, multi-hot | the same; all positives of its class are relevant |
+    | anchor, positive, negative_1 ... | none or class | the same; all negatives of the batch are irrelevant |
     | query, doc_1 ... doc_n | a list of n grades >= 0 (or of n bools) | each query's own n documents, by their grades |
-    | first, second | a grade >= 0 (integers: `labels="grades"`) | all pairs of the batch as one list, by their grades (what Spearman's correlation of a similarity benchmark asks) |
+    | first, second | a grade >= 0 (integers: `labels="grades"`) | all pairs of the batch as one list, by their grades (as in Spearman's correlation of a similarity benchmark) |
 
-    Which losses know grades says their `graded`; NDCGLoss, HAPLoss and SpearmanLoss do.
+    A loss takes grades if its `graded` is True, such as NDCGLoss, HAPLoss and SpearmanLoss.
 
-    The trainer does not save the state of a loss, such as running thresholds: see `SavesLoss`.
+    The trainer does not save the state of a loss, such as running thresholds. `SavesLoss` does.
 
     Args:
         model: a SentenceTransformer or a SparseEncoder.
         loss: a loss with reduction="mean", a SumLoss or a loss of `losses.baselines`; for one column of texts also a
             `GlobalBatch` of one. A SumLoss and a baseline need classes: they take one column of texts, or an anchor and
-            a positive if they take references. Its `normalize` decides between cosine (the default) and inner product,
-            whatever the model's similarity.
-        labels: what the label column holds: "classes" or "grades". None: as in the table. An integer beside two columns
-            of texts may be either, and must be named.
-        gather_across_devices: rank the batches of all processes as one. Value and gradient are those of one process
-            that holds the whole batch; all processes do the loss's work.
+            a positive if they take references. The loss uses the cosine, or with normalize=False the inner product. The
+            similarity of the model makes no difference.
+        labels: content of the label column: "classes" or "grades". None: as in the table. With two columns of texts, an
+            integer may be a class or a grade, so this argument is needed.
+        gather_across_devices: rank the batches of all processes as one batch. Value and gradient are those of one
+            process with the whole batch. Each process computes the whole loss.
 
     Returns (of a call):
-        A scalar; of a loss of several terms (ROADMAP) a dict of them, as this trainer logs it.
+        A scalar. For a loss of several terms (ROADMAP): a dict of the terms, which this trainer logs.
 
     Raises:
-        TypeError: a model of token vectors (MultiVectorEncoder) or of pairs (CrossEncoder), a memory, or no loss of
-            ours.
-        ValueError: by the call, for columns and labels that do not fit, and for a loss with weights that several
-            processes train without gathering: their weights would become different.
+        TypeError: the model gives token vectors (MultiVectorEncoder) or scores of pairs (CrossEncoder), or the loss is
+            a memory or not a loss of rankgrad.
+        ValueError: in a call: the columns and the labels do not fit. Or the loss has weights and several processes
+            train it without gathering, so that their weights would become different.
 
     >>> from sentence_transformers.sentence_transformer.modules import BoW
     >>> from rankgrad.losses import SmoothAPLoss
@@ -146,18 +147,18 @@ class RankLoss(nn.Module):
     def compute_loss_from_embeddings(
         self, embeddings: Sequence[Tensor], labels: Tensor | None = None
     ) -> Tensor | Components:
-        """The loss of one [row, dim] per column; wrappers such as SpladeLoss call it."""
+        """The loss of the embeddings, one [row, dim] for each column. Wrappers such as SpladeLoss call this method."""
         value = self.value(embeddings, labels)
         inner = self._inner
         parts = inner.components() if isinstance(inner, (RetrievalLoss, SumLoss)) else {}
         if not parts:
             return value
-        # the terms are known by value alone: the first one carries the gradient of them all
+        # the terms have no gradient: add the gradient of the whole loss to the first term
         first = next(iter(parts))
         return Components({**parts, first: parts[first] + (value - value.detach())})
 
     def value(self, columns: Sequence[Tensor], labels: Tensor | None) -> Tensor:
-        """The loss as a scalar, of one [row, dim] per column."""
+        """The loss as a scalar, from one [row, dim] for each column."""
         together = self.gather_across_devices or isinstance(self.loss, GlobalBatch)
         if world()[1] > 1 and not together and next(self.loss.parameters(), None) is not None:
             raise ValueError(
@@ -174,13 +175,13 @@ class RankLoss(nn.Module):
                 f"GlobalBatch needs one column of texts, but the data has {len(columns)}. Instead of GlobalBatch(loss) "
                 "give the loss and gather_across_devices=True."
             )
-        if self._graded(columns, labels):
+        if self._labels_are_grades(columns, labels):
             with torch.autocast(columns[0].device.type, enabled=False):  # half precision is coarser than a temperature
                 return self._lists(columns, cast(Tensor, labels))
         return self._references(columns, labels)
 
-    def _graded(self, columns: Sequence[Tensor], labels: Tensor | None) -> bool:
-        """Whether the labels of two or more columns of texts are grades of documents, and not classes."""
+    def _labels_are_grades(self, columns: Sequence[Tensor], labels: Tensor | None) -> bool:
+        """Whether the labels of two or more columns are grades. False: they are classes, or there are none."""
         if labels is None:
             if self.labels is not None:
                 raise ValueError(f"labels={self.labels!r} needs a label column; the data has none")
@@ -247,11 +248,11 @@ class RankLoss(nn.Module):
         value: Tensor = loss.from_scores(scores, labels)
         return value
 
-    def _listwise(self, what: str) -> RetrievalLoss:
-        """The loss, which must take more than classes: negatives, or grades."""
+    def _listwise(self, given: str) -> RetrievalLoss:
+        """The loss, if it takes what the data has: "negatives" or "grades"."""
         if not isinstance(self.loss, RetrievalLoss):
             raise ValueError(
-                f"{type(self.loss).__name__} takes only classes, but the data has {what}: use a single loss of "
+                f"{type(self.loss).__name__} takes only classes, but the data has {given}: use a single loss of "
                 "rankgrad.losses.LOSSES"
             )
         return self.loss
@@ -262,7 +263,7 @@ class RankLoss(nn.Module):
         return checked_loss(self.loss)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What the model card says of the loss."""
+        """Settings for the model card."""
         inner = self._inner
         return {
             "loss": f"{type(inner).__name__}({inner.extra_repr()})",
@@ -277,7 +278,7 @@ class RankLoss(nn.Module):
 
 
 def citation_of(loss: nn.Module) -> str:
-    """BibTeX of the paper of a loss, or of those of the parts of a SumLoss; "" without a paper."""
+    """BibTeX of the paper of a loss; for a SumLoss, of the papers of its parts; "" without a paper."""
     if isinstance(loss, SumLoss):
         return "".join(dict.fromkeys(citation_of(part) for part in loss.losses.values()))
     source = loss.source if isinstance(loss, RetrievalLoss) else ""
@@ -295,23 +296,23 @@ def citation_of(loss: nn.Module) -> str:
 
 
 class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the library is not followed by mypy
-    """`RankLoss` for batches whose activations do not fit: texts are embedded in parts, and again in the backward pass.
+    """`RankLoss` for batches whose activations do not fit into memory.
 
-    The gradient is that of `RankLoss`; the price is a second forward pass. Dropout draws the same masks both times.
-    Works inside MatryoshkaLoss.
+    It embeds the texts in parts, and once more in the backward pass. The gradient is that of `RankLoss`. The cost is a
+    second forward pass. Dropout uses the same masks both times. It works inside MatryoshkaLoss.
 
     Args:
-        model: a SentenceTransformer or SparseEncoder; not one of a StaticEmbedding, whose inputs cannot be divided
-            (and which needs no memory to speak of).
-        loss: as of `RankLoss`.
-        mini_batch_size: texts of a column that are embedded at once.
-        mini_batch_num_tokens: pack the parts by number of tokens instead.
-        labels: as of `RankLoss`.
-        gather_across_devices: as of `RankLoss`.
-        show_progress_bar: of the parts.
+        model: a SentenceTransformer or SparseEncoder, but not with a StaticEmbedding: its inputs cannot be divided, and
+            it needs little memory.
+        loss: see `RankLoss`.
+        mini_batch_size: number of texts of a column that are embedded at once.
+        mini_batch_num_tokens: number of tokens that are embedded at once, in place of a number of texts.
+        labels: see `RankLoss`.
+        gather_across_devices: see `RankLoss`.
+        show_progress_bar: show the progress over the parts.
 
     Returns (of a call):
-        A scalar, also of a loss of several terms: their values are in `loss.loss.stats`.
+        A scalar, also for a loss of several terms. The values of the terms are in `loss.loss.stats`.
 
     >>> from sentence_transformers.sentence_transformer.modules import BoW
     >>> from rankgrad.losses import SmoothAPLoss
@@ -348,7 +349,7 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
-        """The loss of the parts [column][part] of a batch; with_backward: gradients are left at the parts."""
+        """The loss of a batch from its parts [column][part]. With `with_backward`, the parts get their gradients."""
         value = self.value([torch.cat(parts) for parts in reps], labels)
         if with_backward:
             value.backward()  # type: ignore[no-untyped-call]
@@ -361,7 +362,7 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
         return value
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What the model card says of the loss."""
+        """Settings for the model card."""
         mine = {"mini_batch_size": self.mini_batch_size, "mini_batch_num_tokens": self.mini_batch_num_tokens}
         return {**super().get_config_dict(), **mine}
 
@@ -372,27 +373,28 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
 class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
     """Batches of exactly P classes with K texts each, for `batch_sampler=` of the training arguments.
 
-    Give the class itself (K = 4, P = batch size / 4), or `ClassBatchSampler.of(samples_per_class=8)`. Classes and
-    texts are dealt like cards, see `rankgrad.datasets.samplers.MPerClassBatchSampler`. The batches are a function of
-    (labels, seed, epoch) alone, and go on as they were after a checkpoint.
+    Pass the class itself (K = 4, P = batch size / 4), or `ClassBatchSampler.of(samples_per_class=8)`.
+    `rankgrad.datasets.samplers.MPerClassBatchSampler` describes how classes and texts are chosen. The batches depend
+    only on (labels, seed, epoch), so a training that resumes from a checkpoint gets the same batches.
 
-    With W processes the batches of a step hold W P classes between them, each in one process only: what a loss that
-    gathers them ranks is again exactly W P x K.
+    With W processes, the batches of a step have W P classes together. Each class is in the batch of one process only.
+    So a loss that gathers the batches ranks exactly W P x K texts.
 
     Args:
         dataset: a `datasets.Dataset` with a column of classes: integers, strings, or lists of integers (a hierarchy,
             balanced by its finest level).
         batch_size: texts per process, a multiple of K.
-        drop_last: makes no difference, all batches are whole.
-        valid_label_columns: names a label column may have; the first one that is there counts.
-        generator: not used; the batches follow from seed and epoch.
+        drop_last: has no effect, because all batches are whole.
+        valid_label_columns: possible names of the label column; the first one that exists is used.
+        generator: not used.
         seed: 0 .. 2**32 - 1.
         samples_per_class: K, >= 2.
-        short_classes: classes with fewer than K texts: "drop", or "fewer": they bring what they have, and batches get
-            smaller (on one process only: Accelerate loses such batches on several).
+        short_classes: "drop" leaves out classes with fewer than K texts. With "fewer", they give the texts that they
+            have, and their batches are smaller. This works with one process only: with several, Accelerate drops
+            smaller batches.
 
     Raises:
-        ValueError: no classes, too few of them, a batch size that is no multiple of K.
+        ValueError: there are no classes or too few, or the batch size is not a multiple of K.
 
     >>> from datasets import Dataset
     >>> data = Dataset.from_dict({"text": list("abcdefgh"), "label": [0, 1] * 4})
@@ -420,13 +422,8 @@ class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
             generator=generator,
             seed=seed,
         )
-        each = integer(samples_per_class, "samples_per_class counts texts of a class", low=2)
-        if batch_size % each or batch_size < 2 * each:
-            raise ValueError(
-                f"the batch size must be a multiple of samples_per_class={each}, and at least {2 * each}; got "
-                f"{batch_size}. Change it, or use ClassBatchSampler.of(samples_per_class=...)"
-            )
-        self.classes_per_batch, self.samples_per_class = batch_size // each, each
+        self.samples_per_class = integer(samples_per_class, "samples_per_class counts texts of a class", low=2)
+        self.classes_per_batch = batch_size // samples_per_class
         self.processes = world()[1]
         if short_classes == "repeat":
             raise ValueError(
@@ -438,18 +435,7 @@ class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
                 "short_classes='fewer' makes batches of different sizes, and Accelerate drops some of them. Use 'drop'"
             )
         self._labels = _classes(dataset, valid_label_columns or LABEL_COLUMNS)
-        sizes = np.bincount(self._labels)
-        usable, wanted = int((sizes >= (each if short_classes == "drop" else 1)).sum()), self._wanted
-        if usable < wanted:
-            several = f" on each of {self.processes} processes" if self.processes > 1 else ""
-            raise ValueError(
-                f"batches of {batch_size} texts{several}, {each} per class, need {wanted} classes with at least "
-                f"{each} texts, but only {usable} of {len(sizes)} classes have so many. Make the batches smaller or "
-                "samples_per_class larger."
-            )
-        self._dealt = MPerClassBatchSampler(
-            self._labels, wanted, each, seed=seed, rank=0, world_size=1, short_classes=short_classes
-        )
+        self._steps = batches_of_step(self._labels, batch_size, samples_per_class, seed, short_classes, "texts")
 
     @classmethod
     def of(cls, **settings: Any) -> partial[ClassBatchSampler]:
@@ -460,18 +446,13 @@ class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
         """
         return partial(cls, **settings)
 
-    @property
-    def _wanted(self) -> int:
-        """Classes of one step, on all processes together."""
-        return self.classes_per_batch * self.processes
-
     def __len__(self) -> int:
         """Batches of an epoch, of all processes together."""
-        return len(self._dealt) * self.processes
+        return len(self._steps) * self.processes
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The batches of the epoch; those of one step follow each other, and Accelerate deals them out in turn."""
-        for step in self._dealt.batches(self.epoch):
+        """The batches of the epoch. The batches of a step follow each other. Accelerate gives one to each process."""
+        for step in self._steps.batches(self.epoch):
             of_row = self._labels[step]
             starts = np.flatnonzero(np.r_[True, of_row[1:] != of_row[:-1]])  # the texts of a class stand together
             for part in np.split(np.asarray(step), starts[self.classes_per_batch :: self.classes_per_batch]):
@@ -503,9 +484,9 @@ def _classes(dataset: Any, columns: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 class Evaluator(BaseEvaluator):  # type: ignore[misc]
-    """Base class of the evaluators: the file of numbers, and the model card.
+    """Base class of the evaluators. It writes the csv file and the metrics for the model card.
 
-    A subclass has `report_of`. Evaluators of single texts have `measured`.
+    A subclass defines `measured`, or `report_of` if its model does not embed single texts.
     """
 
     kind = ""  # first part of the file's name
@@ -529,7 +510,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         self.report: Any = None
 
     def report_of(self, model: Any) -> Any:
-        """The report of a model that compares embeddings."""
+        """The report of a model that embeds texts."""
         if model.similarity_fn_name not in SIMILARITIES:
             raise ValueError(
                 f"the model's similarity is {model.similarity_fn_name}; it must be one of {', '.join(SIMILARITIES)}"
@@ -537,23 +518,23 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         return self.measured(model, SIMILARITIES[model.similarity_fn_name])
 
     def measured(self, model: Any, similarity: str) -> Any:
-        """The report of a model, by a similarity of `evaluate`."""
+        """The report of a model. `similarity` is one of those of `evaluate`."""
         raise NotImplementedError
 
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
-        """Values and intervals of the report, by the names of the metrics."""
+        """(metric -> value, metric -> interval) of the report."""
         return self.report.values, self.report.intervals
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Metrics by name, and the interval of the primary one (`..._low`, `..._high`).
+        """Metrics by name, and the interval of the primary metric (`..._low`, `..._high`).
 
         Args:
-            model: of a kind in `takes`.
-            output_path: folder for what is written; None: nothing is.
-            epoch: of the line.
-            steps: of the line.
+            model: a model of one of the classes in `takes`.
+            output_path: folder for the files; None: no file is written.
+            epoch: for the line in the csv file.
+            steps: for the line in the csv file.
         """
         if not isinstance(model, self.takes):
             known = " or a ".join(kind.__name__ for kind in self.takes)
@@ -562,7 +543,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         values, intervals = self.numbers()
         primary = self.primary_metric.removeprefix(f"{self.name}_")
         if primary not in values:
-            raise ValueError(f"primary_metric {primary!r} was not measured; there are {', '.join(values)}")
+            raise ValueError(f"primary_metric {primary!r} was not computed; the metrics are {', '.join(values)}")
         if output_path is not None:
             self.write(output_path, epoch, steps)
         ends = dict(zip((f"{primary}_low", f"{primary}_high"), intervals.get(primary, ()), strict=False))
@@ -570,20 +551,26 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
 
-    def encoded(self, model: Any, texts: list[str], **how: Any) -> Tensor:
-        """[text, dim] embeddings, by model.encode or by `encode_fn` of its name."""
-        encode = getattr(model, how.pop("encode_fn", "encode"))
+    def encoded(self, model: Any, texts: list[str], method: str = "encode", **prompt: Any) -> Tensor:
+        """[text, dim] embeddings.
+
+        Args:
+            model: a SentenceTransformer or SparseEncoder.
+            texts: the texts.
+            method: name of the method of the model that embeds them.
+            prompt: prompt_name and prompt, for this method.
+        """
         if isinstance(model, SparseEncoder):
-            how["convert_to_sparse_tensor"] = False
             if self.truncate_dim is not None:
                 raise ValueError("truncate_dim is for dense embeddings; this model is sparse")
+            options: dict[str, Any] = {"convert_to_sparse_tensor": False}
         else:
-            how |= {"truncate_dim": self.truncate_dim, "convert_to_tensor": True}
-        embeddings: Tensor = encode(texts, **self.encoding, **how)
+            options = {"truncate_dim": self.truncate_dim, "convert_to_tensor": True}
+        embeddings: Tensor = getattr(model, method)(texts, **self.encoding, **options, **prompt)
         return embeddings
 
     def write(self, folder: str, epoch: float, steps: int) -> None:
-        """One line of numbers with their intervals, under a header."""
+        """Add a line with all metrics and intervals to the csv file."""
         if not self.write_csv:
             return
         path = os.path.join(folder, self.csv_file)
@@ -599,13 +586,27 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             with open(path, encoding="utf-8", newline="") as file:
                 if next(csv.reader(file), None) != list(row):
                     raise ValueError(
-                        f"{path} exists, with columns other than {', '.join(row)}. Move it away, or give name="
+                        f"{path} exists and has other columns than {', '.join(row)}. Move the file, or choose another "
+                        "name="
                     )
         with open(path, "a", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(row))
             if new:
                 writer.writeheader()
             writer.writerow(row)
+
+
+def measure_names(measures: Sequence[str], primary_metric: str) -> tuple[list[str], str]:
+    """Names of the measures and of the primary one, as `ranked.evaluate` writes them.
+
+    Raises:
+        ValueError: a measure is unknown, or the primary one is not among the measures.
+    """
+    names = [str(measure) for measure in asked(measures)]
+    [primary] = map(str, asked([primary_metric]))
+    if primary not in names:
+        raise ValueError(f"primary_metric {primary!r} must be one of the measures: {', '.join(names)}")
+    return names, primary
 
 
 class RetrievalEvaluator(Evaluator):
@@ -615,21 +616,21 @@ class RetrievalEvaluator(Evaluator):
         texts: the texts.
         labels: their classes, of any kind that `rankgrad.evaluation.evaluate` takes.
         name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_mAP@R".
-        primary_metric: what the best model is chosen by, and what has its interval among the numbers.
-        batch_size: texts embedded at once.
-        prompt_name: of the model's prompts.
-        prompt: a prompt by its text.
-        truncate_dim: so many first dimensions of the embeddings, for Matryoshka models.
-        write_csv: a line with all numbers and intervals for every evaluation.
-        show_progress_bar: while embedding.
-        options: of `rankgrad.evaluation.evaluate`, such as ks, extra, groups, bootstrap. clusters is "none" here:
-            k-means at every evaluation takes longer than the rest.
+        primary_metric: the metric that chooses the best model. Its interval is returned, too.
+        batch_size: number of texts that are embedded at once.
+        prompt_name: name of one of the model's prompts.
+        prompt: text of a prompt.
+        truncate_dim: use only this number of first dimensions of the embeddings, for Matryoshka models.
+        write_csv: write a line with all metrics and intervals for every evaluation.
+        show_progress_bar: show the progress of the embedding.
+        options: options of `rankgrad.evaluation.evaluate`, such as ks, extra, groups, bootstrap. The default of
+            clusters is "none", because k-means takes longer than all else.
 
     Attributes:
         report: the whole `Report` of the last call.
 
     Raises:
-        ValueError: texts and labels of different lengths; by the call, as `evaluate`.
+        ValueError: the numbers of texts and labels differ; in a call: see `evaluate`.
 
     >>> from sentence_transformers.sentence_transformer.modules import BoW
     >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
@@ -662,20 +663,20 @@ class RetrievalEvaluator(Evaluator):
             raise ValueError(
                 f"there must be as many labels as texts; got {len(labels)} labels and {len(self.texts)} texts"
             )
-        self.prompting = {"prompt_name": prompt_name, "prompt": prompt}
+        self.prompt: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt}
 
     def measured(self, model: Any, similarity: str) -> Report:
-        """The numbers of a model, by a similarity of ours."""
-        embeddings = self.encoded(model, self.texts, **self.prompting)
+        """See `Evaluator`."""
+        embeddings = self.encoded(model, self.texts, **self.prompt)
         return evaluate(embeddings, self.labels, **{"similarity": similarity, **self.options})
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What the model card says of the evaluator."""
+        """Settings for the model card."""
         return {name: value for name, value in self.options.items() if isinstance(value, (str, int, float))}
 
 
 class _OfCorpus(Evaluator):
-    """What the evaluators of queries against a corpus share."""
+    """Base class of the evaluators of queries against a corpus."""
 
     def __init__(
         self,
@@ -689,41 +690,41 @@ class _OfCorpus(Evaluator):
         for query, judged in qrels.items():
             if query not in queries:
                 raise ValueError(f"qrels have the query {query!r}, which is missing in queries")
-            lost = next((document for document in judged if document not in corpus), None)
-            if lost is not None:
-                raise ValueError(f"qrels of the query {query!r} have the document {lost!r}, which is missing in corpus")
+            missing = next((document for document in judged if document not in corpus), None)
+            if missing is not None:
+                raise ValueError(
+                    f"qrels of the query {query!r} have the document {missing!r}, which is missing in corpus"
+                )
 
     def sides(self, model: Any) -> tuple[Tensor, Tensor]:
         """[query, dim] and [document, dim] embeddings."""
-        return (
-            self.encoded(model, list(self.queries.values()), encode_fn="encode_query"),
-            self.encoded(model, list(self.corpus.values()), encode_fn="encode_document"),
-        )
+        queries, documents = list(self.queries.values()), list(self.corpus.values())
+        return self.encoded(model, queries, "encode_query"), self.encoded(model, documents, "encode_document")
 
 
 class GradedRetrievalEvaluator(_OfCorpus):
-    """Exact retrieval metrics of queries against a corpus, with gains that are numbers and not 0 or 1.
+    """Exact retrieval metrics of queries against a corpus, where the relevance of a document is a number >= 0.
 
     Args:
         queries: id -> text.
         corpus: id -> text.
-        qrels: id of a query -> id of a document -> gain >= 0. Documents that are not named have gain 0; queries that
-            are not named, or have no positive gain, are left out of the means.
+        qrels: id of a query -> id of a document -> gain >= 0. A document without an entry has gain 0. A query without a
+            positive gain is left out of the means.
         name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_NDCG@10".
-        metrics: NDCG, NDCG@k and H-AP read the gains, all others of `rankgrad.evaluation.Report` whether a gain is
-            above 0.
-        primary_metric: one of them.
-        batch_size: texts embedded at once.
-        truncate_dim: so many first dimensions of the embeddings.
-        write_csv: a line with all numbers and intervals for every evaluation.
-        show_progress_bar: while embedding.
-        options: of `rankgrad.evaluation.graded.evaluate_graded`: bootstrap, confidence, seed.
+        metrics: names of metrics. NDCG, NDCG@k and H-AP use the gains. For all other metrics of
+            `rankgrad.evaluation.Report`, a document is relevant if its gain is above 0.
+        primary_metric: one of the metrics.
+        batch_size: number of texts that are embedded at once.
+        truncate_dim: use only this number of first dimensions of the embeddings.
+        write_csv: write a line with all metrics and intervals for every evaluation.
+        show_progress_bar: show the progress of the embedding.
+        options: options of `rankgrad.evaluation.graded.evaluate_graded`: bootstrap, confidence, seed.
 
     Attributes:
         report: the whole `Report` of the last call.
 
     Raises:
-        ValueError: qrels that name a query or a document that is not there; negative gains.
+        ValueError: qrels have a query or a document that does not exist, or a negative gain.
 
     >>> from sentence_transformers.sentence_transformer.modules import BoW
     >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
@@ -754,7 +755,7 @@ class GradedRetrievalEvaluator(_OfCorpus):
         super().__init__(queries, corpus, qrels, *shared)
 
     def measured(self, model: Any, similarity: str) -> Report:
-        """The numbers of a model, by a similarity of ours."""
+        """See `Evaluator`."""
         row = {key: place for place, key in enumerate(self.corpus)}
         gains = [{row[name]: gain for name, gain in self.qrels.get(query, {}).items()} for query in self.queries]
         return evaluate_graded(*self.sides(model), gains, **{"similarity": similarity, **self.options})
@@ -763,32 +764,32 @@ class GradedRetrievalEvaluator(_OfCorpus):
 class RankedRetrievalEvaluator(_OfCorpus):
     """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.evaluation.ranked`.
 
-    The page and its csv and json files are written into `ranked_retrieval_evaluation_NAME` of the output folder; each
-    evaluation replaces them. Runs of other systems stand beside the model there, and are tested against it.
+    The page and its csv and json files are in the folder `ranked_retrieval_evaluation_NAME` of the output folder. Each
+    evaluation replaces them. The page compares the model with the runs of other systems, and tests the differences.
 
     Args:
         queries: id -> text. Queries without judgements are not embedded.
         corpus: id -> text.
-        qrels: id of a query -> id of a document -> integer grade; or -> a set of relevant documents.
-        name: of the model's run on the page, and first part of the metrics' names: with "dev", metric_for_best_model
-            is "eval_dev_ndcg_cut_10".
-        measures: as of `ranked.evaluate`.
-        primary_metric: one of them.
-        depth: documents of a list.
-        others: name -> run of another system, as `ranked.evaluate` takes them, such as {"bm25": "bm25.run"}.
-        batch_size: texts embedded at once.
-        truncate_dim: so many first dimensions of the embeddings.
-        write_csv: a line with all numbers and intervals for every evaluation.
-        write_page: the page of the last evaluation.
-        show_progress_bar: while embedding.
-        options: of `ranked.evaluate`, such as level, groups, bootstrap.
+        qrels: id of a query -> id of a document -> integer grade; or id of a query -> a set of relevant documents.
+        name: name of the model's run on the page, and first part of the metrics' names: with "dev",
+            metric_for_best_model is "eval_dev_ndcg_cut_10".
+        measures: see `ranked.evaluate`.
+        primary_metric: one of the measures.
+        depth: number of documents in a list.
+        others: name -> run of another system, see `ranked.evaluate`, such as {"bm25": "bm25.run"}.
+        batch_size: number of texts that are embedded at once.
+        truncate_dim: use only this number of first dimensions of the embeddings.
+        write_csv: write a line with all measures and intervals for every evaluation.
+        write_page: write the page of each evaluation.
+        show_progress_bar: show the progress of the embedding.
+        options: options of `ranked.evaluate`, such as level, groups, bootstrap.
 
     Attributes:
         report: the whole `ranked.Evaluation` of the last call.
 
     Raises:
-        ValueError: qrels that name a query or a document that is not there; a measure that is not known; by the call,
-            as `ranked.evaluate`.
+        ValueError: qrels have a query or a document that does not exist, or a measure is unknown; in a call: see
+            `ranked.evaluate`.
 
     >>> from sentence_transformers.sentence_transformer.modules import BoW
     >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
@@ -817,10 +818,7 @@ class RankedRetrievalEvaluator(_OfCorpus):
         show_progress_bar: bool = False,
         **options: Any,
     ) -> None:
-        names = [str(measure) for measure in asked(measures)]
-        [primary] = map(str, asked([primary_metric]))
-        if primary not in names:
-            raise ValueError(f"primary_metric {primary!r} must be one of the measures: {', '.join(names)}")
+        names, primary = measure_names(measures, primary_metric)
         self.run, self.others = name or "model", dict(others or {})
         if self.run in self.others:
             raise ValueError(
@@ -829,14 +827,17 @@ class RankedRetrievalEvaluator(_OfCorpus):
         self.depth = integer(depth, "depth counts the documents of a list", low=1)
         self.write_page = write_page
         options = {"measures": names, **options}
-        grades = {query: each if isinstance(each, Mapping) else dict.fromkeys(each, 1) for query, each in qrels.items()}
+        grades = {
+            query: judged if isinstance(judged, Mapping) else dict.fromkeys(judged, 1)
+            for query, judged in qrels.items()
+        }
         grades = {query: judged for query, judged in grades.items() if judged}
         shared = (name, primary, batch_size, truncate_dim, write_csv, show_progress_bar, options)
         super().__init__(queries, corpus, grades, *shared)
         self.queries = {query: text for query, text in self.queries.items() if query in grades}
 
     def measured(self, model: Any, similarity: str) -> ranked.Evaluation:
-        """The numbers of a model and of the other runs, by a similarity of ours."""
+        """The measures of the model and of the other runs."""
         queries, corpus = (side.to(torch.promote_types(side.dtype, torch.float32)) for side in self.sides(model))
         if similarity == "cosine":
             queries, corpus = unit_rows(queries), unit_rows(corpus)
@@ -851,11 +852,11 @@ class RankedRetrievalEvaluator(_OfCorpus):
         return ranked.evaluate({self.run: run, **self.others}, self.qrels, **self.options)
 
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
-        """Values and intervals of the model's run."""
+        """(measure -> value, measure -> interval) of the model's run."""
         return self.report.values[self.run], self.report.intervals[self.run]
 
     def write(self, folder: str, epoch: float, steps: int) -> None:
-        """The line of numbers, and the page."""
+        """Add a line to the csv file, and write the page."""
         super().write(folder, epoch, steps)
         if self.write_page:
             ranked.write(self.report, os.path.join(folder, self.csv_file.removesuffix("_results.csv")))

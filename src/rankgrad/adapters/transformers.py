@@ -1,9 +1,8 @@
 """Rank losses, class batches and exact evaluation in the Trainer of transformers.
 
-It has no place for a sampler of its own but a method to override, and hands a loss function the model's outputs without
-the inputs. So there are four parts: a model that pools (`EmbeddingModel`), the loss (`RankLoss`), the numbers
-(`RetrievalMetrics`), and a Trainer (`ClassBatchTrainer`) that differs in its sampler, and saves the state of the loss
-(`SavesLoss`).
+There are four parts. `EmbeddingModel` pools the tokens of a text model to one embedding per text. `RankLoss` is the
+loss. `RetrievalMetrics` computes the metrics. `ClassBatchTrainer` is a Trainer with class batches, which also saves the
+state of the loss (`SavesLoss`).
 """
 
 from __future__ import annotations
@@ -26,9 +25,10 @@ except ModuleNotFoundError as error:
 
 from ..checks import integer, unknown
 from ..datasets.samplers import MPerClassBatchSampler
-from ..distributed import GlobalBatch, gather_rows, world
+from ..distributed import GlobalBatch, gather_rows
 from ..evaluation import evaluate
 from ..ranks import computed
+from .class_batches import batches_of_step
 from .trainer_loss import SavesLoss as SavesLoss
 from .trainer_loss import checked_loss
 
@@ -38,7 +38,7 @@ POOLINGS = ("mean", "first", "last")
 
 @dataclass
 class EmbeddingOutput(utils.ModelOutput):  # type: ignore[misc]  # the library is not followed by mypy
-    """What an `EmbeddingModel` returns.
+    """The output of an `EmbeddingModel`.
 
     Attributes:
         embeddings: [row, dim].
@@ -51,12 +51,13 @@ class EmbeddingModel(nn.Module):
     """A text model of transformers and a pooling of its tokens: one vector per text.
 
     Args:
-        body: a model with `last_hidden_state`, such as `AutoModel.from_pretrained(...)` gives.
-        pooling: "mean" over the tokens of the text; "first" (BERT's [CLS]); "last" (of models that read left to right).
+        body: a model whose output has `last_hidden_state`, such as one of `AutoModel.from_pretrained(...)`.
+        pooling: "mean" over the tokens of the text; "first" token (BERT's [CLS]); "last" token (for models that read
+            from left to right).
 
     Shape:
-        input_ids, attention_mask, token_type_ids: [row, token]; embeddings: [row, dim]. `labels` are not used: they are
-        there for the Trainer, which looks at the arguments to know what its data set should keep.
+        input_ids, attention_mask, token_type_ids: [row, token]; embeddings: [row, dim]. `labels` are not used. The
+        Trainer keeps only those columns of the data set that are arguments of the model, so `labels` must be one.
 
     >>> from transformers import BertConfig, BertModel
     >>> size = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -96,12 +97,12 @@ class EmbeddingModel(nn.Module):
 class RankLoss:
     """A loss of `rankgrad.losses` as `compute_loss_func=` of a Trainer. Each row is ranked against its batch.
 
-    If a loss function is given, the Trainer sums the losses of accumulated batches and multiplies by the number of
-    processes. This class divides again, so that the gradient is the mean. Each accumulated batch is ranked on its own,
-    so the result is not that of one larger batch.
+    The Trainer adds up the losses of accumulated batches, and multiplies by the number of processes. This class divides
+    by both, so that the gradient is the mean. Each accumulated batch is ranked on its own, so the result is not that of
+    one larger batch.
 
-    The loss is no part of the model. So a Trainer does not train weights of the loss, and saves its state only in a
-    `SavesLoss` such as `ClassBatchTrainer`.
+    The loss is not a part of the model. So a Trainer does not train weights of the loss. It saves the state of the loss
+    only if it is a `SavesLoss`, such as `ClassBatchTrainer`.
 
     Args:
         loss: a loss of `rankgrad.losses` with reduction="mean", a SumLoss, a loss of `losses.baselines` without
@@ -137,12 +138,12 @@ class RankLoss:
     def __call__(
         self, outputs: Mapping[str, Any], labels: Tensor | None, num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        """The loss of a batch, as the share of a step that it is.
+        """The loss of a batch, times the fraction of the step's rows that the batch has.
 
         Args:
-            outputs: of the model.
+            outputs: outputs of the model.
             labels: [row] classes, [row, level] a hierarchy or [row, class] bool.
-            num_items_in_batch: labels of the whole step, of all accumulated batches and processes.
+            num_items_in_batch: number of labels of the whole step: of all accumulated batches and processes.
         """
         if self.output not in outputs:
             raise ValueError(
@@ -160,12 +161,13 @@ class RankLoss:
 
 
 class RetrievalMetrics:
-    """`compute_metrics=` of a Trainer: our exact metrics of the evaluation set, every row a query against all others.
+    """`compute_metrics=` of a Trainer: exact metrics of the evaluation set. Every row is a query against all others.
 
     metric_for_best_model is then for example "eval_mAP@R".
 
     Args:
-        options: of `rankgrad.evaluation.evaluate`, such as ks and extra. bootstrap is 0 and clusters "none" here.
+        options: options of `rankgrad.evaluation.evaluate`, such as ks and extra. Two defaults differ: bootstrap is 0,
+            and clusters is "none".
 
     >>> from transformers import EvalPrediction
     >>> metrics = RetrievalMetrics(ks=(1,))
@@ -194,15 +196,15 @@ class RetrievalMetrics:
 class ClassBatchTrainer(SavesLoss):
     """The Trainer, with batches of exactly P classes x K rows each.
 
-    P is the batch size per device / K. With W processes the batches of a step hold W P classes between them, each in
-    one process only. Batches follow from (labels, seed, epoch), also after a checkpoint. See
-    `rankgrad.datasets.samplers.MPerClassBatchSampler` for how they are dealt. If the loss has a state, the checkpoints
-    have it, too (`SavesLoss`).
+    P is the batch size per device / K. With W processes, the batches of a step have W P classes together. Each class is
+    in the batch of one process only. The batches depend only on (labels, seed, epoch), also after a checkpoint.
+    `rankgrad.datasets.samplers.MPerClassBatchSampler` describes how classes and rows are chosen. The checkpoints have
+    the state of the loss, if it has one (`SavesLoss`).
 
     Args:
-        arguments: those of the Trainer.
+        arguments: arguments of the Trainer.
         samples_per_class: K, >= 2.
-        named: those of the Trainer.
+        named: arguments of the Trainer.
 
     Raises:
         ValueError: when training starts: an iterable data set, no column of labels, too few classes, a batch size that
@@ -227,7 +229,7 @@ class ClassBatchTrainer(SavesLoss):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The class batches of an epoch."""
-        if isinstance(self.train_dataset, IterableDataset):  # for which the Trainer asks no sampler
+        if isinstance(self.train_dataset, IterableDataset):  # the Trainer uses no sampler for it
             raise ValueError(
                 f"class batches need a data set whose rows can be chosen; got {type(self.train_dataset).__name__}. "
                 "Load it as a datasets.Dataset (without streaming=True). If its rows already come in class batches, "
@@ -238,7 +240,7 @@ class ClassBatchTrainer(SavesLoss):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        # the data set may have lost columns that the model does not take, but not its labels
+        # the Trainer removes columns that the model does not take, but never the labels
         names = getattr(dataset, "column_names", None) or []
         name = next((name for name in ("labels", "label", "label_ids") if name in names), None)
         if name is None:
@@ -246,48 +248,27 @@ class ClassBatchTrainer(SavesLoss):
                 "class batches need a datasets.Dataset with a column named label, labels or label_ids; got "
                 f"{type(dataset).__name__} with {', '.join(names) or 'no columns'}"
             )
-        return _ClassOrder(
-            np.asarray(dataset[name][:]),
-            self._train_batch_size,
-            self.samples_per_class,
-            self.args.seed if self.args.data_seed is None else self.args.data_seed,
-        )
+        labels = np.asarray(dataset[name][:])
+        if labels.ndim > 1:  # a hierarchy: rows of one class agree in all levels
+            labels = np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return _ClassOrder(batches_of_step(labels, self._train_batch_size, self.samples_per_class, seed))
 
 
 class _ClassOrder(Sampler[int]):
-    """Rows in such an order that consecutive batches of `batch_size` are whole class batches."""
+    """The rows in an order in which consecutive batches are whole class batches."""
 
-    def __init__(self, labels: Any, batch_size: int, samples_per_class: int, seed: int) -> None:
-        processes = world()[1]
-        if batch_size % samples_per_class or batch_size < 2 * samples_per_class:
-            raise ValueError(
-                f"the batch size must be a multiple of samples_per_class={samples_per_class}, and at least "
-                f"{2 * samples_per_class}; got {batch_size}"
-            )
-        wanted = batch_size // samples_per_class * processes
-        finest = labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
-        sizes = np.unique(finest, return_counts=True)[1]
-        usable = int((sizes >= samples_per_class).sum())
-        if usable < wanted:
-            several = f" on each of {processes} processes" if processes > 1 else ""
-            raise ValueError(
-                f"batches of {batch_size} rows{several}, {samples_per_class} per class, need {wanted} classes with at "
-                f"least {samples_per_class} rows, but only {usable} of {len(sizes)} classes have so many. Make the "
-                "batches smaller or samples_per_class larger."
-            )
-        self._dealt = MPerClassBatchSampler(
-            finest, wanted, samples_per_class, seed=seed, rank=0, world_size=1, short_classes="drop"
-        )  # batches of one size, see ClassBatchSampler of sentence-transformers
-        self.epoch = 0
+    def __init__(self, steps: MPerClassBatchSampler) -> None:
+        self._steps, self.epoch = steps, 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self._dealt) * self._dealt.batch_size
+        return len(self._steps) * self._steps.batch_size
 
     def __iter__(self) -> Iterator[int]:
-        for batch in self._dealt.batches(self.epoch):
+        for batch in self._steps.batches(self.epoch):
             yield from batch
 
 
