@@ -1,4 +1,4 @@
-"""What boosted trees need: a gradient and a curvature of a loss for each row, and metrics of their scores."""
+"""Losses and metrics for boosted trees: gradient and curvature of a loss for each row, and metrics of the scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
 from ..scores.table import ScoreTable
 
 Array = npt.NDArray[Any]
-LEAST = 1e-3  # curvature of a row that the loss does not move; the mean of all rows is 1
+LEAST = 1e-3  # curvature of a row without a gradient; the mean over all rows is 1
 
 
 class BoostedRows(NamedTuple):
@@ -22,8 +22,8 @@ class BoostedRows(NamedTuple):
 
     Attributes:
         labels: [row] 0 and 1, or grades.
-        sizes: [list] rows of each list; None: the data set does not say.
-        weights: [row] or, as XGBoost has them for groups, [list]; >= 0. None: all alike.
+        sizes: [list] number of rows of each list; None: unknown.
+        weights: [row] or [list] (XGBoost has weights of groups), >= 0. None: all weights are equal.
     """
 
     labels: Array
@@ -49,10 +49,10 @@ class BoostedRows(NamedTuple):
         return torch.arange(len(sizes)).repeat_interleave(sizes)
 
     def row_weights(self) -> Array | None:
-        """[row] weights; those of lists are repeated for their rows.
+        """[row] weights. Weights of lists are repeated for their rows.
 
         Raises:
-            ValueError: there are neither as many weights as rows nor as many as lists.
+            ValueError: the number of weights is neither that of the rows nor that of the lists.
         """
         if self.weights is None or not len(self.weights):
             return None
@@ -72,8 +72,8 @@ def checked_loss(loss: RetrievalLoss) -> RetrievalLoss:
     """The loss, if boosting can use it.
 
     Raises:
-        TypeError: it is no loss of this library.
-        ValueError: it gives more than one number, or has no gradient.
+        TypeError: it is not a loss of rankgrad.
+        ValueError: its value is not one number, or it has no gradient.
     """
     if not isinstance(loss, RetrievalLoss):
         raise TypeError(f"loss must be one of rankgrad.losses, such as LambdaLoss(k=10); got {type(loss).__name__}")
@@ -89,12 +89,12 @@ def checked_loss(loss: RetrievalLoss) -> RetrievalLoss:
 def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool = False) -> tuple[Array, Array]:
     """([row] gradient, [row] curvature > 0) of the loss at these scores, both float64.
 
-    Both are divided by the mean curvature, so that limits such as `min_child_weight` mean the same for every loss. The
-    step of a leaf is the ratio of two sums, which does not change by that.
+    Both are divided by the mean curvature, so that limits such as `min_child_weight` have the same scale for every
+    loss. The step of a leaf is the ratio of two sums, so the division does not change it.
     """
     relevance = torch.as_tensor(np.asarray(rows.labels, dtype=np.float32))
     if bool(((relevance == 0) | (relevance == 1)).all()):
-        relevance = relevance > 0  # every loss takes hits, some take grades too
+        relevance = relevance > 0  # every loss takes bool, only some take grades
     at = torch.as_tensor(np.asarray(scores, dtype=np.float32)).requires_grad_()
     value = loss.from_lists(at, relevance, rows.query(one_list))
     (gradient,) = torch.autograd.grad(value, at)
@@ -111,10 +111,10 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool
 
 
 def measured(names: Sequence[str], scores: Array, rows: BoostedRows, one_list: bool = False) -> list[tuple[str, float]]:
-    """(name, value) of each metric, by `scores.evaluate_scores`: higher is better. Weights are not read.
+    """(name, value) of each metric, see `scores.evaluation.evaluate_scores`; higher is better. Weights are not used.
 
     Args:
-        names: such as "NDCG@10"; none: those that the evaluation of scores reports.
+        names: such as "NDCG@10"; empty: the default metrics of `evaluate_scores`.
         scores: [row] floats.
         rows: labels and lists.
         one_list: all rows are one list.

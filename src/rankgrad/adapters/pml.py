@@ -1,8 +1,7 @@
-"""Every loss as a loss of pytorch-metric-learning: its reducers, miners, wrappers and trainers take it for their own.
+"""The losses of rankgrad as losses of pytorch-metric-learning, for its reducers, miners, wrappers and trainers.
 
-And our exact evaluation as the accuracy calculator of its testers.
-
-The other way round, a loss of that library called like ours, is `baselines.PMLLoss`.
+`AccuracyCalculator` is the exact evaluation for its testers. `baselines.PMLLoss` is the reverse: it makes a loss of
+that library a loss of rankgrad.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ Pairs = tuple[Tensor, ...]
 
 
 class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the library has no types
-    r"""A rankgrad loss behind the call of pytorch-metric-learning: embeddings, labels, pairs, reference embeddings.
+    r"""A loss of rankgrad with the arguments of pytorch-metric-learning: embeddings, labels, pairs, references.
 
-    Its reducer gets one value per counted query ("element"; its indices are the queries). Queries without a relevant
-    item are not there at all, so MeanReducer gives the rankgrad loss and its gradient; calibration and ROADMAP count
-    every query. If no query counts, the loss is 0.
+    The reducer of that library gets one value for each counted query ("element"; the indices are the queries). It does
+    not get queries without a relevant item, so MeanReducer gives the value and the gradient of the rankgrad loss.
+    Calibration and ROADMAP count every query. If no query is counted, the loss is 0.
 
-    `indices_tuple` names the pairs that exist: the labels then decide nothing. Without it, and without references, a
-    query is compared with all others of the batch.
+    If `indices_tuple` is given, it defines the relevant and the irrelevant pairs, and the labels are not used. Without
+    it, and without references, each query is compared with all others of the batch.
 
     Args:
-        loss: a rankgrad loss. It is called with reduction="none", by way of a shallow copy: parameters are shared,
-            `stats` of the last call are those of `adapter.loss`.
+        loss: a rankgrad loss. The adapter uses a shallow copy with reduction="none": the parameters are shared, and
+            `adapter.loss.stats` are the statistics of the last call.
         options: `reducer`, `embedding_regularizer`, `embedding_reg_weight`, `collect_stats` of that library. Not
-            `distance`: a rankgrad loss normalises by itself (its `normalize`).
+            `distance`: the `normalize` of the loss decides between cosine and inner product.
 
     Raises:
-        TypeError: if loss is no single rankgrad loss (a sum, a memory, a baseline), or a distance is given.
-        ValueError: by the call, for labels other than one class per row.
+        TypeError: the loss is a sum, a memory or a baseline, or a distance is given.
+        ValueError: in a call, the labels are not one class per row.
 
     >>> from rankgrad.losses import SmoothAPLoss
     >>> loss = PMLAdapter(SmoothAPLoss())
@@ -74,14 +73,14 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
                 "leave out distance=: a rankgrad loss uses the cosine (normalize=True) or the inner product "
                 "(normalize=False)"
             )
-        self._normalize = loss.normalize  # before the base asks for its default distance
+        self._normalize = loss.normalize  # before the base class calls get_default_distance
         super().__init__(**options)
         each = copy.copy(loss)
         each.reduction = "none"
         self.loss = each
 
     def get_default_distance(self) -> nn.Module:
-        """What the loss compares by; the library asks, nothing is computed with it."""
+        """The similarity of the loss. The library needs a distance, but computes nothing with it."""
         distance: nn.Module = distances.DotProductSimilarity(normalize_embeddings=self._normalize)
         return distance
 
@@ -110,7 +109,7 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
         """Values of the counted queries, for the reducer."""
         if indices_tuple is not None:
             indices_tuple = tuple(index.to(embeddings.device) for index in indices_tuple)
-        # the base class puts the batch itself where there are no references
+        # without references, the base class passes the batch itself
         references = () if ref_emb is embeddings else (ref_emb, ref_labels)
         values = self.loss(embeddings, labels, indices_tuple, *references)
         counted = self.loss.stats["counted"].nonzero().squeeze(1)
@@ -128,7 +127,7 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
 
 
 def _instead(loss: object) -> str:
-    """What to do with a module of ours that `PMLAdapter` does not take."""
+    """A hint on what to use for a module of rankgrad that `PMLAdapter` does not take."""
     if isinstance(loss, memory.CrossBatchMemory):
         return (
             " Put the memory outside: rankgrad.adapters.pml.CrossBatchMemory(PMLAdapter(loss), ...). The memory of "
@@ -140,10 +139,10 @@ def _instead(loss: object) -> str:
 
 
 class CrossBatchMemory(theirs.CrossBatchMemory):  # type: ignore[misc]
-    """pytorch-metric-learning's CrossBatchMemory, that also takes a `PMLAdapter`.
+    """pytorch-metric-learning's CrossBatchMemory, which also takes a `PMLAdapter`.
 
-    That library's own class knows the losses it takes by the names of their classes; nothing else differs. See
-    docs/frameworks.md for what it does with a rank loss, and `memory.CrossBatchMemory` for ours.
+    The class of that library has a list of the names of allowed losses. Nothing else differs. docs/frameworks.md
+    describes it with a rank loss. `memory.CrossBatchMemory` is the memory of rankgrad.
 
     >>> from rankgrad.losses import SupAPLoss
     >>> memory = CrossBatchMemory(PMLAdapter(SupAPLoss()), embedding_size=2, memory_size=8)
@@ -158,7 +157,7 @@ class CrossBatchMemory(theirs.CrossBatchMemory):  # type: ignore[misc]
 
 
 class SelfSupervisedLoss(theirs.SelfSupervisedLoss):  # type: ignore[misc]
-    """pytorch-metric-learning's SelfSupervisedLoss (two views of each image), that also takes a `PMLAdapter`.
+    """pytorch-metric-learning's SelfSupervisedLoss (two views of each image), which also takes a `PMLAdapter`.
 
     >>> from rankgrad.losses import SupAPLoss
     >>> loss = SelfSupervisedLoss(PMLAdapter(SupAPLoss()))
@@ -172,7 +171,7 @@ class SelfSupervisedLoss(theirs.SelfSupervisedLoss):  # type: ignore[misc]
         return [*theirs.SelfSupervisedLoss.supported_losses(), PMLAdapter.__name__]
 
 
-# its names of what has other names here
+# name of a metric in that library -> its name in rankgrad
 METRICS = {
     "precision_at_1": "P@1",
     "r_precision": "R-precision",
@@ -185,28 +184,30 @@ METRICS = {
 
 
 class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignore[misc]
-    """Our exact metrics for the testers of pytorch-metric-learning, under its names; without faiss.
+    """The exact metrics of rankgrad for the testers of pytorch-metric-learning, with its names and without faiss.
 
-    The whole gallery is ranked for every query, in blocks: memory stays bounded, 60 000 queries against as many need
-    less than 2 GiB. Queries that nothing matches are left out, as there. Level distances: `Report` says who comes
-    first; their calculator leaves it to the search. NMI and AMI are by scikit-learn's k-means.
+    It ranks the whole gallery for every query, in blocks, so the memory is bounded: 60 000 queries against 60 000 items
+    need less than 2 GiB. Queries without a relevant item are left out, as in that library. `evaluate` describes the
+    order of ties; in the calculator of that library, it depends on the search. NMI and AMI use scikit-learn's k-means.
 
     Args:
-        include: names of that library; empty: all. NMI and AMI cost a k-means, leave them out by exclude.
-        exclude: names not wanted.
-        avg_of_avgs: mean over the classes of their means.
-        return_per_class: lists, one number per class that has a counted query, in order of the labels.
-        extra: more metrics by their names here, such as "R@4", "NDCG" or "AP@10".
-        similarity: "euclidean", as that library's default (on embeddings of length 1 the order of cosines),
+        include: names of that library; empty: all metrics. NMI and AMI need a k-means. To save time, exclude them.
+        exclude: names of metrics to leave out.
+        avg_of_avgs: the value is the mean over the classes of their means.
+        return_per_class: the value is a list with one number for each class that has a counted query, in the order of
+            the labels.
+        extra: more metrics by their names in rankgrad, such as "R@4", "NDCG" or "AP@10".
+        similarity: "euclidean", the default of that library (for embeddings of length 1, the same order as "cosine"),
             "cosine" or "inner product".
-        k: there for its message: lists are not cut here.
+        k: not allowed, because lists are not cut. The error says what to use instead.
         device: where to compute; None: the GPU if there is one.
 
     Attributes:
         report: the whole `Report` of the last call.
 
     Raises:
-        ValueError: a k; unknown names; by the call, labels that are not one class per row, no query with a match.
+        ValueError: a k is given, or a name is unknown; in a call: the labels are not one class per row, or no query has
+            a relevant item.
 
     >>> calculator = AccuracyCalculator(include=("precision_at_1", "mean_average_precision_at_r"), extra=["R@2"])
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
@@ -231,7 +232,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
                 f"k={k!r} would cut the lists, which changes some metrics. rankgrad ranks whole lists and still needs "
                 "little memory. Leave k out. For a metric of the first 10 items, use extra=['AP@10']"
             )
-        # neither function is called; without them the base class would make faiss's
+        # the two functions are not called; without them, the base class would need faiss
         super().__init__(
             tuple(include), tuple(exclude), avg_of_avgs, return_per_class, device=device, knn_func=len, kmeans_func=len
         )
@@ -239,7 +240,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
         self.report: Report | None = None
 
     def get_curr_metrics(self) -> list[str]:
-        """Names of what `get_accuracy` gives."""
+        """Names of the metrics of `get_accuracy`."""
         return [*self.curr_function_dict, *self.extra]
 
     def get_accuracy(
@@ -259,7 +260,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
             query_labels: [query] or [query, 1] integers.
             reference: [item, dim]; None: the queries are compared with each other.
             reference_labels: of the references.
-            ref_includes_query: the first rows of reference are the queries themselves, which do not match themselves.
+            ref_includes_query: the first rows of reference are the queries. A query is not compared with itself.
             include: for this call only.
             exclude: for this call only.
         """
@@ -307,7 +308,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
 
 
 def _one_class(labels: Numbers, name: str) -> Tensor:
-    """[row] labels of [row] or, as the testers keep them, [row, 1]."""
+    """[row] labels from [row] or [row, 1]; the testers use the latter."""
     numbers = as_tensor(labels, name)
     numbers = numbers.squeeze(1) if numbers.ndim == 2 and numbers.shape[1] == 1 else numbers
     if numbers.ndim != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:

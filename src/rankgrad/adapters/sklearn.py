@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn that a loss of lists trains: a classifier of rare rows, a ranker; and scorers."""
+"""Estimators of scikit-learn with losses of lists: a classifier of rare rows, and a ranker. Also scorers."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def _scored(self, rows: Array) -> Array:
         with torch.no_grad():
-            found: Array = self.network_(torch.from_numpy((rows - self.mean_) / self.scale_)).numpy()
-        return found
+            scores: Array = self.network_(torch.from_numpy((rows - self.mean_) / self.scale_)).numpy()
+        return scores
 
 
 def _batches(relevance: Tensor, query: Tensor | None, size: int, steps: int) -> Iterator[Tensor]:
-    """Rows of each step: of one list its share of relevant rows, at least one of each kind; or whole queries."""
+    """Rows of each step: whole queries; or rows of one list, with the usual fraction of relevant rows, at least one."""
     hits, others = (part.nonzero().squeeze(1) for part in (relevance > 0, relevance <= 0))
     few = min(max(1, round(size * len(hits) / len(relevance))), size - 1)
     queries = 0 if query is None else int(query.max()) + 1
@@ -111,19 +111,19 @@ def _batches(relevance: Tensor, query: Tensor | None, size: int, steps: int) -> 
 
 
 class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
-    """A classifier of two classes that is trained on the ranking of the rows, such as AP. For rare positives.
+    """A classifier of two classes for rare positives. It is trained on the ranking of the rows, such as AP.
 
-    The network ranks; it does not estimate probabilities. `predict` marks as many training rows as are positive: the
-    threshold is set so.
+    The network does not estimate probabilities. The threshold of `predict` is set so that as many training rows are
+    above it as are positive.
 
     Args:
-        loss: of `rankgrad.losses`. None: LogSumExpLoss(tau=0.1).
-        hidden: units of each hidden layer; a number is one layer, () is a linear model.
-        steps: of AdamW, with a cycle of the learning rate.
-        batch: rows of a step, >= 2. Positives are in it with their share of all rows, at least one.
-        learning_rate: the highest.
-        weight_decay: of AdamW.
-        random_state: seed, as everywhere in scikit-learn.
+        loss: a loss of `rankgrad.losses`. None: LogSumExpLoss(tau=0.1).
+        hidden: number of units of each hidden layer; an integer for one layer, () for a linear model.
+        steps: number of steps of AdamW, with a cycle of the learning rate.
+        batch: number of rows in a step, >= 2. Positives have their fraction of all rows, at least one row.
+        learning_rate: highest learning rate of the cycle.
+        weight_decay: weight decay of AdamW.
+        random_state: seed, as in scikit-learn.
         positive: label of the positive class; None: the second one of `classes_`, in sorted order.
 
     Attributes:
@@ -168,8 +168,8 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, classes = np.unique(y, return_inverse=True)
         if len(self.classes_) != 2:
-            found = f"{len(self.classes_)} class{'es' * (len(self.classes_) > 1)}"
-            raise ValueError(f"Only binary classification is supported: y must have 2 classes; got {found}")
+            number = f"{len(self.classes_)} class{'es' * (len(self.classes_) > 1)}"
+            raise ValueError(f"Only binary classification is supported: y must have 2 classes; got {number}")
         if self.positive is not None and self.positive not in self.classes_.tolist():
             raise ValueError(f"positive must be one of the classes {self.classes_.tolist()}; got {self.positive!r}")
         self.positive_ = self.classes_[1] if self.positive is None else self.positive
@@ -187,14 +187,14 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
         return self
 
     def _above(self, X: Any) -> Array:
-        """[row] scores less the threshold: above 0 is the positive class."""
+        """[row] score minus threshold. Above 0 is the positive class."""
         above: Array = self._scores(X) - self.threshold_
         return above
 
     def decision_function(self, X: Any) -> Array:
-        """[row] scores less the threshold. Above 0 is the second class, as everywhere in scikit-learn.
+        """[row] score minus threshold. Above 0 is the second class, as everywhere in scikit-learn.
 
-        So the sign is reversed if the first class is the positive one.
+        If the positive class is the first class, the sign is reversed.
         """
         above = self._above(X)
         return above if self.positive_ == self.classes_[1] else -above
@@ -202,34 +202,34 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """[row] classes."""
         second = self.decision_function(X) > 0
-        found: Array = self.classes_[second.astype(int)]
-        return found
+        classes: Array = self.classes_[second.astype(int)]
+        return classes
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Average precision of the positive class, in (0, 1]; of weighted rows as in scikit-learn."""
+        """Average precision of the positive class, in (0, 1]. With weights, the value of scikit-learn."""
         hits, scores = column_or_1d(y) == self.positive_, self._above(X)
         if sample_weight is None:
             return _value(hits, scores, None, "AP")
         return float(average_precision_score(hits, scores, sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
-        """Two classes only."""
+        """Tags of scikit-learn: the classifier takes two classes only."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
 
 class Ranker(_Network):
-    """A network that scores documents of queries, trained on grades by a loss of lists.
+    """A network that scores the documents of queries. A loss of lists trains it on grades.
 
     Args:
-        loss: of `rankgrad.losses`. None: LambdaLoss().
-        hidden: units of each hidden layer; a number is one layer, () is a linear model.
-        steps: of AdamW, with a cycle of the learning rate.
-        batch: rows of a step, about: they are whole queries.
-        learning_rate: the highest.
-        weight_decay: of AdamW.
-        random_state: seed, as everywhere in scikit-learn.
+        loss: a loss of `rankgrad.losses`. None: LambdaLoss().
+        hidden: number of units of each hidden layer; an integer for one layer, () for a linear model.
+        steps: number of steps of AdamW, with a cycle of the learning rate.
+        batch: approximate number of rows in a step, which has whole queries.
+        learning_rate: highest learning rate of the cycle.
+        weight_decay: weight decay of AdamW.
+        random_state: seed, as in scikit-learn.
 
     >>> g = np.random.default_rng(0)
     >>> rows, query = g.normal(size=(400, 3)), np.repeat(np.arange(40), 10)
@@ -255,33 +255,33 @@ class Ranker(_Network):
         return self._scores(X)
 
     def score(self, X: Any, y: Any, query: Any = None, sample_weight: Any = None) -> float:
-        """Mean NDCG@10 of the queries that have a relevant row; without ids that of the one list.
+        """Mean NDCG@10 of the queries that have a relevant row; without ids, NDCG@10 of the one list.
 
         Raises:
-            ValueError: `fit` got query ids and this call has none; or weights, of which NDCG has no use here.
+            ValueError: `fit` got query ids but this call has none, or there are weights.
         """
         check_is_fitted(self)
         if sample_weight is not None:
             raise ValueError("Ranker.score takes no sample_weight: NDCG@10 is not weighted. Give None")
         if self.has_queries_ and query is None:
             raise ValueError(
-                "fit got query ids and score has none: give score(X, y, query=ids). Searches, cross-validation and "
-                "pipelines hand them on by metadata routing: sklearn.set_config(enable_metadata_routing=True) and "
+                "fit got query ids but score has none: give score(X, y, query=ids). Searches, cross-validation and "
+                "pipelines pass them on by metadata routing: sklearn.set_config(enable_metadata_routing=True) and "
                 "Ranker().set_fit_request(query=True).set_score_request(query=True)"
             )
         return _value(y, self.predict(X), np.zeros(len(X)) if query is None else query, "NDCG@10")
 
     def __sklearn_tags__(self) -> Any:
-        """Grades are needed, and are not negative."""
+        """Tags of scikit-learn: grades are needed, and are not negative."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = tags.target_tags.positive_only = True
         return tags
 
 
 def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
-    """One of our metrics for `scoring=` of `cross_val_score`, `GridSearchCV` and others; higher is better.
+    """A metric of rankgrad for `scoring=` of `cross_val_score`, `GridSearchCV` and others; higher is better.
 
-    With query ids it is a mean over queries. Ids are metadata, which scikit-learn hands on where it is asked to:
+    With query ids, the value is a mean over queries. The ids are metadata. scikit-learn passes them on after
     `sklearn.set_config(enable_metadata_routing=True)` and `scorer("NDCG@10").set_score_request(query=True)`.
 
     Args:
@@ -312,7 +312,7 @@ def _measured(y: Any, scores: Array, query: Any = None, *, metric: str, pos_labe
         labels = labels == values[1]  # classes, which may be strings
     elif labels.dtype.kind not in "biuf":
         raise ValueError(
-            f"y has the classes {values.tolist()[:5]}, and {metric} needs two of them. If these are the rows of a "
+            f"y has the classes {values.tolist()[:5]}, but {metric} needs two classes. If these are the rows of a "
             "fold, divide with StratifiedKFold; or name the positive class: scorer(metric, positive=LABEL)"
         )
     return _value(labels, scores, query, metric)
