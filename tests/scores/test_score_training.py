@@ -144,7 +144,7 @@ def test_a_file_that_claims_a_huge_model_is_refused_before_any_memory_is_taken(f
     saved = read_plain(finished["list"].weights)
     saved["model"]["hidden"] = [units]
     write_plain(tmp_path / "model.pt", saved)
-    with pytest.raises(ValueError, match="does not fit|can't be built"):
+    with pytest.raises(ValueError, match="does not fit|cannot be built"):
         load_ranker(tmp_path / "model.pt")
 
 

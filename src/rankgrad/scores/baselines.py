@@ -1,4 +1,4 @@
-"""Losses that rank nothing, to compare with: each row is judged by itself."""
+"""Losses without ranks, for comparison: the value is a mean over single rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 class CrossEntropy(nn.Module):
-    """Binary cross-entropy of the scores as logits, the loss of logistic regression. Mean over the rows.
+    """Binary cross-entropy with the scores as logits, the loss of logistic regression. Mean over the rows.
 
     >>> import torch
     >>> CrossEntropy().from_lists(torch.tensor([0.0, 0.0]), torch.tensor([True, False]))

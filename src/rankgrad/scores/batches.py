@@ -1,4 +1,4 @@
-"""Batches for losses of lists: of one list rows with a fair share of labelled ones, of many lists whole queries."""
+"""Batches for losses of lists: rows of one list, stratified by relevance; or whole queries."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Batch = tuple[Tensor, Tensor, Tensor | None]
 class StratifiedBatches(EpochBatches):
     """Batches of rows of one list, each with the same number of relevant rows.
 
-    An epoch is one pass over the rows that are not relevant; what is left over after the last whole batch has its turn
-    in another epoch. Relevant rows are dealt like cards: none comes twice before all came once, and none twice in a
-    batch.
+    An epoch is one pass over the irrelevant rows. Rows that do not fill the last batch are left out of this epoch. All
+    relevant rows are used once before one is used again, and a batch has no row twice.
 
     Args:
         relevant: [row] bool, some of them True and some False.
-        batch_size: rows; all of them, if there are fewer.
-        positives: relevant rows of a batch; None: their share of all rows, at least 1. All, if there are fewer.
+        batch_size: number of rows in a batch; all rows, if there are fewer.
+        positives: number of relevant rows in a batch; all of them, if there are fewer. None: in proportion to their
+            fraction of all rows, at least 1.
         seed: 0 .. 2**32 - 1.
 
     >>> batches = StratifiedBatches(torch.tensor([True, False, False, False, True, False]), batch_size=3)
@@ -66,13 +66,13 @@ class StratifiedBatches(EpochBatches):
 
 
 class QueryBatches(EpochBatches):
-    """Batches of whole queries, in an order that (seed, epoch) fix.
+    """Batches of whole queries. Their order depends only on (seed, epoch).
 
-    Queries that are left over after the last whole batch have their turn in another epoch.
+    Queries that do not fill the last batch are left out of this epoch.
 
     Args:
         query: [row] long, the query of each row.
-        queries_per_batch: all of them, if there are fewer.
+        queries_per_batch: number of queries in a batch; all queries, if there are fewer.
         seed: 0 .. 2**32 - 1.
 
     >>> batches = QueryBatches(torch.tensor([0, 0, 1, 2, 2, 2]), queries_per_batch=3)
@@ -93,7 +93,7 @@ class QueryBatches(EpochBatches):
         return len(self.rows) // self.queries_per_batch
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """[batch][row] of a whole epoch; the rows of a query stand together."""
+        """[batch][row] of a whole epoch; the rows of a query follow each other."""
         order = np.random.RandomState([self.seed, epoch]).permutation(len(self.rows))
         chosen = order[: len(self) * self.queries_per_batch].reshape(len(self), -1)
         return [[row for query in batch for row in self.rows[query]] for batch in chosen.tolist()]
@@ -126,7 +126,7 @@ class ScoreRows(Dataset[Batch]):
 
 
 def as_it_is(batch: Batch) -> Batch:
-    """What a loader makes of a batch that is whole already."""
+    """The batch itself: `collate` of a loader whose data set returns whole batches."""
     return batch
 
 
@@ -134,9 +134,9 @@ def list_data(rows: ScoreRows, settings: Batches, seed: int) -> EpochData:
     """Training batches: whole queries if rows have queries, else stratified by relevance.
 
     Args:
-        rows: of training.
-        settings: of the batches.
-        seed: of their order.
+        rows: the training rows.
+        settings: settings of the batches.
+        seed: seed of their order.
     """
     sampler: EpochBatches
     if rows.query is None:

@@ -21,11 +21,11 @@ MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})  # words for a missin
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which columns of a file are read.
+    """The columns of a file to read.
 
     Attributes:
-        words: columns that are of words, whatever they look like.
-        only: columns that are read; None: all that have a name. pandas writes the numbers of the rows without one.
+        words: columns that are read as words, even if their values are numbers.
+        only: columns to read; None: all columns with a name. (The row numbers that pandas writes have no name.)
         drop: columns that are not read.
     """
 
@@ -39,14 +39,14 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class ScoreColumns:
-    """What a file holds.
+    """The columns of a file.
 
     Attributes:
-        values: name -> [row] float64 with NaN where a value is missing, or str with None where one is missing.
-        rows: [row] its number in the file: lines count from 1, rows from 0.
-        files: [row] the file, and what is counted: "train.csv, line".
-        unread: names of further columns.
-        sparse: a feature that is not there is 0 in each row.
+        values: name -> [row] float64, NaN for a missing value; or [row] str, None for a missing value.
+        rows: [row] number of the row in the file: lines count from 1, rows from 0.
+        files: [row] the file, and the unit of the number: "train.csv, line".
+        unread: names of the columns that were not read.
+        sparse: whether a feature that is not in the file is 0 in each row.
     """
 
     values: dict[str, Array]
@@ -72,7 +72,7 @@ class ScoreColumns:
             values: name -> [row].
             rows: [row] numbers.
             path: the file.
-            unit: what the numbers count: "line" or "row".
+            unit: unit of the numbers: "line" or "row".
             unread: see the class.
             sparse: see the class.
         """
@@ -81,22 +81,22 @@ class ScoreColumns:
 
     @property
     def listed(self) -> list[str]:
-        """The names for a message, of which there may be thousands."""
+        """Names of the columns for a message; only some of them if there are more than 40."""
         names = [*self.values, *self.unread]
         return names if len(names) <= 40 else [*names[:20], "...", *names[-20:]]
 
 
 def as_column(values: Array, name: str, place: Callable[[int], str], of_words: bool = False) -> Array:
-    """[row] float64, or str with None where a value is missing.
+    """[row] float64, or [row] str with None for a missing value.
 
     Args:
-        values: [row] numbers, texts, dates, or Python's objects. A date is a word.
-        name: of the column, for messages.
-        place: row -> where it stands, for messages.
+        values: [row] numbers, texts, dates, or Python objects. Dates become words.
+        name: name of the column, for messages.
+        place: row -> its place in the file, for messages.
         of_words: read numbers as words, too.
 
     Raises:
-        ValueError: other values, or an infinite number; naming the row.
+        ValueError: a value of another type, or an infinite number. The message has the row.
     """
     if values.dtype.kind in "biuf":
         if of_words:
@@ -112,14 +112,14 @@ def as_column(values: Array, name: str, place: Callable[[int], str], of_words: b
     for row, value in enumerate(given):
         if value is not None and not isinstance(value, (str, int, float, date)):
             raise ValueError(
-                f"{place(row)}: {name!r} is a {type(value).__name__}; a column holds numbers, texts or dates. Leave it "
-                f"out: {setting('drop', [name])}"
+                f"{place(row)}: {name!r} is a {type(value).__name__}; a column must have numbers, texts or dates. To "
+                f"leave this column out: {setting('drop', [name])}"
             )
     return as_words(["" if value is None else _word_of(value) for value in given])
 
 
 def _word_of(value: object) -> str:
-    """A number as a word: a whole one without a decimal point, so that 3 and 3.0 are one category."""
+    """A number as a word. A whole number has no decimal point, so that 3 and 3.0 are one category."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -127,17 +127,17 @@ _WHOLE = re.compile(r"\s*(-?[0-9]+)\.0+\s*")
 
 
 def without_point(text: str) -> str:
-    """A whole number without its decimal point: pandas writes 94110.0 where another row of the column is empty.
+    """A whole number without its decimal point: pandas writes 94110.0 if another row of the column is empty.
 
     >>> without_point("94110.0"), without_point("1.05")
     ('94110', '1.05')
     """
-    found = _WHOLE.fullmatch(text)
-    return text if found is None else found[1]
+    match = _WHOLE.fullmatch(text)
+    return text if match is None else match[1]
 
 
 def number_in(text: str) -> float | None:
-    """The number that a text is; None: it is none. 1_000 is one for Python alone."""
+    """The number in a text; None if it is not a number. 1_000 is not a number here, although Python reads it."""
     try:
         return None if "_" in text else float(text)
     except ValueError:
@@ -145,44 +145,44 @@ def number_in(text: str) -> float | None:
 
 
 def as_words(cells: Sequence[str]) -> Array:
-    """[row] words without the spaces around them, None where one is missing."""
+    """[row] words without the spaces around them, None for a missing word."""
     column = np.empty(len(cells), dtype=object)
     column[:] = [None if cell.strip().lower() in MISSING else cell.strip() for cell in cells]
     return column
 
 
 def numbered(matrix: Array) -> dict[str, Array]:
-    """x0, x1, ...: the columns of a matrix."""
+    """The columns of a matrix, named x0, x1, ..."""
     return {f"x{place}": matrix[:, place] for place in range(matrix.shape[1])}
 
 
 def refuse_infinite(numbers: Array, name: str, place: Callable[[int], str]) -> None:
-    """Raise where a column is infinite; NaN is a missing value.
+    """Raise if a column has an infinite number. NaN, a missing value, is allowed.
 
     Args:
         numbers: [row].
-        name: of the column.
-        place: row -> where it stands.
+        name: name of the column.
+        place: row -> its place in the file.
 
     Raises:
-        ValueError: naming the row.
+        ValueError: the message has the row.
     """
     infinite = np.isinf(numbers)
     if infinite.any():
         raise ValueError(
-            f"{place(int(infinite.argmax()))}: {name!r} is infinite; give it a finite value, or leave it empty "
-            "where it is missing"
+            f"{place(int(infinite.argmax()))}: {name!r} is infinite; give a finite value, or leave the cell empty if "
+            "the value is missing"
         )
 
 
 def joined(parts: Sequence[ScoreColumns]) -> ScoreColumns:
-    """The rows of several files, one after another, with the columns of the first; further columns are left out.
+    """The rows of several files, one file after the other. They have the columns of the first file.
 
     Args:
-        parts: files. Where they are sparse, each column of any of them is there.
+        parts: the files. If they are sparse, the result has the columns of all files.
 
     Raises:
-        ValueError: a file lacks a column, or one has words where another has numbers.
+        ValueError: a file lacks a column, or a column has words in one file and numbers in another.
     """
     if len(parts) == 1:
         return parts[0]
@@ -200,7 +200,7 @@ def joined(parts: Sequence[ScoreColumns]) -> ScoreColumns:
 
 
 def _of_one_kind(name: str, columns: Sequence[Array], parts: Sequence[ScoreColumns]) -> Sequence[Array]:
-    """The column of each file; where all its values are missing it is of any kind."""
+    """The same column of each file, with one dtype. If all its values in a file are missing, either dtype fits."""
     empty = [all(value is None for value in c.tolist()) if c.dtype == object else np.isnan(c).all() for c in columns]
     kinds = {column.dtype == object for column, missing in zip(columns, empty, strict=True) if not missing}
     if len(kinds) > 1:
@@ -208,8 +208,8 @@ def _of_one_kind(name: str, columns: Sequence[Array], parts: Sequence[ScoreColum
         row = next(row for row, word in enumerate(columns[words].tolist()) if word is not None)
         part = parts[words]
         raise ValueError(
-            f"{part.files[row]} {part.rows[row]}: {name!r} is {shown(columns[words][row])!r}, where another file has "
-            f"numbers. Mend it, or read the column as words: {setting('categorical', [name])}"
+            f"{part.files[row]} {part.rows[row]}: {name!r} is {shown(columns[words][row])!r}, but another file has "
+            f"numbers in this column. Correct it, or read the column as words: {setting('categorical', [name])}"
         )
     of_words = True in kinds
     fill = None if of_words else np.nan

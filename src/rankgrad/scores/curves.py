@@ -1,4 +1,4 @@
-"""Curves of one ranked list, as points for a page: ROC, precision and recall, gain."""
+"""The curves of one ranked list as points: ROC, precision and recall, gain."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Curves:
-    """What a list says at each length, read from the best score down.
+    """The curves of a list, from the highest score to the lowest.
 
     Attributes:
         roc: false positive rate -> true positive rate, from (0, 0) to (1, 1).
-        precision_recall: recall -> precision, from the first rows that hold a relevant one.
-        gain: share of all rows that are taken -> share of the relevant rows among them, from (0, 0) to (1, 1).
+        precision_recall: recall -> precision, from the first relevant row on.
+        gain: fraction of all rows from the top -> fraction of the relevant rows among them, from (0, 0) to (1, 1).
     """
 
     roc: Curve
@@ -48,15 +48,15 @@ class Curves:
 
 
 def curves_of(scores: Numbers, relevant: Numbers, *, most: int = 300) -> Curves:
-    """The curves of one list. Rows of one score are taken together.
+    """The curves of one list. Rows with equal scores are one step of a curve.
 
     Args:
         scores: [row] finite floats.
-        relevant: [row] bool, or grades of which those above 0 are relevant.
-        most: points of a curve; the others are left out, evenly along it.
+        relevant: [row] bool, or grades: a row with a grade above 0 is relevant.
+        most: largest number of points of a curve. Further points are left out, evenly along the curve.
 
     Raises:
-        ValueError: shapes that differ, a score that is not finite, no relevant or no irrelevant row.
+        ValueError: the shapes differ, a score is not finite, or there is no relevant or no irrelevant row.
 
     >>> curves = curves_of([0.9, 0.8, 0.5, 0.1], [1, 0, 1, 0])
     >>> curves.roc.points
@@ -64,7 +64,7 @@ def curves_of(scores: Numbers, relevant: Numbers, *, most: int = 300) -> Curves:
     >>> curves.gain.points
     [(0.0, 0.0), (0.25, 0.5), (0.5, 0.5), (0.75, 1.0), (1.0, 1.0)]
     """
-    integer(most, "most counts points of a curve", low=2)
+    integer(most, "most is a number of points", low=2)
     values = tensor(scores, "scores").detach().cpu().double().numpy()
     hit = tensor(relevant, "relevant").detach().cpu().numpy() > 0
     if values.ndim != 1 or values.shape != hit.shape:
@@ -88,11 +88,11 @@ def curves_of(scores: Numbers, relevant: Numbers, *, most: int = 300) -> Curves:
 
 
 def _thinned(x: Array, y: Array, most: int) -> Curve:
-    """At most so many points, evenly along both axes; the first and the last stay."""
+    """At most `most` points, evenly along the curve. The first and the last point stay."""
     if len(x) <= most:
         return Curve(x, y)
-    way = np.append(0.0, np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y))))
-    kept = np.unique(way.searchsorted(np.linspace(0, way[-1], most), side="left").clip(max=len(x) - 1))
+    length = np.append(0.0, np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y))))
+    kept = np.unique(length.searchsorted(np.linspace(0, length[-1], most), side="left").clip(max=len(x) - 1))
     return Curve(x[kept], y[kept])
 
 

@@ -1,4 +1,4 @@
-"""Rows that are held out: drawn by query where there are queries, else stratified by label."""
+"""Choose rows to hold out: whole queries, or without queries rows stratified by label."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ def held_out(
 ) -> npt.NDArray[np.bool_]:
     """[row] bool, True for the rows that are held out.
 
-    With queries, whole queries are drawn: of those with a relevant row and of those without, the same fraction.
-    Without queries, rows are drawn: of each grade, the same fraction. A kind of two or more gives one at least, and
-    keeps one.
+    With queries, whole queries are drawn: the same fraction of those with a relevant row and of those without. Without
+    queries, rows are drawn: the same fraction of each grade. If there are two or more of a kind, at least one is drawn
+    and at least one is not.
 
     Args:
         relevance: [row] grades >= 0.
         query: [row] ids from 0 on; None: rows are drawn.
-        fraction: of the queries or rows, in (0, 1).
-        seed: of the draw, 0 .. 2**32 - 1.
-        name: what the caller calls the fraction, for messages.
+        fraction: fraction of the queries or rows, in (0, 1).
+        seed: seed of the draw, 0 .. 2**32 - 1.
+        name: name of the fraction in messages.
 
     Raises:
-        ValueError: no fraction, or fewer than two queries, or fewer than two relevant or irrelevant rows.
+        ValueError: the fraction is out of range; or there are fewer than two queries, or fewer than two relevant or
+            irrelevant rows.
 
     >>> relevance = np.array([0, 0, 0, 0, 1, 1])
     >>> test = held_out(relevance, None, 0.5, seed=0)
@@ -44,17 +45,17 @@ def held_out(
         relevant = int((relevance > 0).sum())
         if min(relevant, len(relevance) - relevant) < 2:
             raise ValueError(
-                f"there are {relevant} relevant and {len(relevance) - relevant} irrelevant rows; to hold rows out "
-                "takes two of each. Give more rows"
+                f"holding out rows needs two relevant and two irrelevant rows; got {relevant} relevant and "
+                f"{len(relevance) - relevant} irrelevant rows. Give more rows"
             )
     else:
         queries = int(query.max()) + 1
         if queries < 2:
-            raise ValueError("there is one query; to hold queries out takes two. Give more queries")
+            raise ValueError("holding out queries needs two queries, but there is one query. Give more queries")
         kinds = (np.bincount(query, weights=relevance, minlength=queries) > 0).astype(np.int64)
     drawn = np.zeros(len(kinds), dtype=bool)
-    integer(seed, f"{setting('seed')} begins the random numbers of the division", low=0, high=2**32 - 1)
-    generator = np.random.RandomState(seed)  # numpy promises never to change its stream
+    integer(seed, f"{setting('seed')} is the seed of the division", low=0, high=2**32 - 1)
+    generator = np.random.RandomState(seed)  # numpy guarantees the numbers of RandomState
     for kind in range(int(kinds.max()) + 1):
         members = generator.permutation(np.flatnonzero(kinds == kind))
         if len(members) > 1:

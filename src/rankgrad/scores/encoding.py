@@ -1,4 +1,4 @@
-"""`Encoding`: columns of numbers and of words -> [row, width] float32, by what the training rows have."""
+"""`Encoding`: columns of numbers and of words -> [row, width] float32. It is fitted on the training rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """How a column of numbers is encoded: (value - mean) / deviation, 0 where it is missing.
+    """Encoding of a column of numbers: (value - mean) / deviation, and 0 for a missing value.
 
     Attributes:
-        name: of the column.
-        mean: of the training rows that have a value.
+        name: name of the column.
+        mean: mean over the training rows that have a value.
         deviation: their standard deviation, > 0.
-        indicator: a further column is 1 where the value is missing, because training rows miss it.
+        indicator: whether there is a further column, which is 1 for a missing value. It exists if a value is missing in
+            the training rows.
     """
 
     name: str
@@ -37,11 +38,11 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class WordColumn:
-    """How a column of words is encoded: a column for each category, 1 in the row's own; 0 in all for other words.
+    """Encoding of a column of words: one column for each category. It is 1 for this word, and 0 for all others.
 
     Attributes:
-        name: of the column.
-        categories: those that enough training rows have.
+        name: name of the column.
+        categories: words that enough training rows have.
     """
 
     name: str
@@ -50,12 +51,12 @@ class WordColumn:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Rows of a table -> numbers for a network; fitted on the training rows, and stored with the model.
+    """Encoding of the rows of a table as numbers for a network. It is stored with the model.
 
     Attributes:
-        numbers: columns of numbers.
-        words: columns of words.
-        left_out: columns that are constant in the training rows, or have no frequent category.
+        numbers: the columns of numbers.
+        words: the columns of words.
+        left_out: names of the columns that are constant in the training rows, or have no frequent category.
 
     >>> table = ScoreTable({"age": np.array([20.0, 40.0, np.nan]), "city": np.array(["A", "A", "B"], dtype=object)})
     >>> encoding = Encoding.fitted(table, fewest=2)
@@ -73,47 +74,50 @@ class Encoding:
 
     @classmethod
     def fitted(cls, table: ScoreTable, *, fewest: int = 10, most: int = 100) -> Encoding:
-        """The encoding of a table's rows.
+        """Fit an encoding.
 
         Args:
             table: the training rows.
-            fewest: rows that a category needs to have a column.
-            most: categories of a column of words that have a column; the most frequent ones.
+            fewest: smallest number of rows of a category.
+            most: largest number of categories of a column; the most frequent ones are used.
 
         Raises:
-            ValueError: no column is left: all are constant, or have no frequent category.
+            ValueError: all columns are constant, or have no frequent category.
         """
-        integer(fewest, "fewest counts rows of a category", low=1)
-        integer(most, "most counts categories of a column", low=1)
+        integer(fewest, "fewest is a number of rows of a category", low=1)
+        integer(most, "most is a number of categories of a column", low=1)
         numbers: list[NumberColumn] = []
         words: list[WordColumn] = []
         left_out: list[str] = []
         for name, column in table.features.items():
-            number = None if column.dtype == object else _fitted_numbers(name, column)
-            word = _fitted_words(name, column, fewest, most) if column.dtype == object else None
-            numbers += [] if number is None else [number]
-            words += [] if word is None else [word]
-            left_out += [name] if number is None and word is None else []
+            if column.dtype == object:
+                word = _fitted_words(name, column, fewest, most)
+                words += [] if word is None else [word]
+                left_out += [name] if word is None else []
+            else:
+                number = _fitted_numbers(name, column)
+                numbers += [] if number is None else [number]
+                left_out += [name] if number is None else []
         if not numbers and not words:
             raise ValueError(
-                f"no column of {shown(table.name)} tells its {len(table)} training rows apart: columns of numbers are "
-                f"constant, and no word stands in {fewest} rows"
+                f"no column of {shown(table.name)} distinguishes its {len(table)} training rows: all numbers are "
+                f"constant, and no word is in {fewest} rows"
             )
         return cls(tuple(numbers), tuple(words), tuple(left_out))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of a file that are needed."""
+        """Names of the columns that a table needs."""
         return (*(column.name for column in self.numbers), *self.categorical)
 
     @property
     def categorical(self) -> tuple[str, ...]:
-        """Those of them that are columns of words."""
+        """Names of the columns of words among them."""
         return tuple(column.name for column in self.words)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """[width] what each encoded column says."""
+        """[width] name of each encoded column."""
         columns: list[str] = []
         for number in self.numbers:
             columns += [number.name, f"{number.name} is missing"] if number.indicator else [number.name]
@@ -121,28 +125,28 @@ class Encoding:
 
     @property
     def width(self) -> int:
-        """How many numbers a row becomes."""
+        """Number of values of an encoded row."""
         return len(self.columns)
 
     def summary(self) -> str:
-        """One line: how wide a row is, and which columns of the table are left out.
+        """One line: the width of an encoded row, and the columns that are left out.
 
         >>> Encoding((), (WordColumn("city", ("A", "B")),), ("name",)).summary()
-        '1 column encoded as 2 numbers; left out, as they are constant or have no frequent category: name'
+        '1 column encoded as 2 numbers; left out (constant, or no frequent category): name'
         """
         used = len(self.names)
         line = f"{used} column{'s' if used > 1 else ''} encoded as {self.width} number{'s' if self.width > 1 else ''}"
         if not self.left_out:
             return line
         some = ", ".join(map(shown, self.left_out[:10])) + (", ..." if len(self.left_out) > 10 else "")
-        return f"{line}; left out, as they are constant or have no frequent category: {some}"
+        return f"{line}; left out (constant, or no frequent category): {some}"
 
     def encode(self, table: ScoreTable) -> Tensor:
-        """[row, width] float32 of a table's rows.
+        """Encode the rows of a table: [row, width] float32.
 
         Raises:
-            ValueError: a column is absent, or is of words where the training rows have numbers, or the reverse; a
-                number is too large to be encoded.
+            ValueError: a column is missing; it has words and the training rows have numbers, or the reverse; or a
+                number is too large.
         """
         absent = [name for name in self.names if name not in table.features]
         if absent:
@@ -161,23 +165,23 @@ class Encoding:
             if not np.isfinite(encoded[:, place]).all():
                 row = int((~np.isfinite(encoded[:, place])).argmax())
                 raise ValueError(
-                    f"{table.place(row)}: {number.name!r} is {values[row]:g}, too far from the training rows, of mean "
-                    f"{number.mean:g}. Mend it, or leave it empty if it is missing"
+                    f"{table.place(row)}: {number.name!r} is {values[row]:g}, too far from the mean of the training "
+                    f"rows, {number.mean:g}. Correct it, or leave it empty if it is missing"
                 )
             if number.indicator:
                 encoded[:, place + 1] = missing
             place += 1 + number.indicator
         for word in self.words:
             values = _of_words(table, word.name)
-            numbered = {category: column for column, category in enumerate(word.categories, place)}
-            at = np.array([numbered.get(value, -1) for value in values.tolist()])
-            known = np.flatnonzero(at >= 0)
-            encoded[known, at[known]] = 1
+            column_of = {category: column for column, category in enumerate(word.categories, place)}
+            columns = np.array([column_of.get(value, -1) for value in values.tolist()])
+            known = np.flatnonzero(columns >= 0)
+            encoded[known, columns[known]] = 1
             place += len(word.categories)
         return torch.from_numpy(encoded)
 
     def unknown(self, table: ScoreTable) -> list[str]:
-        """A sentence for each column of words of which most values are in no category: are they written differently?
+        """A sentence for each column of words with most values in no category. Perhaps their spelling is different.
 
         >>> encoding = Encoding((), (WordColumn("zip", ("94110", "94112")),))
         >>> encoding.unknown(ScoreTable({"zip": np.array(["94110", "CA 94110", "CA 94112"], dtype=object)}))
@@ -196,7 +200,7 @@ class Encoding:
         return sentences
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain values, which `from_plain` reads; for a file without code."""
+        """The encoding as plain values, which `from_plain` reads."""
         return {
             "numbers": [asdict(column) for column in self.numbers],
             "words": [{"name": column.name, "categories": list(column.categories)} for column in self.words],
@@ -224,7 +228,7 @@ class Encoding:
         return encoding
 
     def _is_whole(self) -> bool:
-        """Whether all values are of their kinds: what was read of a file may be anything."""
+        """Whether all values have the right types and ranges. They may come from a damaged file."""
         texts = [*self.names, *self.left_out, *(each for column in self.words for each in column.categories)]
         return (
             all(isinstance(text, str) for text in texts)
@@ -237,12 +241,12 @@ class Encoding:
 
 
 def _fitted_numbers(name: str, column: Array) -> NumberColumn | None:
-    """How to encode a column of numbers; None if it is constant and without a gap, or empty."""
+    """The encoding of a column of numbers; None if it is empty, or constant without a missing value."""
     missing = np.isnan(column)
     given = column[~missing]
     if not len(given) or (given.min() == given.max() and not missing.any()):
         return None
-    scale = max(float(np.abs(given).max()), np.finfo(np.float64).tiny)  # the squares of 1e300 are beyond all numbers
+    scale = max(float(np.abs(given).max()), np.finfo(np.float64).tiny)  # without it, the square of 1e300 overflows
     mean, deviation = float((given / scale).mean() * scale), float((given / scale).std() * scale)
     return NumberColumn(
         name, mean, deviation if given.min() < given.max() and deviation > 0 else 1.0, bool(missing.any())
@@ -265,7 +269,7 @@ def _of_numbers(table: ScoreTable, name: str) -> Array:
         row = next((row for row, value in enumerate(column.tolist()) if value is not None), None)
         if row is not None:
             raise ValueError(
-                f"{table.place(row)}: {name!r} is {shown(column[row])!r}; the model was trained with numbers there"
+                f"{table.place(row)}: {name!r} is {shown(column[row])!r}; in the training, this column had numbers"
             )
         return np.full(len(column), np.nan)
     return column
@@ -275,8 +279,8 @@ def _of_words(table: ScoreTable, name: str) -> Array:
     column = table.features[name]
     if column.dtype != object and not np.isnan(column).all():
         raise ValueError(
-            f"{name!r} of {shown(table.name)} is a column of numbers; the model was trained with words there. Read "
-            f"it as words: {setting('categorical', [name])}"
+            f"{name!r} of {shown(table.name)} is a column of numbers; in the training, it had words. Read it as words: "
+            f"{setting('categorical', [name])}"
         )
     return column if column.dtype == object else np.full(len(column), None, dtype=object)
 

@@ -30,17 +30,17 @@ OF_QUERIES = ("NDCG@10", "AP", "MRR", "P@10")
 
 @dataclass(frozen=True, eq=False)
 class ScoreReport(JSONReport):
-    """What an evaluation of scores found. All metrics lie in 0 .. 1, and higher is better, but for fall-out.
+    """The result of an evaluation of scores. All metrics are in 0 .. 1. Higher is better, except for fall-out.
 
     Attributes:
-        values: metric -> its value of the one list, or its mean over the queries that have a relevant row.
+        values: metric -> value of the one list, or mean over the queries that have a relevant row.
         intervals: metric -> (low, high) of the bootstrap, over rows or over queries.
-        per_query: metric -> [query] float64; NaN for a query without a relevant row, and of ROC AUC and fall-out for
-            one without an irrelevant row. Empty for one list.
-        query_names: [query] its name in the file.
+        per_query: metric -> [query] float64; empty for one list. NaN for a query without a relevant row. ROC AUC and
+            fall-out are also NaN for a query without an irrelevant row.
+        query_names: [query] name of the query in the file.
         counts: rows, relevant; with queries also queries and counted.
         settings: bootstrap, confidence, seed, and the gains of NDCG.
-        notes: what a reader of the numbers should know, one sentence each.
+        notes: remarks on the numbers, one sentence each.
     """
 
     query_names: tuple[str, ...]
@@ -55,7 +55,7 @@ class ScoreReport(JSONReport):
         """(name, value) of the queries that have a value, the worst first.
 
         Args:
-            metric: of `per_query`.
+            metric: a metric in `per_query`.
         """
         values = self.per_query[metric]
         order = np.argsort(values, kind="stable")  # NaN comes last
@@ -99,26 +99,29 @@ def evaluate_scores(
 ) -> ScoreReport:
     """Evaluate the scores of a table's rows.
 
-    A table without queries is one list: AP, ROC AUC, ROC AUC up to a false positive rate of .05, and P@100. Its
-    intervals are of rows drawn with replacement. A table with queries has means over its queries: NDCG@10, AP (the mean
-    is known as MAP), MRR and P@10. Their intervals are of queries drawn with replacement. A query without a relevant
-    row is left out of the means, and the notes say how many there are. A query without an irrelevant row is left out of
-    ROC AUC and fall-out; where no query has both kinds, such a metric is absent from the report.
+    A table without queries is one list. Its metrics are AP, ROC AUC, ROC AUC up to a false positive rate of .05, and
+    P@100. The bootstrap of the intervals draws rows with replacement.
 
-    Rows of one score: AP counts them as above one another (as scikit-learn does), NDCG takes the mean of their
-    discounts, ROC AUC counts a half, and P@k and MRR put the irrelevant ones first.
+    A table with queries has means over its queries: NDCG@10, AP (the mean is known as MAP), MRR and P@10. The bootstrap
+    draws queries with replacement. A query without a relevant row is left out of the means, and a note has the number
+    of these queries. A query without an irrelevant row is left out of ROC AUC and fall-out. If no query has both kinds
+    of rows, the report does not have these two metrics.
+
+    Rows with equal scores: AP counts them as above one another (as scikit-learn does), NDCG takes the mean of their
+    discounts, ROC AUC counts one half, and P@k and MRR put the irrelevant ones first.
 
     Args:
         scores: [row] floats; higher is more relevant.
         table: the rows, with relevance.
-        metrics: names. Of one list: see `one_list.reading`. With queries: see `evaluation.measures.reading`.
-        bootstrap: number of resamples for the intervals; 0: none.
+        metrics: names of metrics. For one list see `one_list.reading`, for queries `evaluation.measures.reading`.
+        bootstrap: number of resamples for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
-        seed: of the resamples.
-        gain: of NDCG, for a grade g: "exp2" 2^g - 1, or "linear" g.
+        seed: seed of the bootstrap.
+        gain: gain of a grade g in NDCG: "exp2" is 2^g - 1, "linear" is g.
 
     Raises:
-        ValueError: a score is NaN or infinite, naming the row; no row is relevant, or all are; an unknown metric.
+        ValueError: a score is NaN or infinite (the message has the row); all rows are relevant, or none; a metric is
+            unknown.
 
     >>> table = ScoreTable({"x": np.zeros(4)}, torch.tensor([1.0, 0.0, 1.0, 0.0]))
     >>> print(evaluate_scores([0.9, 0.6, 0.5, 0.1], table, metrics=["AP", "ROC AUC"], bootstrap=0))
@@ -129,21 +132,21 @@ def evaluate_scores(
     """
     integer(bootstrap, "bootstrap is a number of resamples", low=0)
     number(confidence, "confidence is a coverage", above=0, high=1)
-    integer(seed, "seed begins the random numbers of the bootstrap", low=0)
+    integer(seed, "seed is the seed of the bootstrap", low=0)
     if gain not in ("exp2", "linear"):
         raise ValueError(f"gain must be 'exp2' or 'linear'; got {gain!r}")
     if table.relevance is None:
-        raise ValueError(f"{table.name} was read without a label: there is nothing to hold the scores against")
-    found = _checked(scores, table)
+        raise ValueError(f"{table.name} was read without a label, which an evaluation needs")
+    checked = _checked(scores, table)
     names = listed((OF_ONE_LIST if table.query is None else OF_QUERIES) if metrics is None else metrics, "metrics")
     settings = {"bootstrap": bootstrap, "confidence": confidence, "seed": seed, "gain": gain}
     if table.query is None:
-        return _of_one_list(found, table, table.relevance, names, settings)
-    return _of_queries(found, table, table.relevance, table.query, names, settings)
+        return _of_one_list(checked, table, table.relevance, names, settings)
+    return _of_queries(checked, table, table.relevance, table.query, names, settings)
 
 
 def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dict[str, float]:
-    """Metric -> value of the scores of a table's rows, without intervals; for what takes the highest value as the best.
+    """Metric -> value, for the scores of a table's rows; without intervals. For callers that choose the highest value.
 
     Args:
         scores: [row] floats; higher is more relevant.
@@ -151,8 +154,8 @@ def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dic
         metrics: see `evaluate_scores`.
 
     Raises:
-        ValueError: as `evaluate_scores`; also if a metric is lower for better scores, or if no query has both a
-            relevant and an irrelevant row, and a metric compares the two.
+        ValueError: see `evaluate_scores`; also if a metric is lower for better scores, or if it needs a query with a
+            relevant and an irrelevant row, and there is none.
     """
     values = evaluate_scores(scores, table, metrics=metrics, bootstrap=0).values
     lower = next((name for name in metrics if name.startswith("fall-out@")), None)
@@ -169,17 +172,17 @@ def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dic
 
 def _checked(scores: Numbers, table: ScoreTable) -> Tensor:
     """[row] float64 finite scores."""
-    found = as_tensor(scores, "scores").detach().cpu().double()
-    if found.shape != (len(table),):
-        raise ValueError(f"scores must be [row], one for each of {len(table)} rows; got {tuple(found.shape)}")
-    bad = ~found.isfinite()
+    checked = as_tensor(scores, "scores").detach().cpu().double()
+    if checked.shape != (len(table),):
+        raise ValueError(f"scores must be [row], one for each of {len(table)} rows; got {tuple(checked.shape)}")
+    bad = ~checked.isfinite()
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
         raise ValueError(
-            f"{table.place(row)}: the score is {float(found[row])} ({int(bad.sum())} of {len(table)} scores are not "
+            f"{table.place(row)}: the score is {float(checked[row])} ({int(bad.sum())} of {len(table)} scores are not "
             "finite). The model has diverged; train it with a smaller learning rate"
         )
-    return found
+    return checked
 
 
 def _of_one_list(
@@ -190,8 +193,8 @@ def _of_one_list(
     count = int(relevant.sum())
     if not 0 < count < len(relevant):
         raise ValueError(
-            f"{count} of the {len(relevant)} rows of {table.name} to evaluate are relevant; to rank takes a relevant "
-            "and an irrelevant row. Give more rows, or divide them in another way"
+            f"{count} of the {len(relevant)} rows of {table.name} to evaluate are relevant, but at least one relevant "
+            "and one irrelevant row is needed. Give more rows, or divide them in another way"
         )
     rows = RankedRows.of(scores.numpy(), relevant)
     intervals: dict[str, tuple[float, float]] = {}
@@ -231,9 +234,9 @@ def _of_queries(
     counted = torch.bincount(query, weights=relevance.double(), minlength=queries).numpy() > 0
     if not counted.any():
         raise ValueError(
-            f"none of the {queries} queries of {table.name} to evaluate has a relevant row: nothing can be evaluated"
+            f"none of the {queries} queries of {table.name} to evaluate has a relevant row; at least one is needed"
         )
-    # of rows with one score the first is above: so the irrelevant ones stand first
+    # of rows with equal scores, the first one counts as above: so put the irrelevant rows first
     order = torch.from_numpy(np.lexsort((relevance.numpy(), query.numpy())))
     shape = Rectangles.of(query[order], separate=True)
     lists = [
@@ -248,7 +251,7 @@ def _of_queries(
     skipped = queries - int(counted.sum())
     notes = []
     if skipped:
-        notes.append(f"Left out of all means, for want of a relevant row: {skipped} of {queries} queries.")
+        notes.append(f"{skipped} of {queries} queries have no relevant row and are left out of all means.")
     notes += of_relevant_alone(names, counted, irrelevant, "rows")
     if settings["bootstrap"] and counted.sum() < FEW_DRAWN:
         notes.append(f"Only {counted.sum()} queries count: the intervals are rough.")

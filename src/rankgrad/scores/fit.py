@@ -35,29 +35,29 @@ def fit_scores(
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> Run:
-    """Train a module of your own on a table as `rankgrad train task=scores` trains one of ours.
+    """Train a module of your own on a table, like `rankgrad train task=scores`.
 
-    The module is trained in place and ends with the weights of the best epoch. The folder of the run gets the model,
-    the scores of the test rows, the numbers and report.html. To go on after an interruption, call this again with a
-    module and a table made by the same code, the same `out` and resume=True.
+    The module is trained in place, and ends with the weights of the best epoch. The folder of the run has the model,
+    the scores of the test rows, the numbers and report.html. If the training is interrupted, make the module and the
+    table again with the same code, and call this function with the same `out` and resume=True.
 
     Args:
-        model: encoded rows [row, width] -> scores [row]; or a function of the width that gives such a module.
-        table: see `ScoreTable.of` and `load_table`; with relevance. If it has no split, a share of the rows or queries
-            is held out for the test (settings={"data.load.test_fraction": 0.2}).
-        loss: a name that `rankgrad train task=scores` takes, with its settings (settings={"loss.tau": 0.1}), or a loss
-            with `from_lists`.
+        model: a module, encoded rows [row, width] -> scores [row]; or a function that makes such a module for a width.
+        table: a table with relevance, see `ScoreTable.of` and `load_table`. If it has no split, a fraction of the rows
+            or queries is held out for the test (settings={"data.load.test_fraction": 0.2}).
+        loss: name of a loss of `rankgrad train task=scores`, whose settings are in `settings` ({"loss.tau": 0.1}); or a
+            loss with `from_lists`.
         out: folder of the run; None: a new one in runs/.
-        resume: go on with the run in `out`, if there is one.
-        settings: of `rankgrad train task=scores`, by their names: {"trainer.max_epochs": 5}.
-        quiet: no progress bars, and no table of the result.
+        resume: resume the run in `out`, if there is one.
+        settings: settings of `rankgrad train task=scores`, such as {"trainer.max_epochs": 5}.
+        quiet: show no progress bars, and no table of the result.
 
     Returns:
         The folder: `read_values()` has the metrics, and `load_ranker(run.weights, module)` scores other tables.
 
     Raises:
-        ConfigError: settings that do not exist or do not fit; a folder that holds another run.
-        TypeError, ValueError: a model or a table of another kind.
+        ConfigError: a setting does not exist or does not fit, or the folder holds another run.
+        TypeError, ValueError: the model or the table does not fit.
 
     >>> import tempfile, torch
     >>> rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
@@ -75,18 +75,18 @@ def fit_scores(
     ['AP', 'P@100', 'ROC AUC', 'ROC AUC@FPR=0.05']
     """
     if not isinstance(table, ScoreTable):
-        raise TypeError(f"table is a ScoreTable, see ScoreTable.of and load_table; got {type(table).__name__}")
+        raise TypeError(f"table must be a ScoreTable, see ScoreTable.of and load_table; got {type(table).__name__}")
     if table.relevance is None:
-        raise ValueError("table has no relevance: there is nothing to train on")
+        raise ValueError("table has no relevance, which training needs")
     config = _settings(loss, out, own_settings(settings), quiet)
     folder = None if out is None else Path(out)
     if folder is not None and not resume and Run(folder).config.exists():
-        raise ConfigError(f"{out} holds a run already: give resume=True to go on with it, or another out=")
+        raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
     given = GivenScorer(model, _divided(table, config), None if isinstance(loss, str) else loss)
     changes: list[str] = []
     if resume:
         if folder is None:
-            raise ValueError("resume=True goes on with the run in a folder: say which one, out=FOLDER")
+            raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
         if Run(folder).config.exists():
             config, changes = resumed(folder, config, left_out=("loss.", "loss", "evaluation.select"))
 
@@ -99,14 +99,14 @@ def fit_scores(
         runner.TaskType[EvaluatedScores](TASK.kind, TASK.name, make), config, changes=changes, quiet=quiet
     )
     if isinstance(model, nn.Module):
-        load_ranker(run.weights, model)  # of a run that was finished before
+        load_ranker(run.weights, model)  # needed if the run was finished before
     if not quiet:
         print(summary(run))
     return run
 
 
 def _settings(loss: str | nn.Module, out: str | Path | None, own: dict[str, Any], quiet: bool) -> DictConfig:
-    """The settings of the run, as `rankgrad train task=scores` would have composed them."""
+    """The settings of the run, composed as for `rankgrad train task=scores`."""
     for name in own:
         if name in ("resume", "out", "model", "data", "loss", "task"):
             raise ConfigError(f"settings: {name} is an argument of fit_scores")
@@ -120,7 +120,7 @@ def _settings(loss: str | nn.Module, out: str | Path | None, own: dict[str, Any]
 
 
 def _divided(table: ScoreTable, config: DictConfig) -> ScoreTable:
-    """The table with a split; without one some rows, or queries, are held out for the test."""
+    """The table with a split. If it has none, some rows or queries are held out for the test."""
     if table.split is not None:
         return table
     assert table.relevance is not None

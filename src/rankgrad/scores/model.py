@@ -1,4 +1,4 @@
-"""Models that score rows, and the file of one: layers, weights, and how the columns of a file become numbers."""
+"""Models that score rows, and the file of a model: layers, weights, and the encoding of the columns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .settings import GIVEN, Model
 from .table import ScoreTable
 
 FORMAT = "rankgrad-scores-1"
-PART = 2**16  # rows that are scored at once
+PART = 2**16  # number of rows that are scored at once
 
 
 class OneScore(nn.Module):
-    """[row, 1] -> [row]."""
+    """A layer [row, 1] -> [row]."""
 
     def forward(self, values: Tensor) -> Tensor:
-        """Leave out the last dimension."""
+        """Remove the last dimension."""
         return values.squeeze(-1)
 
 
@@ -33,7 +33,7 @@ def build_ranker(settings: Model, width: int) -> nn.Module:
 
     Args:
         settings: kind and layers.
-        width: of the encoded rows.
+        width: width of the encoded rows.
 
     >>> build_ranker(Model("linear"), 3)(torch.zeros(5, 3)).shape
     torch.Size([5])
@@ -59,7 +59,7 @@ def score_rows(model: nn.Module, inputs: Tensor, device: torch.device | str = "c
         [row] float32.
 
     Raises:
-        ValueError: what the model gives is not one number for each row.
+        ValueError: the output of the model is not one number per row.
 
     >>> score_rows(build_ranker(Model("linear"), 3), torch.zeros(5, 3)).shape
     torch.Size([5])
@@ -74,16 +74,16 @@ def score_rows(model: nn.Module, inputs: Tensor, device: torch.device | str = "c
     scores = torch.cat(parts)
     if scores.shape != inputs.shape[:1]:
         raise ValueError(f"the model must give a score for each row, [{len(inputs)}]; got {list(scores.shape)}")
-    return scores.clone()  # a tensor of inference mode can't be used in training
+    return scores.clone()  # a tensor of inference mode cannot be used in training
 
 
 @dataclass(frozen=True, eq=False)
 class Ranker:
-    """A trained model with the way from columns to its inputs.
+    """A trained model, and the encoding of its input columns.
 
     Attributes:
-        model: [row, width] -> [row], in evaluation mode.
-        encoding: fitted on the training rows.
+        model: a module [row, width] -> [row], in evaluation mode.
+        encoding: the encoding, fitted on the training rows.
     """
 
     model: nn.Module
@@ -93,7 +93,7 @@ class Ranker:
         """Scores of the rows of a table, [row] float32; higher is more relevant.
 
         Raises:
-            ValueError: a column of training is not in the table.
+            ValueError: the table lacks a column of the training.
         """
         return score_rows(self.model, self.encoding.encode(table))
 
@@ -122,15 +122,15 @@ def save_ranker(path: Path, model: nn.Module, encoding: Encoding, settings: Mode
 
 
 def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
-    """The model of a file of `save_ranker`. Nothing in the file is run.
+    """Load the model from a file of `save_ranker`. No code in the file is run.
 
     Args:
         path: the file, `model.pt` of a run.
-        model: your own module, if one was trained: its weights are loaded into it.
+        model: your own module, if such a module was trained. The weights are loaded into it.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: no such file of ours, a damaged one, or one of your own module that is not given here.
+        FileNotFoundError: the file does not exist.
+        ValueError: it is another file or damaged; or it has the weights of your own module, and `model` is None.
 
     >>> import tempfile
     >>> table = ScoreTable.of(torch.tensor([[1.0], [2.0], [3.0]]))
@@ -148,12 +148,14 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
         encoding = Encoding.from_plain(saved["encoding"])
         own = Model(**{**settings, "hidden": tuple(settings["hidden"])})
         if own.kind != GIVEN:
-            with torch.device("meta"):  # takes no memory until the weights are known to fit: a file may claim any size
+            with torch.device("meta"):  # takes no memory: a hostile file may ask for a model of any size
                 model = build_ranker(own, encoding.width)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} describes a model that can't be built: {one_line(error)}") from None
+        raise ValueError(f"{path} describes a model that cannot be built: {one_line(error)}") from None
     if model is None:
-        raise ValueError(f"{path} holds the weights of your own module: load them in Python, load_ranker(path, module)")
+        raise ValueError(
+            f"{path} has the weights of your own module: load them in Python with load_ranker(path, module)"
+        )
     wrong = misfits(model.state_dict(), saved["state"])
     if wrong:
         raise ValueError(f"{path} does not fit the model that it describes: {'; '.join(wrong)}")
@@ -168,7 +170,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
     saved = read_plain(path)
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        raise ValueError(f"{path} is no model of rankgrad train task=scores")
+        raise ValueError(f"{path} is not a model of rankgrad train task=scores")
     wrong = [name for name in ("model", "encoding", "state") if not isinstance(saved.get(name), dict)]
     if wrong or not all(isinstance(value, Tensor) for value in saved["state"].values()):
         raise ValueError(f"{path} is damaged: {', '.join(wrong) or 'state'} not as rankgrad writes it")

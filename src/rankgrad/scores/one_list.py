@@ -1,4 +1,4 @@
-"""One list of rows in the order of their scores: its metrics, exactly, and again for rows that are drawn anew."""
+"""Exact metrics of one list of rows in the order of their scores, and of its bootstrap resamples."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..checks import closest, number
 from ..evaluation.measures import PARTIAL
 
 Array = npt.NDArray[Any]
-AT_ONCE = 2**18  # numbers of a chunk of draws: they stay in the cache of a processor
+AT_ONCE = 2**18  # numbers in a chunk of draws: they fit into the cache of a processor
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Rows in the order of their scores, the highest first, counted in groups. Rows of one score are in one group.
+    """Rows in the order of their scores, highest first, counted in groups. Rows with equal scores are in one group.
 
-    Irrelevant rows that follow one another with no relevant row between them are in one group too: no metric here asks
-    for more.
+    Consecutive irrelevant rows, without a relevant row between them, are also in one group. No metric here needs more
+    detail.
 
     Attributes:
         irrelevant: [draw, group] rows.
@@ -34,31 +34,31 @@ class Groups:
 
     @cached_property
     def found(self) -> Array:
-        """[draw, group] relevant rows up to the group, its own included."""
+        """[draw, group] number of relevant rows up to and including the group."""
         return np.cumsum(self.relevant, axis=1)
 
     @cached_property
     def passed(self) -> Array:
-        """[draw, group] irrelevant rows up to the group, its own included."""
+        """[draw, group] number of irrelevant rows up to and including the group."""
         return np.cumsum(self.irrelevant, axis=1)
 
     @cached_property
     def seen(self) -> Array:
-        """[draw, group] all rows up to the group, its own included."""
+        """[draw, group] number of all rows up to and including the group."""
         return self.found + self.passed
 
     def average_precision(self) -> Array:
-        """[draw] AP: rows of one score count as above one another, as in scikit-learn; NaN without a relevant row."""
+        """[draw] AP, NaN without a relevant row. Equal scores count as above one another, as in scikit-learn."""
         found = self.found
         return _over(np.sum(self.relevant * found / np.maximum(self.seen, 1), axis=1), found[:, -1])
 
     def roc_auc(self, fpr: float = 1.0) -> Array:
         """[draw] area under the ROC curve up to a false positive rate, divided by that rate.
 
-        Within rows of one score the curve is straight. NaN where all rows are relevant, or none is.
+        Between rows with equal scores the curve is a straight line. NaN if all rows are relevant, or none is.
         """
         most = fpr * self.passed[:, -1]
-        last = np.sum(self.passed < most[:, None], axis=1)  # the group in which the rate is reached
+        last = np.sum(self.passed < most[:, None], axis=1)  # the group that reaches the rate
         upto, of_last = np.arange(last.max()), (np.arange(len(last)), last)
         irrelevant, relevant, found = (each[:, : len(upto)] for each in (self.irrelevant, self.relevant, self.found))
         whole = np.where(upto < last[:, None], irrelevant * (found - relevant / 2), 0).sum(1)
@@ -68,7 +68,7 @@ class Groups:
         return _over(whole + part, most * self.found[:, -1])
 
     def listed(self, k: int) -> Array:
-        """[draw] relevant rows among the first k. Of rows of one score the irrelevant ones come first."""
+        """[draw] number of relevant rows among the first k. Of equal scores, the irrelevant rows come first."""
         end = np.sum(self.seen < k, axis=1).max() + 1  # no draw needs a later group
         relevant = self.relevant[:, :end]
         return np.asarray(np.clip(k - (self.seen[:, :end] - relevant), 0, relevant).sum(1))
@@ -93,7 +93,8 @@ class RankedRows:
     """The rows of one list, sorted.
 
     Attributes:
-        bounds: [2 group + 1] the first row of each part in the order; a group is its irrelevant and its relevant rows.
+        bounds: [2 group + 1] the first row of each part in this order. Each group has two parts: its irrelevant rows,
+            then its relevant rows.
     """
 
     bounds: Array
@@ -108,10 +109,10 @@ class RankedRows:
         """
         order = np.lexsort((relevant, -scores))
         ordered, hit = scores[order], relevant[order]
-        new = np.append(True, ordered[1:] != ordered[:-1])  # a row begins rows of another score
+        new = np.append(True, ordered[1:] != ordered[:-1])  # the first row of each score
         level = np.cumsum(new) - 1
         has_hit = np.bincount(level, weights=hit) > 0
-        joined = ~has_hit & np.append(False, ~has_hit[:-1])  # nothing but irrelevant rows, as in the group before
+        joined = ~has_hit & np.append(False, ~has_hit[:-1])  # only irrelevant rows, as in the group before
         first = np.flatnonzero(new)[~joined]
         group = (np.cumsum(~joined) - 1)[level]
         hits = np.bincount(group, weights=hit).astype(np.int64)
@@ -119,16 +120,16 @@ class RankedRows:
         return cls(np.append(np.stack([first, after - hits], axis=1).ravel(), len(scores)))
 
     def groups(self) -> Groups:
-        """The rows as they are; one draw."""
+        """The rows themselves, as a single draw."""
         sizes = np.diff(self.bounds)[None]
         return Groups(sizes[:, ::2], sizes[:, 1::2])
 
     def draws(self, resamples: int, seed: int) -> Iterator[Groups]:
-        """As many rows, drawn with replacement: some draws at a time.
+        """Yield the draws of a bootstrap, several at a time. Each draw has as many rows, drawn with replacement.
 
         Args:
-            resamples: how many draws.
-            seed: of the draws.
+            resamples: number of draws.
+            seed: seed of the draws.
         """
         generator, count, parts = np.random.default_rng(seed), int(self.bounds[-1]), len(self.bounds) - 1
         kind = np.int32 if count < 2**31 else np.int64
@@ -147,13 +148,13 @@ LENGTHS: dict[str, Callable[[Groups, int], Array]] = {"P": Groups.precision, "fo
 
 
 def reading(name: str) -> Reading:
-    """How a metric is read off one list.
+    """The function that computes a metric of one list.
 
     Args:
         name: "AP", "ROC AUC", "ROC AUC@FPR=f" with a false positive rate f, "P@k" or "found@k" with a length k.
 
     Raises:
-        ValueError: there is no metric of that name.
+        ValueError: the metric is unknown.
 
     >>> groups = RankedRows.of(np.array([0.9, 0.8, 0.1]), np.array([True, False, True])).groups()
     >>> reading("P@2")(groups), reading("ROC AUC")(groups)

@@ -1,4 +1,4 @@
-"""What the page of a model of scores shows: curves of its list, its queries, and the rows that it gets most wrong."""
+"""The page of a model of scores: the curves of its list, its queries, and the rows with the largest errors."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .curves import Curve, curves_of
 from .evaluation import ScoreReport
 
 TILES = 4
-WRONG = 10  # rows of each kind that are listed
-POINTS = charts.LINE_POINTS  # of a curve
+WRONG = 10  # listed rows of each kind
+POINTS = charts.LINE_POINTS  # largest number of points of a curve
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """The test rows of a run, as `scores.npz` has them.
+    """The test rows of a run, from its file `scores.npz`.
 
     Attributes:
-        row: [row] number in the file.
+        row: [row] number of the row in the data file.
         score: [row].
         relevance: [row] grades.
-        query: [row] number of its query; None: one list.
+        query: [row] number of its query; None: all rows are one list.
     """
 
     row: npt.NDArray[Any]
@@ -46,10 +46,10 @@ class ScoredRows:
 
     @classmethod
     def read(cls, path: Path) -> ScoredRows:
-        """From a file.
+        """Read the file.
 
         Raises:
-            OSError, ValueError: it cannot be read.
+            OSError, ValueError: the file cannot be read.
         """
         columns = read_npz(path, "row", "score", "relevance")
         return cls(columns["row"], columns["score"], columns["relevance"], columns.get("query"))
@@ -62,7 +62,7 @@ class ScoresContent(RunContent):
     Attributes:
         name, config, facts, curves, before, latest, notes, siblings: see `RunContent`.
         after: evaluation of the trained model; None: the run is not finished.
-        scored: its test rows; None: not finished, or they cannot be read.
+        scored: its test rows; None: the run is not finished, or the file cannot be read.
     """
 
     after: ScoreReport | None = None
@@ -82,9 +82,9 @@ class ScoresContent(RunContent):
 
     @classmethod
     def sections(cls, runs: Sequence[ScoresContent], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
-        """Curves of one list and its worst rows, or a table of queries."""
+        """Curves and rows with the largest errors, for one list; or a table of queries."""
         if extent != Extent():
-            raise ValueError("projection, queries, points and items are for runs that retrieve; these give scores")
+            raise ValueError("projection, queries, points and items are for retrieval runs, but these runs give scores")
         return [tables.results(runs), _ranking(runs), _queries(runs), _rows(runs)], []
 
 
@@ -93,7 +93,7 @@ def write_page(run: Run, report: ScoreReport, trust: Sequence[str] = ()) -> Path
 
     Args:
         run: the folder.
-        report: of its test rows.
+        report: evaluation of its test rows.
         trust: packages whose classes its settings may name.
     """
     return write_report(run.page, [_described(run, report, True, trust)])
@@ -102,12 +102,12 @@ def write_page(run: Run, report: ScoreReport, trust: Sequence[str] = ()) -> Path
 def read(
     run: Run, *, known: dict[str, Any] | None = None, pictures: bool = True, trust: Sequence[str] = ()
 ) -> ScoresContent:
-    """What is there of a run, finished or not. What is missing is said in the notes.
+    """Read the content of a run, finished or not. Notes name what is missing.
 
     Args:
         run: the folder.
-        known: nothing that these runs share.
-        pictures: False: numbers and curves of the training alone.
+        known: not used; see `report.retrieval.read`.
+        pictures: False: only metrics and curves of the training.
         trust: packages whose classes its settings may name.
     """
     return _described(run, ScoreReport.from_json(run.after) if run.finished else None, pictures, trust)
@@ -130,7 +130,7 @@ def _described(run: Run, report: ScoreReport | None, pictures: bool, trust: Sequ
 
 
 def _ranking(runs: Sequence[ScoresContent]) -> Section:
-    """ROC, precision and recall, and gain of one list; of queries their values, the worst first."""
+    """For one list: the curves ROC, precision and recall, and gain. For queries: their values, the worst first."""
     lists = {
         kind: curves_of(run.scored.score, run.scored.relevance, most=POINTS)
         for kind, run in enumerate(runs)
@@ -157,7 +157,7 @@ def _ranking(runs: Sequence[ScoresContent]) -> Section:
 
 
 def _chart(runs: Sequence[ScoresContent], title: str, x: str, area: str, curves: Mapping[int, Curve]) -> Markup:
-    """A line for each run; of a single run the area under it stands beside the title."""
+    """A chart with a line for each run. For a single run, the area under the line is beside the title."""
     series = [
         charts.Series(runs[kind].name if len(runs) > 1 else "", curve.points, kind) for kind, curve in curves.items()
     ]
@@ -167,7 +167,7 @@ def _chart(runs: Sequence[ScoresContent], title: str, x: str, area: str, curves:
 
 
 def _sorted(values: npt.NDArray[np.float64]) -> Curve:
-    """Values of queries, the worst first, against the share of the queries; those that do not count are left out."""
+    """The values of the counted queries, lowest first, against the fraction of the queries."""
     counted = np.sort(values[~np.isnan(values)])
     share = np.linspace(0, 1, len(counted)) if len(counted) > 1 else np.zeros(len(counted))
     kept = np.unique(np.linspace(0, len(counted) - 1, min(len(counted), POINTS)).round().astype(int))
@@ -175,13 +175,13 @@ def _sorted(values: npt.NDArray[np.float64]) -> Curve:
 
 
 def _queries(runs: Sequence[ScoresContent]) -> Section:
-    """A row for each query that counts."""
+    """A table with a row for each counted query."""
     per_run = [() if run.after is None else _rows_of_queries(run.after, run.scored) for run in runs]
     metrics = runs[0].headline
     made = tables.class_table(runs, "query", per_run, metrics, metrics[0], count="rows") if any(per_run) else None
     if made is None:
         return Section("queries", "Queries", Markup())
-    lead = f"Each number is of one query, in per cent; lowest {metrics[0]} first."
+    lead = f"Values of single queries in per cent, lowest {metrics[0]} first."
     body = render("report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]])
     return Section("queries", "Best and worst queries", body, {"tables": {"query": made[1]}})
 
@@ -199,18 +199,18 @@ def _rows_of_queries(report: ScoreReport, scored: ScoredRows | None) -> list[dic
 
 
 def _rows(runs: Sequence[ScoresContent]) -> Section:
-    """Of one list the irrelevant rows that stand highest, and the relevant rows that stand lowest."""
+    """For one list: the irrelevant rows with the highest scores, and the relevant rows with the lowest."""
     shown = []
     for run in runs:
         if run.scored is not None and run.scored.query is None:
             order = np.argsort(-run.scored.score, kind="stable")
             relevant = run.scored.relevance[order] > 0
             places = [np.flatnonzero(~relevant)[:WRONG], np.flatnonzero(relevant)[::-1][:WRONG]]
-            kinds = ("irrelevant rows that stand highest", "relevant rows that stand lowest")
-            for what, place in zip(kinds, places, strict=True):
+            kinds = ("irrelevant rows with the highest scores", "relevant rows with the lowest scores")
+            for kind, place in zip(kinds, places, strict=True):
                 listed = [
                     (int(run.scored.row[order[at]]), int(at) + 1, float(run.scored.score[order[at]])) for at in place
                 ]
-                shown.append((f"{run.name}: {what}" if len(runs) > 1 else what.capitalize(), listed))
+                shown.append((f"{run.name}: {kind}" if len(runs) > 1 else kind.capitalize(), listed))
     body = render("scores/rows.html", shown=shown)
-    return Section("rows", "Rows that are most wrong", body if shown else Markup())
+    return Section("rows", "Rows with the largest errors", body if shown else Markup())

@@ -1,4 +1,4 @@
-"""Scores of the rows of a new file, by the model of a run."""
+"""Score the rows of a new file with the model of a run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FORMATS = (".csv", ".parquet", ".npz")
 
 
 class Predicted(NamedTuple):
-    """What was written.
+    """Facts about the written file.
 
     Attributes:
         rows: number of rows.
-        notes: what a reader of the scores should know, one sentence each.
+        notes: remarks on the scores, one sentence each.
     """
 
     rows: int
@@ -39,19 +39,19 @@ def predict_file(
 ) -> Predicted:
     r"""Write the scores of a file's rows: columns row, query if there are queries, and score.
 
-    The score of a row does not depend on its neighbours, so the rows of a query may stand anywhere.
+    The score of a row does not depend on other rows, so the rows of a query need not follow each other.
 
     Args:
         model: folder of a run, or its model.pt.
         file: csv, tsv, parquet, npz or svmlight with the columns of training. A label is not needed, and not read.
         out: csv, parquet or npz.
-        query: column of the query ids; "auto": the one that the run was trained with, if the file has it; None: no ids
-            are written.
-        delimiter: of a csv; None: that of the run; in a tsv the tab.
+        query: column of the query ids; "auto": the column of the training, if the file has it; None: no ids are
+            written.
+        delimiter: delimiter of a csv; None: that of the training. A tsv has tabs.
 
     Raises:
-        FileNotFoundError: no such run or file, or no folder to write into.
-        ValueError: another format, a column that is missing.
+        FileNotFoundError: the run, the file or the folder of `out` does not exist.
+        ValueError: the format is unknown, or a column is missing.
 
     >>> import tempfile
     >>> from rankgrad.scores.encoding import Encoding
@@ -87,7 +87,7 @@ def predict_file(
 
 
 def _trained_with(folder: Path) -> dict[str, Any]:
-    """How the run read its file; nothing for a model without its run."""
+    """The settings with which the run read its file; {} for a model without its run."""
     config = Run(folder).config
     load: dict[str, Any] = plain(parsed(config)).get("data", {}).get("load", {}) if config.is_file() else {}
     return load

@@ -1,4 +1,4 @@
-"""Files of rows -> `ScoreColumns`: csv, tsv, parquet, npz and svmlight; a folder with a file for each split."""
+"""Read files into `ScoreColumns`: csv, tsv, parquet, npz and svmlight, or a folder with a file for each split."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from .svmlight import looks_like_svmlight, read_svmlight
 
 Array = npt.NDArray[Any]
 FORMATS = "csv, tsv, parquet, npz, or svmlight lines (GRADE qid:QUERY 1:VALUE ...)"
-DECIDING = 2**14  # the first rows of a csv, which decide what is a column of numbers
+DECIDING = 2**14  # number of first rows of a csv that decide which columns have numbers
 SIZES = (".query", ".group")  # LightGBM's and XGBoost's names for a file of query sizes, beside the file of the rows
 
 
 def files_of(root: Path) -> list[tuple[str, Path]]:
     """(split, file) of each file to read; a single file has the split "".
 
-    In a folder these are train.csv, test.csv and, if it is there, val.csv, or names such as rank.train.
+    The files of a folder are train.csv, test.csv and, if it exists, val.csv; or names such as rank.train.
 
     Args:
         root: a file or a folder.
 
     Raises:
-        FileNotFoundError: there is neither.
-        ValueError: a folder without a file to train on, or with two for one split.
+        FileNotFoundError: it does not exist.
+        ValueError: a folder has no training file, or two files for one split.
     """
     if not root.is_dir():
         if not root.is_file():
@@ -64,25 +64,25 @@ def files_of(root: Path) -> list[tuple[str, Path]]:
     if "train" not in files:
         there = ", ".join(shown(path.name) for path in sorted(root.iterdir())[:10]) or "nothing"
         raise ValueError(
-            f"the folder {shown(root)} has no file to train on, such as train.csv; it has {there}. Rename the file, or "
-            f"give it alone: {setting('root', 'FILE')}"
+            f"the folder {shown(root)} has no training file, such as train.csv; it has {there}. Rename the file, or "
+            f"give the file in place of the folder: {setting('root', 'FILE')}"
         )
     return [(split, files[split]) for split in ("train", "val", "test") if split in files]
 
 
 def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> ScoreColumns:
-    """The columns of a file.
+    """Read the columns of a file.
 
-    Where a file of query sizes lies beside it (rank.train.query), and no column is called query or qid, the rows get a
-    column query.
+    If there is a file of query sizes beside it (rank.train.query), and no column query or qid, the rows get a column
+    query.
 
     Args:
         path: the file.
-        wanted: which columns.
-        delimiter: of a csv; None: the comma, or the tab of a tsv.
+        wanted: the columns to read.
+        delimiter: delimiter of a csv; None: a comma, or a tab for a tsv.
 
     Raises:
-        ValueError: another kind of file, or a damaged one.
+        ValueError: the file has another format, or is damaged.
     """
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv"):
@@ -94,7 +94,7 @@ def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Score
     elif looks_like_svmlight(path):
         columns = read_svmlight(path)
     else:
-        raise ValueError(f"{shown(path)} is none of {FORMATS}; write the table as one of these")
+        raise ValueError(f"{shown(path)} must be {FORMATS}; write the table in one of these formats")
     sizes = next((path.with_name(path.name + end) for end in SIZES if path.with_name(path.name + end).is_file()), None)
     if sizes is not None and "query" in wanted and not {"query", "qid"} & set(columns.values):
         columns.values["query"] = _from_sizes(sizes, columns)
@@ -102,7 +102,7 @@ def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Score
 
 
 def _from_sizes(path: Path, columns: ScoreColumns) -> Array:
-    """[row] the query of each row, by a file with the number of rows of each query."""
+    """[row] the query of each row, from a file with the number of rows of each query."""
     sizes: list[int] = []
     for number, line in enumerate(text_of(path).split("\n"), 1):
         if line.strip() and not re.fullmatch(r"[0-9]{1,15}", line.strip()):
@@ -110,8 +110,8 @@ def _from_sizes(path: Path, columns: ScoreColumns) -> Array:
         sizes += [int(line)] if line.strip() else []
     if sum(sizes) != len(columns.rows):
         raise ValueError(
-            f"{shown(path)}: the queries have {sum(sizes)} rows in all, {shown(path.stem)} has {len(columns.rows)}. "
-            "Write both files again, or remove this one"
+            f"{shown(path)}: the queries have {sum(sizes)} rows together, but {shown(path.stem)} has "
+            f"{len(columns.rows)}. Write both files again, or remove this one"
         )
     return np.repeat(as_words([str(number) for number in range(1, len(sizes) + 1)]), sizes)
 
@@ -120,18 +120,19 @@ def _from_sizes(path: Path, columns: ScoreColumns) -> Array:
 
 
 def read_csv(path: Path, wanted: Wanted, delimiter: str) -> ScoreColumns:
-    """The columns of a csv with a header.
+    """Read the columns of a csv with a header.
 
-    A column is of numbers if at least half of its first 16384 values are; else it is of words. In a column that is read
-    as words, 3 and 3.0 are one word.
+    A column has numbers if at least half of its first 16384 values are numbers; else it has words. In a column that is
+    read as words, 3 and 3.0 are one word.
 
     Args:
         path: the file.
-        wanted: which columns.
-        delimiter: between the fields.
+        wanted: the columns to read.
+        delimiter: delimiter of the fields.
 
     Raises:
-        ValueError: no header, a word or an infinite number in a column of numbers, and all of `tabular.delimited`.
+        ValueError: there is no header, or a column of numbers has a word or an infinite number; also see
+            `tabular.delimited`.
     """
     lines = delimited(path, delimiter)
     first, header = next(lines, (1, []))
@@ -159,31 +160,32 @@ def _parts(lines: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[list[int], 
         yield [line for line, _ in part], [fields for _, fields in part]
 
 
-_GROUPS = r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[0-9]{1,3}(\.[0-9]{3})+,[0-9]+"  # 1,234.5 or 1.234,5
-_COMMA = re.compile(rf"\s*[-+]?([0-9]+,[0-9]+|{_GROUPS})\s*")  # 1,5 is a number for most of Europe
+# a number with a decimal comma, or with thousands: 1,5 or 1,234.5 or 1.234,5
+_THOUSANDS = r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[0-9]{1,3}(\.[0-9]{3})+,[0-9]+"
+_COMMA = re.compile(rf"\s*[-+]?([0-9]+,[0-9]+|{_THOUSANDS})\s*")
 
 
 @dataclass
 class _CsvColumn:
-    """A column of a csv, which is read part by part: a part of numbers takes an eighth of the memory of its texts."""
+    """A column of a csv, which is read part by part. A part of numbers takes an eighth of the memory of its texts."""
 
     name: str
     path: Path
     as_categories: bool
     of_words: bool = False
     parts: list[Array] = field(default_factory=list)
-    known: dict[str, str] = field(default_factory=dict)  # each word once: categories come back often
+    known: dict[str, str] = field(default_factory=dict)  # stores each word once, because categories are repeated
 
     def add(self, cells: Sequence[str], lines: Sequence[int]) -> None:
-        """Take the next cells."""
+        """Add the next cells."""
         if not self.parts and not self.as_categories:
             given = [cell for cell in cells if cell.strip().lower() not in MISSING]
             self.of_words = 2 * sum(number_in(cell) is None for cell in given) > len(given)
             if self.of_words and 2 * sum(_COMMA.fullmatch(cell) is not None for cell in given) > len(given):
                 row = next(row for row, cell in enumerate(cells) if _COMMA.fullmatch(cell))
                 raise ValueError(
-                    f"{shown(self.path)}, line {lines[row]}: {self.name!r} is {cells[row]!r}; numbers have a point, no "
-                    f"comma. If it is no number: {setting('categorical', [self.name])}"
+                    f"{shown(self.path)}, line {lines[row]}: {self.name!r} is {cells[row]!r}; write numbers with a "
+                    f"decimal point. If these are not numbers: {setting('categorical', [self.name])}"
                 )
         if self.of_words or self.as_categories:
             words = map(without_point, cells) if self.as_categories else cells
@@ -194,7 +196,7 @@ class _CsvColumn:
         self.parts.append(numbers)
 
     def _numbers(self, cells: Sequence[str], lines: Sequence[int]) -> Array:
-        if "_" not in "".join(cells):  # 1_000 is a number for Python alone
+        if "_" not in "".join(cells):  # Python reads 1_000 as a number
             try:
                 return np.array(list(map(float, cells)))
             except ValueError:
@@ -204,8 +206,8 @@ class _CsvColumn:
         if wrong is None:
             return np.array(numbers, dtype=np.float64)
         raise ValueError(
-            f"{shown(self.path)}, line {lines[wrong]}: {self.name!r} is {shown(cells[wrong])!r}, where most values are "
-            f"numbers. Mend it, empty it if it is missing, or read the column as words: "
+            f"{shown(self.path)}, line {lines[wrong]}: {self.name!r} is {shown(cells[wrong])!r}, but most values of "
+            "this column are numbers. Correct it, leave it empty if it is missing, or read the column as words: "
             f"{setting('categorical', [self.name])}"
         )
 
@@ -218,14 +220,14 @@ class _CsvColumn:
 
 
 def read_npz_columns(path: Path, wanted: Wanted) -> ScoreColumns:
-    """The arrays of an npz: `X` [row, feature] becomes the columns x0, x1, ...; others are columns by their names.
+    """Read the arrays of an npz. `X` [row, feature] becomes the columns x0, x1, ...; the others keep their names.
 
     Args:
         path: the file.
-        wanted: which columns.
+        wanted: the columns to read.
 
     Raises:
-        ValueError: arrays that are no columns, or of different lengths; an infinite number.
+        ValueError: an array has another shape, the lengths differ, or a number is infinite.
     """
     arrays = read_npz(path)
     values: dict[str, Array] = {}
@@ -264,14 +266,14 @@ def _of_arrays(
 
 
 def read_parquet(path: Path, wanted: Wanted) -> ScoreColumns:
-    """The columns of a parquet.
+    """Read the columns of a parquet.
 
     Args:
         path: the file.
-        wanted: which columns.
+        wanted: the columns to read.
 
     Raises:
-        ValueError: a column that is neither of numbers nor of words, and all of `tabular.parquet_table`.
+        ValueError: a column has neither numbers nor words; also see `tabular.parquet_table`.
     """
     table = parquet_table(path)
     if not len(table) or not table.column_names:
@@ -281,7 +283,7 @@ def read_parquet(path: Path, wanted: Wanted) -> ScoreColumns:
 
 
 def _from_arrow(column: Any) -> Array:
-    """A column of pyarrow as numbers, where it is of numbers, else as Python's objects."""
+    """A column of pyarrow as numbers if it has numbers, else as Python objects."""
     from pyarrow import types
 
     if types.is_integer(column.type) and column.null_count == 0:
@@ -291,4 +293,4 @@ def _from_arrow(column: Any) -> Array:
     values = column.to_pylist()
     if types.is_decimal(column.type):
         return np.array([np.nan if value is None else float(value) for value in values])
-    return np.array([*values, None], dtype=object)[:-1]  # the last one keeps lists from becoming columns
+    return np.array([*values, None], dtype=object)[:-1]  # without the None, numpy would make a matrix of lists

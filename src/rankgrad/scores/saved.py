@@ -1,4 +1,4 @@
-"""The scores of a finished run: written, read, and evaluated again; or its model on another file."""
+"""Write, read and evaluate the scores of a finished run; or evaluate its model on another file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .table import ScoreTable, load_table
 
 
 def save_scores(path: Path, scores: Tensor, table: ScoreTable) -> None:
-    """One npz that numpy reads: row (its number in the file), score, relevance, and query where rows have one.
+    """Write an npz with the columns row (its number in the file), score, relevance, and query if rows have queries.
 
     >>> import tempfile
     >>> table = ScoreTable.of(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1]))
@@ -39,11 +39,11 @@ def save_scores(path: Path, scores: Tensor, table: ScoreTable) -> None:
 
 
 def read_scores(path: Path) -> tuple[Tensor, ScoreTable]:
-    """The file of `save_scores`: [row] scores, and the rows without their features.
+    """Read a file of `save_scores`: the [row] scores, and the rows without their features.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        TypeError, ValueError: it is no such file, or damaged.
+        FileNotFoundError: the file does not exist.
+        TypeError, ValueError: it is another file, or it is damaged.
 
     >>> import tempfile
     >>> table = ScoreTable.of(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1]))
@@ -77,18 +77,18 @@ def evaluate_run(
     device: torch.device | str = "cpu",
     trust: Sequence[str] = (),
 ) -> ScoreReport:
-    r"""Metrics of a run's test rows once more, or of all rows of another file by the run's model.
+    r"""Evaluate the test rows of a run again, or all rows of another file with the model of the run.
 
     Args:
-        folder: of a finished run.
-        root: another file with the columns and the label that the run was trained with; None: the run's test rows.
-        extra: more metrics, by name, see `evaluate_scores`.
+        folder: folder of a finished run.
+        root: another file with the columns and the label of the training; None: evaluate the run's test rows.
+        extra: names of more metrics, see `evaluate_scores`.
         bootstrap: number of resamples for the intervals; 0: none.
         device: where the rows of another file are scored.
         trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
-        FileNotFoundError: the run is not finished, or there is no such file.
+        FileNotFoundError: the run is not finished, or a file does not exist.
         ValueError: a file is damaged, lacks a column, or cannot be ranked.
 
     >>> import tempfile

@@ -1,4 +1,4 @@
-"""The best epoch of a training, by a metric of rows that are not trained on."""
+"""Keep the best epoch of a training, by a metric of held-out rows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..training.log import write
 
 
 class KeepBest(L.Callback):
-    """Measures the model after each epoch and keeps the weights of the best one, of equals the earliest.
+    """Evaluates the model after each epoch, and keeps the weights of the best epoch; of equal epochs, the earliest.
 
-    What is kept is part of the state of a run, so that a run that was stopped goes on with it.
+    The weights are part of the state of a run, so that a resumed run has them.
 
     Args:
-        metric: its name, for the log.
+        metric: name of the metric, for the log.
         measure: model -> value, higher is better.
 
     Attributes:
-        value: of the best epoch; None before the first.
-        epoch: which one, from 1.
+        value: value of the best epoch; None before the first epoch.
+        epoch: number of the best epoch, from 1.
     """
 
     def __init__(self, metric: str, measure: Callable[[nn.Module], float]) -> None:
@@ -32,7 +32,7 @@ class KeepBest(L.Callback):
         self._weights: dict[str, Tensor] = {}
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Measure, log, and keep the weights if no epoch before was as good."""
+        """Evaluate, log, and keep the weights if all earlier epochs were worse."""
         model: Any = pl_module.model
         value = self.measure(model)
         write(trainer.loggers, {f"val/{self.metric}": value}, trainer.global_step - 1)
@@ -41,16 +41,16 @@ class KeepBest(L.Callback):
             self._weights = {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
 
     def restore(self, model: nn.Module) -> None:
-        """Load the weights of the best epoch; without an epoch the model stays as it is."""
+        """Load the weights of the best epoch into a model. Before the first epoch, this does nothing."""
         if self._weights:
             model.load_state_dict(self._weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was kept."""
+        """The best epoch, its value and its weights."""
         return {"value": self.value, "epoch": self.epoch, "weights": self._weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with it."""
+        """Restore them."""
         self.value, self.epoch, self._weights = (state_dict[name] for name in ("value", "epoch", "weights"))
 
 

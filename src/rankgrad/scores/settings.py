@@ -1,4 +1,4 @@
-"""The settings of a run of scores, by type: configs/scores/scores.yaml says what each means."""
+"""The settings of a run of scores as typed records. configs/scores/scores.yaml describes each setting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ..checks import integer, number, unknown
 
 AUTO = "auto"
-GIVEN = "given"  # kind of a module that was handed to `fit_scores`
+GIVEN = "given"  # kind of a model that the caller of `fit_scores` gives
 KINDS = ("mlp", "linear")
 
 
@@ -18,9 +18,9 @@ class Model:
     """`model`: a network [row, width] -> [row].
 
     Attributes:
-        kind: of `KINDS`.
-        hidden: units of each hidden layer; none for a linear model.
-        dropout: share of the units of a hidden layer that are left out in training.
+        kind: one of `KINDS`.
+        hidden: number of units of each hidden layer; not used by a linear model.
+        dropout: fraction of the units of a hidden layer that are set to 0 in training.
         batch_norm: normalise each hidden layer over the batch.
     """
 
@@ -34,17 +34,18 @@ class Model:
             raise ValueError(unknown("model.kind", self.kind, KINDS))
         for units in self.hidden:
             integer(units, "model.hidden lists the units of each layer", low=1)
-        number(self.dropout, "model.dropout is a share of units", low=0, high=1)
+        number(self.dropout, "model.dropout is a fraction of units", low=0, high=1)
 
 
 @dataclass(frozen=True)
 class Batches:
-    """`sampler`: how rows are put into batches.
+    """`sampler`: the batches.
 
     Attributes:
-        batch_size: rows of a batch, where all rows are one list.
-        positives_per_batch: relevant rows of it; None: their share of all rows, at least 1.
-        queries_per_batch: where rows have queries.
+        batch_size: number of rows in a batch, if all rows are one list.
+        positives_per_batch: number of relevant rows in it; None: in proportion to their fraction of all rows, at
+            least 1.
+        queries_per_batch: number of queries in a batch, if rows have queries.
     """
 
     batch_size: int = 512
@@ -52,22 +53,22 @@ class Batches:
     queries_per_batch: int = 32
 
     def __post_init__(self) -> None:
-        integer(self.batch_size, "sampler.batch_size counts rows, relevant ones and others", low=2)
-        integer(self.queries_per_batch, "sampler.queries_per_batch counts queries", low=1)
+        integer(self.batch_size, "sampler.batch_size is a number of rows", low=2)
+        integer(self.queries_per_batch, "sampler.queries_per_batch is a number of queries", low=1)
         if self.positives_per_batch is not None:
-            what = "sampler.positives_per_batch counts relevant rows, fewer than sampler.batch_size"
+            what = "sampler.positives_per_batch is a number of relevant rows, below sampler.batch_size"
             integer(self.positives_per_batch, what, low=1, high=self.batch_size - 1)
 
 
 @dataclass(frozen=True)
 class Data:
-    """`data`: a file, and what is held out.
+    """`data`: a file, and the held-out rows.
 
     Attributes:
         name: kind of data.
-        root: the file; None: the rows were handed to `fit_scores`.
+        root: the file; None: the caller of `fit_scores` gives the rows.
         load: arguments of `table.load_table`.
-        validation: share of the training rows or queries that the epoch is chosen on.
+        validation: fraction of the training rows or queries that choose the epoch.
         encoding: arguments of `Encoding.fitted`.
     """
 
@@ -78,18 +79,18 @@ class Data:
     encoding: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        number(self.validation, "data.validation is a share of the training rows", low=0, high=1)
+        number(self.validation, "data.validation is a fraction of the training rows", low=0, high=1)
 
 
 @dataclass(frozen=True)
 class ScoreEvaluation:
-    """`evaluation`: what is measured, and on which rows.
+    """`evaluation`: the evaluated rows, and the metrics.
 
     Attributes:
-        split: "test", or "val": the rows that `fold` holds out.
-        select: metric that chooses the epoch; "auto"; None: the last epoch is kept.
-        bootstrap: resamples for the intervals.
-        every: epochs between two evaluations during training; 0: none.
+        split: "test"; or "val", the rows that `fold` holds out.
+        select: metric that chooses the epoch; "auto": the default; None: the last epoch is kept.
+        bootstrap: number of resamples for the intervals.
+        every: number of epochs between two evaluations during training; 0: no evaluations.
     """
 
     split: str
@@ -99,26 +100,26 @@ class ScoreEvaluation:
 
     def __post_init__(self) -> None:
         if self.split not in ("test", "val"):
-            raise ValueError(f"evaluation.split is test, or with fold= val; got {self.split!r}")
-        integer(self.bootstrap, "evaluation.bootstrap counts resamples", low=0)
-        integer(self.every, "evaluation.every counts epochs", low=0)
+            raise ValueError(f"evaluation.split must be test, or val if fold= is given; got {self.split!r}")
+        integer(self.bootstrap, "evaluation.bootstrap is a number of resamples", low=0)
+        integer(self.every, "evaluation.every is a number of epochs", low=0)
 
 
 @dataclass(frozen=True)
 class ScoreSettings:
-    """All that `scores.task` reads of a run's settings.
+    """The settings of a run that `scores.task` uses.
 
     Attributes:
-        seed: of weights, batches and held-out rows.
-        fold: "1/3" holds out the first of three parts of the training rows; None: none.
-        lean: keep the numbers only.
-        data: rows.
-        model: network.
+        seed: seed of weights, batches and held-out rows.
+        fold: "1/3" holds out the first of three parts of the training rows; None: no part is held out.
+        lean: keep only the numbers.
+        data: see `Data`.
+        model: arguments of `Model`.
         loss: `_target_` and its arguments, or the name "auto".
-        sampler: batches.
+        sampler: see `Batches`.
         optimizer: see `training.module.TrainedModule`.
-        evaluation: what is measured.
-        extended: epochs at which the run ended before it was extended.
+        evaluation: see `ScoreEvaluation`.
+        extended: numbers of epochs at which the run ended before it was extended.
         trainer: arguments of `lightning.Trainer`.
     """
 

@@ -1,4 +1,4 @@
-"""Lines of svmlight: a grade, perhaps a query id, and features by number. A feature that is not written is 0."""
+"""Read svmlight lines: a grade, an optional query id, and numbered features. A feature that is not written is 0."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..progress import through
 from .columns import ScoreColumns, as_words, number_in, refuse_infinite
 
 Array = npt.NDArray[Any]
-MOST = 2**31  # numbers of a table: 16 GB
-LONGEST = 2**24  # bytes of a first line
+MOST = 2**31  # largest number of values in a table: 16 GB
+LONGEST = 2**24  # largest number of bytes that are read of the first line
 _LINE = re.compile(r"\s*(\S+)(?:\s+qid:(\S+))?((?:\s+[0-9]{1,9}:[^\s:_]+)*)\s*")
 
 
@@ -26,22 +26,22 @@ def looks_like_svmlight(path: Path) -> bool:
         while raw := file.readline(LONGEST):
             line = raw.decode("utf-8", "replace").partition("#")[0]
             if line.strip():
-                found = _LINE.fullmatch(line)
-                return found is not None and bool(found[2] or found[3])
+                match = _LINE.fullmatch(line)
+                return match is not None and bool(match[2] or match[3])
     return False
 
 
 def read_svmlight(path: Path) -> ScoreColumns:
     """The columns of a file of svmlight lines: label, qid if each line has one, and x1, x2, ... by their numbers.
 
-        2 qid:7 1:0.5 3:0.25  # what follows this sign is left out
+        2 qid:7 1:0.5 3:0.25  # a comment
 
     Args:
         path: the file.
 
     Raises:
-        ValueError: a line of another form, a value that is no number or infinite, features that do not ascend, query
-            ids in some lines only, more features than a table can hold; naming the line.
+        ValueError: a line has another form, a value is infinite or not a number, the features are not in ascending
+            order, only some lines have a query id, or there are too many features. The message has the line.
     """
     lines, file = text_of(path).split("\n"), shown(path)
     rows: list[int] = []
@@ -53,11 +53,11 @@ def read_svmlight(path: Path) -> ScoreColumns:
         text = line.partition("#")[0]
         if not text.strip():
             continue
-        found = _LINE.fullmatch(text)
+        match = _LINE.fullmatch(text)
         place = f"{file}, line {number}"
-        if found is None:
+        if match is None:
             raise ValueError(f"{place} is no line of svmlight, such as 2 qid:7 1:0.5 3:0.25; got {shown(text[:80])!r}")
-        grade, query, features = found.groups()
+        grade, query, features = match.groups()
         if rows and (query is None) != (not queries):
             raise ValueError(f"{place} has {'no' if query is None else 'a'} query id, unlike the lines above")
         rows.append(number)
@@ -101,7 +101,7 @@ def _grades(grades: list[str], rows: list[int], path: Path) -> Array:
 
 
 def _features(pairs: Array, counts: list[int], path: Path) -> dict[str, Array]:
-    """x1, x2, ...: [row] of the features that stand in the file."""
+    """[row] values of each feature in the file, named x1, x2, ..."""
     numbers, place = np.unique(pairs[:, 0], return_inverse=True)
     if len(numbers) * len(counts) > MOST:
         raise ValueError(f"{shown(path)} has {len(counts)} rows of {len(numbers)} features, more than a table can hold")

@@ -1,4 +1,4 @@
-"""`ScoreTable`: rows with features, and their relevance, query and split where known. `load_table` reads files."""
+"""`ScoreTable`: rows with features, and if known their relevance, query and split. `load_table` reads files."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from .division import held_out
 from .reading import files_of, read_file
 
 Array = npt.NDArray[Any]
-# Role of a column -> the names that "auto" finds, the usual ones first.
+# Role of a column -> names of the columns that "auto" looks for, in this order.
 AUTOMATIC = {"label": ("label", "y"), "query": ("query", "qid"), "split": ("split",)}
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Rows to be scored: their features, and what is known of them.
+    """Rows to score, with their features.
 
     Attributes:
-        features: name -> [row] float64 with NaN where a value is missing, or str with None where one is missing.
-        relevance: [row] float32 >= 0, 0 or 1 or grades; None: not known.
+        features: name -> [row] float64, NaN for a missing value; or [row] str, None for a missing value.
+        relevance: [row] float32 >= 0: 0 and 1, or grades; None: unknown.
         query: [row] int64, ids from 0 on; None: all rows are one list.
         query_names: name of each query id in the file.
-        split: [row] "train", "val" or "test"; None: not divided.
-        rows: [row] its number in the file.
-        files: [row] the file, and what it counts: "train.csv, line".
-        name: of the file or the folder.
-        notes: what a reader of the file should know of its columns, one sentence each.
+        split: [row] "train", "val" or "test"; None: the table is not divided.
+        rows: [row] number of the row in the file.
+        files: [row] the file, and the unit of the number: "train.csv, line".
+        name: name of the file or the folder.
+        notes: remarks on the columns of the file, one sentence each.
 
     >>> table = ScoreTable({"age": np.array([20.0, 70.0])}, torch.tensor([0.0, 1.0]))
     >>> print(table.summary())
@@ -87,24 +87,25 @@ class ScoreTable:
         relevance: Numbers | None = None,
         query: Labels | None = None,
     ) -> ScoreTable:
-        """A table of what is in memory.
+        """Make a table from arrays in memory.
 
         Args:
-            features: [row, feature] numbers, which are called x0, x1, ...; or columns by name, [row] numbers or texts
-                each: a mapping, or a data frame.
+            features: [row, feature] numbers, which get the names x0, x1, ...; or a mapping or a data frame of named
+                columns, each [row] numbers or texts.
             relevance: [row] 0 and 1, bool, or grades >= 0.
-            query: [row] integers or strings; rows of one id are a list, in any order. None: all rows are one list.
+            query: [row] integers or strings. Rows with the same id are a list; they may be in any order. None: all rows
+                are one list.
 
         Raises:
-            ValueError: a column that is neither of numbers nor of texts, two of one name, an infinite number, a
-                negative grade, a query that is missing.
+            ValueError: a column has neither numbers nor texts, two columns have the same name, a number is infinite, a
+                grade is negative, or a query is missing.
 
         >>> table = ScoreTable.of([[20, 1.5], [70, 0.5], [30, 1.0]], [False, True, False], query=["b", "a", "b"])
         >>> list(table.features), table.query, table.query_names
         (['x0', 'x1'], tensor([1, 0, 1]), ('a', 'b'))
         """
         frame: Any = features
-        if hasattr(frame, "columns"):  # of pandas or polars, which are not imported for this
+        if hasattr(frame, "columns"):  # a data frame of pandas or polars, which are not imported for this check
             header = [str(name) for name in frame.columns]
             twice = next((name for name in header if header.count(name) > 1), None)
             if twice is not None:
@@ -135,11 +136,11 @@ class ScoreTable:
         return len(self.rows)
 
     def place(self, row: int) -> str:
-        """Where a row stands in its file, for messages: "train.csv, line 12"."""
+        """The place of a row in its file, for messages: "train.csv, line 12"."""
         return f"{self.files[row]} {self.rows[row]}"
 
     def subset(self, indices: Array | Tensor | Sequence[int]) -> ScoreTable:
-        """Some of the rows; the ids of their queries are numbered anew, in the same order.
+        """A table of some of the rows. Query ids are numbered again from 0 on, in the same order.
 
         Args:
             indices: row numbers, or [row] bool.
@@ -149,11 +150,9 @@ class ScoreTable:
             chosen = chosen.astype(np.int64)
         query, names = self.query, self.query_names
         if query is not None:
-            ids, numbered = np.unique(query.numpy()[chosen], return_inverse=True)
-            query, names = (
-                torch.from_numpy(numbered.reshape(-1)),
-                tuple(names[number] for number in ids) if names else (),
-            )
+            ids, numbers = np.unique(query.numpy()[chosen], return_inverse=True)
+            query = torch.from_numpy(numbers.reshape(-1))
+            names = tuple(names[number] for number in ids) if names else ()
         return replace(
             self,
             features={name: column[chosen] for name, column in self.features.items()},
@@ -172,7 +171,7 @@ class ScoreTable:
         return self.subset(self.split == split)
 
     def summary(self) -> str:
-        """One line: how many rows, features, relevant rows or grades, queries, and queries without a relevant row."""
+        """One line: the numbers of rows, features, relevant rows and queries, and the range of the grades."""
         words = sum(column.dtype == object for column in self.features.values())
         width = len(self.features)
         parts = [f"{_count(len(self), 'row')}, {_count(width, 'feature')}" + (f" ({words} of words)" if words else "")]
@@ -232,32 +231,32 @@ def load_table(
     test_fraction: float | None = 0.2,
     seed: int = 0,
 ) -> ScoreTable:
-    r"""Read a table of rows to be scored.
+    r"""Read a table of rows to score.
 
-    A csv has a header. An npz has `X` [row, feature] and columns such as `y`, and its features are called x0, x1, ....
-    A file of svmlight lines has the columns label, qid and x1, x2, .... A file of query sizes beside it, called
-    NAME.query or NAME.group, gives a column query. In a folder each split has its own file, such as train.csv and
-    test.csv.
+    A csv has a header. An npz has `X` [row, feature], whose columns get the names x0, x1, ..., and columns such as `y`.
+    A file of svmlight lines has the columns label, qid and x1, x2, .... If there is a file of query sizes beside the
+    file, called NAME.query or NAME.group, it becomes a column query. In a folder, each split has its own file, such as
+    train.csv and test.csv.
 
     Args:
-        root: a csv, tsv, parquet, npz or svmlight file, or a folder with train.csv and test.csv or the like.
-        label: column of the relevance, 0 and 1 or grades >= 0; "auto": called label or y; None: there is none, and
+        root: a csv, tsv, parquet, npz or svmlight file, or a folder with files such as train.csv and test.csv.
+        label: column of the relevance, 0 and 1 or grades >= 0; "auto": the column label or y; None: there is none, and
             the rows are not divided.
-        query: column of the query ids; "auto": called query or qid, if there is one; None: all rows are one list.
-        features: columns that are features; None: all that have no other role.
-        drop: columns that are no features.
-        categorical: columns of numbers that name categories.
-        split: column with train, val and test; "auto": called split, if there is one; None: there is none.
-        positive: the label that is relevant, where labels are words or not 0 and 1; all others are irrelevant.
-        delimiter: of a csv; None: the comma, or the tab of a tsv.
-        test_fraction: of the queries, or of the rows if there are no queries, for the test where no split is given;
-            None: rows without a split are not divided.
-        seed: of this division.
+        query: column of the query ids; "auto": the column query or qid, if it exists; None: all rows are one list.
+        features: columns that are features; None: all columns without another role.
+        drop: columns that are not features.
+        categorical: columns whose numbers name categories.
+        split: column with train, val and test; "auto": the column split, if it exists; None: there is none.
+        positive: the label of the relevant rows, if labels are words or not 0 and 1. All other labels are irrelevant.
+        delimiter: delimiter of a csv; None: a comma, or a tab for a tsv.
+        test_fraction: fraction of the queries (without queries: of the rows) for the test, if there is no split; None:
+            rows without a split are not divided.
+        seed: seed of this division.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column that is not there; a label that is missing, negative or constant; a query that comes back
-            later; an infinite feature. The message names the row.
+        FileNotFoundError: the file does not exist.
+        ValueError: a column does not exist; a label is missing, negative or constant; the rows of a query do not follow
+            each other; or a feature is infinite. The message has the row.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -302,19 +301,19 @@ def load_rows(
     query: str | Sequence[str] = (),
     delimiter: str | None = None,
 ) -> tuple[ScoreTable, Array | None]:
-    """Rows that are only scored, and the [row] query id of each. Rows of a query need not stand together.
+    """Read rows without labels, and the [row] query ids. The rows of a query need not follow each other.
 
     Args:
         root: see `load_table`.
         features: the columns of the training.
-        categorical: those of them that are read as words.
-        query: the column of the ids, which must be there; or several names: the first one that is there is taken, and
-            without any there are no ids.
+        categorical: columns among them that are read as words.
+        query: column of the ids, which must exist; or several names: the first existing column is used. None: the
+            file has none of them.
         delimiter: see `load_table`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a column that is not there, an infinite feature.
+        FileNotFoundError: the file does not exist.
+        ValueError: a column does not exist, or a feature is infinite.
     """
     path = Path(root)
     names = [query] if isinstance(query, str) else query
@@ -330,7 +329,7 @@ def load_rows(
 def _wanted(
     roles: Mapping[str, str | None], features: Sequence[str] | None, drop: Sequence[str], categorical: Sequence[str]
 ) -> Wanted:
-    """Which columns are read, and which of them as words."""
+    """The columns to read, and those to read as words."""
     names = {role: _candidates(role, name, roles) for role, name in roles.items()}
     of_words = [name for role in ("query", "split") for name in names.get(role, ())]
     taken = None if features is None else frozenset([*features, *(name for some in names.values() for name in some)])
@@ -338,14 +337,14 @@ def _wanted(
 
 
 def _candidates(role: str, name: str | None, roles: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The columns that may have a role: the one that is named, or those that "auto" looks for."""
+    """The columns that may have a role: the named column, or those that "auto" looks for."""
     if name == AUTO:
         return tuple(usual for usual in AUTOMATIC[role] if usual not in roles.values())
     return () if name is None else (name,)
 
 
 def _roles(path: Path, read: ScoreColumns, wanted: Mapping[str, str | None]) -> dict[str, str]:
-    """Role -> the name of its column, of those that are there."""
+    """Role -> name of its column, for the roles that have a column."""
     roles: dict[str, str] = {}
     for role, name in wanted.items():
         candidates = _candidates(role, name, wanted)
@@ -365,7 +364,7 @@ def _features(
     drop: Sequence[str],
     words: Sequence[str],
 ) -> dict[str, Array]:
-    """The columns that are features."""
+    """The feature columns: name -> [row] values."""
     chosen = [name for name in read.values if name not in taken] if features is None else list(features)
     absent = [name for name in (*chosen, *drop, *words) if name not in read.values and name not in read.unread]
     if read.sparse:
@@ -385,7 +384,7 @@ def _features(
 
 
 def _notes(read: ScoreColumns, features: Mapping[str, Array], drop: Sequence[str]) -> list[str]:
-    """What looks like a mistake in the columns."""
+    """Sentences about columns that look like a mistake."""
     nameless = [name for name in read.unread if not name.strip() and name not in drop]
     notes = ["A column without a name is left out: it may number the rows."] if nameless else []
     for name, column in features.items():
@@ -398,14 +397,14 @@ def _notes(read: ScoreColumns, features: Mapping[str, Array], drop: Sequence[str
 
 
 def _counts_up(column: Array) -> bool:
-    """Whether the values are as many whole numbers without a gap, in any order."""
+    """Whether the values are different whole numbers without a gap, in any order."""
     if len(column) < 2 or column.max() - column.min() != len(column) - 1:  # also where a value is missing
         return False
     return bool((np.diff(np.sort(column)) == 1).all()) and float(column[0]).is_integer()
 
 
 def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple[str, ...]]:
-    """[row] ids by first appearance, and the name of each. An id in another file is another query."""
+    """[row] ids by first appearance, and the name of each. The same id in another file is another query."""
     missing = np.flatnonzero(values == None)  # noqa: E711 - of an array
     if len(missing):
         raise ValueError(f"{table.place(int(missing[0]))}: {name!r} is empty; each row needs its query")
@@ -416,7 +415,7 @@ def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple
         before = begun.setdefault((table.files[row], values[row]), number)
         if before < number:
             raise ValueError(
-                f"{table.place(row)}: the query {shown(values[row])!r} comes back, after its rows ended at "
+                f"{table.place(row)}: the query {shown(values[row])!r} appears again, but its rows ended at "
                 f"{table.place(int(first[before + 1]) - 1)}. Sort the rows by {name!r}, or give each query its own id"
             )
     sizes = np.diff(np.append(first, len(values)))
@@ -435,40 +434,40 @@ def _relevance(table: ScoreTable, values: Array, name: str, positive: str | floa
     if len(negative):
         row = int(negative[0])
         raise ValueError(
-            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be >= 0. Mend it, or say which "
-            f"label is relevant: {setting('positive', 1)}"
+            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be >= 0. Correct it, or name the "
+            f"label that is relevant: {setting('positive', 1)}"
         )
     if (grades == grades[0]).all():
         raise ValueError(
-            f"all {len(grades)} rows of {table.name} have the label {name!r} = {grades[0]:g}: nothing can be ranked. "
-            f"If another column is the label, name it: {setting('label', 'NAME')}"
+            f"all {len(grades)} rows of {table.name} have the label {name!r} = {grades[0]:g}; at least two different "
+            f"labels are needed. If another column is the label, name it: {setting('label', 'NAME')}"
         )
     return torch.from_numpy(np.ascontiguousarray(grades, dtype=np.float32))
 
 
 def _grades(table: ScoreTable, values: Array, name: str) -> Array:
-    """[row] numbers; of the words true and false, 1 and 0."""
+    """[row] numbers; the words true and false become 1 and 0."""
     if values.dtype != object:
         return values
     truth = {word: {"true": 1.0, "false": 0.0}.get(word.lower()) for word in set(values.tolist())}
     if None in truth.values():
         raise ValueError(
-            f"the label {name!r} of {table.name} has words: {_some(values)}. Say which is relevant: "
+            f"the label {name!r} of {table.name} has words: {_some(values)}. Name the one that is relevant: "
             f"{setting('positive', _rarest(values))}"
         )
     return np.array([truth[word] for word in values.tolist()])
 
 
 def _is_positive(table: ScoreTable, values: Array, name: str, positive: str) -> Array:
-    """[row] 1 where the label is the one that is relevant; "1" is 1.0, too."""
+    """[row] 1 for the relevant label, else 0. "1" is the label 1.0, too."""
     words = np.array([f"{value:g}" if isinstance(value, float) else value.lower() for value in values.tolist()])
     wanted = positive.strip().lower()
     with suppress(ValueError):
         wanted = f"{float(wanted):g}" if values.dtype != object else wanted
     if not (words == wanted).any():
         raise ValueError(
-            f"no row of {table.name} has the label {positive!r}; {name!r} has {_some(values)}. Say which is relevant: "
-            f"{setting('positive', _rarest(values))}"
+            f"no row of {table.name} has the label {positive!r}; {name!r} has {_some(values)}. Name the one that is "
+            f"relevant: {setting('positive', _rarest(values))}"
         )
     return np.where(words == wanted, 1.0, 0.0)
 
@@ -495,7 +494,7 @@ def _splits(table: ScoreTable, values: Array, name: str) -> Array:
 
 
 def _with_test(table: ScoreTable, fraction: float, seed: int) -> ScoreTable:
-    """The table with a test split: its own, or one that is drawn from the rows to train on."""
+    """The table with a test split: its own, or one drawn from the training rows."""
     split = np.full(len(table), "train") if table.split is None else table.split
     if "test" in split:
         if "train" not in split:

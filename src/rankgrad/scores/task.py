@@ -1,4 +1,4 @@
-"""Scores as a task: rows of a table, a network that scores them, and a loss of lists; the best epoch is kept."""
+"""The task of scores: train a network that scores the rows of a table, and keep the weights of the best epoch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import numpy as np
+import numpy.typing as npt
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
@@ -48,9 +49,9 @@ class RunRows:
     """The rows of a run.
 
     Attributes:
-        train: what is trained on.
-        chosen_on: what the epoch is chosen on; None: the last one is kept.
-        test: what the result is of.
+        train: rows for training.
+        chosen_on: rows that choose the best epoch; None: the last epoch is kept.
+        test: rows for the final evaluation.
     """
 
     train: ScoreTable
@@ -60,12 +61,12 @@ class RunRows:
 
 @dataclass(frozen=True, eq=False)
 class GivenScorer:
-    """What was handed to `fit_scores`, and is not built of settings.
+    """Objects that the caller of `fit_scores` gives, in place of settings.
 
     Attributes:
-        model: [row, width] -> [row], or a function of the width that gives such a module.
-        table: with a split.
-        loss: with `from_lists`; None: the one that the settings name.
+        model: a module [row, width] -> [row], or a function that makes such a module for a width.
+        table: the rows, with a split.
+        loss: a loss with `from_lists`; None: the loss that the settings name.
     """
 
     model: nn.Module | Callable[[int], nn.Module]
@@ -73,17 +74,20 @@ class GivenScorer:
     loss: nn.Module | None = None
 
     def built(self, inputs: Tensor) -> nn.Module:
-        """The module.
+        """The module to train. It is tried on two rows.
 
         Args:
-            inputs: [row, width] encoded rows, to try it on.
+            inputs: [row, width] encoded rows.
 
         Raises:
-            TypeError, ValueError: no module, one without parameters to train, or one that gives no scores [row].
+            TypeError: it is not a module.
+            ValueError: it has no parameters to train, or its output is not [row].
         """
         model = self.model if isinstance(self.model, nn.Module) else self.model(inputs.shape[1])
         if not isinstance(model, nn.Module):
-            raise TypeError(f"model is a torch.nn.Module, or a function that gives one; got {type(model).__name__}")
+            raise TypeError(
+                f"model must be a torch.nn.Module, or a function that returns one; got {type(model).__name__}"
+            )
         score_rows(model, inputs[:2])
         if not any(weights.requires_grad for weights in model.parameters()):
             raise ValueError("the model has nothing to train: no parameter of it has requires_grad=True")
@@ -92,7 +96,7 @@ class GivenScorer:
 
 @dataclass(frozen=True)
 class EvaluatedScores:
-    """A report, and the scores that it was read off."""
+    """A report, and the scores that were evaluated."""
 
     report: ScoreReport
     scores: Tensor
@@ -102,9 +106,9 @@ class ScoresModule(TrainedModule):
     """A model [row, width] -> [row] and a loss of lists.
 
     Args:
-        model: that learns.
-        loss: with `from_lists(scores, relevance, query)`.
-        optimizer: as for `TrainedModule`.
+        model: the model to train.
+        loss: a loss with `from_lists(scores, relevance, query)`.
+        optimizer: settings, see `TrainedModule`.
     """
 
     def __init__(self, model: nn.Module, loss: nn.Module, optimizer: Mapping[str, Any]) -> None:
@@ -112,7 +116,7 @@ class ScoresModule(TrainedModule):
         self.loss = loss
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor | None], batch_idx: int) -> Tensor:
-        """Loss of a batch; noted with the standard deviation of the scores."""
+        """Loss of a batch. The loss and the standard deviation of the scores are logged."""
         inputs, relevance, query = batch
         scores = self.model(inputs)
         loss: Tensor = self.loss.from_lists(scores, relevance, query)  # type: ignore[operator]
@@ -124,14 +128,15 @@ class ScoresTask:
     """See `training.runner.Task`.
 
     Args:
-        config: the run's settings, plain and nested.
-        quiet: no progress bars.
-        say: told the rows of each part, then batches and loss.
-        given: instead of what the settings say.
+        config: settings of the run, plain and nested.
+        quiet: show no progress bars.
+        say: function that prints a text: the rows of each part, then batches and loss.
+        given: objects in place of settings.
 
     Attributes:
-        loss: settings of the loss; what "auto" stands for, if that was asked for.
-        select: metric that chooses the epoch, likewise; None: the last epoch is kept.
+        loss: settings of the loss. If the settings are "auto", the default loss.
+        select: metric that chooses the epoch. If the setting is "auto", the default metric. None: the last epoch is
+            kept.
     """
 
     memories: Sequence[str] = ()
@@ -151,27 +156,23 @@ class ScoresTask:
         if settings.trainer["devices"] not in (1, "1", "auto"):
             raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
         if given is None and self.model_settings.kind == GIVEN:
-            raise ConfigError("the model was handed to fit_scores in Python: call it again, with resume=True")
+            raise ConfigError("this run was started in Python: call fit_scores again with the model and resume=True")
         own_loss = None if given is None else given.loss
-        if settings.loss.get("name") != AUTO and own_loss is None:
-            self._loss(settings.loss)  # what is wrong with it is told before the data is read
+        by_default = settings.loss.get("name") == AUTO
+        if not by_default and own_loss is None:
+            self._loss(settings.loss)  # raises for wrong settings before the data is read
         self.table = load_table_of(settings) if given is None else given.table
         self.parts = divided(self.table, settings)
         train = self.parts.train
-        _needs_an_order(train)
+        _check_order(train)
         for name, part in (("train", train), ("choose", self.parts.chosen_on), ("test", self.parts.test)):
             if part is not None:
                 say(f"{name:6} {part.summary()}")
         for note in self.table.notes:
             say(note)
-        by_query = train.query is not None
-        self.loss, self.select = settings.loss, settings.evaluation.select
-        chosen = ""
-        if settings.loss.get("name") == AUTO:
-            self.loss = default_loss("queries" if by_query else "rows")
-            chosen = f", the default for {'queries' if by_query else 'one list'}; loss=NAME takes another"
-        if self.select == AUTO:
-            self.select = SELECT[by_query]
+        by_query, select = train.query is not None, settings.evaluation.select
+        self.loss = default_loss("queries" if by_query else "rows") if by_default else settings.loss
+        self.select = SELECT[by_query] if select == AUTO else select
         loss = _takes_lists(own_loss) if own_loss is not None else self._loss(self.loss)
         assert train.relevance is not None
         relevance = _relevance(train.relevance, loss, by_query)
@@ -182,34 +183,44 @@ class ScoresTask:
         width = self.encoding.width
         model = build_ranker(self.model_settings, width) if given is None else given.built(rows.inputs)
         self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
-        self.keep_best = self._to_choose()
-        batches = f"batches of {'at most ' if by_query else ''}{self.data.sampler.batch_size} rows"
-        if isinstance(self.data.sampler, StratifiedBatches):
-            batches += f", {self.data.sampler.positives} of them relevant"
-        say(f"{batches}; {len(self.data.sampler)} an epoch\nloss {loss_name({'loss': self.loss})}{chosen}")
+        self.keep_best = self._best_epoch()
+        say(self._chosen(by_default))
 
     def _loss(self, options: Mapping[str, Any]) -> nn.Module:
         """The loss of the settings."""
         return _takes_lists(make(options, slot="loss", trust=self.trust, where="loss"))
 
-    def _to_choose(self) -> KeepBest | None:
-        """What keeps the best epoch, if one is to be chosen."""
+    def _best_epoch(self) -> KeepBest | None:
+        """The callback that keeps the best epoch; None: no rows or no metric choose one."""
         metric, rows = self.select, self.parts.chosen_on
         if metric is None or rows is None:
             return None
-        chosen_by, chosen_on = metric, rows
-        with spelled(as_keys("evaluation", {})):  # a metric that does not fit is told before the training
+        with spelled(as_keys("evaluation", {})):  # a metric that does not fit raises here, before the training
             values_of(torch.zeros(len(rows)), rows, [metric])
         inputs = self.encoding.encode(rows)
 
         def measure(model: nn.Module) -> float:
             scores = score_rows(model, inputs, next(model.parameters()).device)
-            return values_of(scores, chosen_on, [chosen_by])[chosen_by]
+            return values_of(scores, rows, [metric])[metric]
 
-        return KeepBest(chosen_by, measure)
+        return KeepBest(metric, measure)
+
+    def _chosen(self, by_default: bool) -> str:
+        """A line each for batches and loss.
+
+        Args:
+            by_default: whether the loss is the default one.
+        """
+        sampler, by_query = self.data.sampler, self.parts.train.query is not None
+        batches = f"batches of {'at most ' if by_query else ''}{sampler.batch_size} rows"
+        if isinstance(sampler, StratifiedBatches):
+            batches += f", {sampler.positives} of them relevant"
+        lists = "queries" if by_query else "one list"
+        why = f", the default for {lists}; loss=NAME takes another" if by_default else ""
+        return f"{batches}; {len(sampler)} an epoch\nloss {loss_name({'loss': self.loss})}{why}"
 
     def fingerprint(self) -> dict[str, Any]:
-        """Take the fingerprint of the whole table."""
+        """Fingerprint of the whole table."""
         table, columns = self.table, self.table.features
         numbers = [torch.from_numpy(column) for column in columns.values() if column.dtype != object]
         words = [str(word) for column in columns.values() if column.dtype == object for word in column]
@@ -223,15 +234,15 @@ class ScoresTask:
         }
 
     def callbacks(self) -> list[Callback]:
-        """Keep the best epoch; say how long it will take."""
-        found: list[Callback] = [] if self.keep_best is None else [self.keep_best]
-        return found if self.quiet else [*found, Forecast()]
+        """Callbacks that keep the best epoch, and forecast the training time."""
+        callbacks: list[Callback] = [] if self.keep_best is None else [self.keep_best]
+        return callbacks if self.quiet else [*callbacks, Forecast()]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
-        """An untrained model ranks nothing worth a number."""
+        """Do nothing: an untrained model is not evaluated."""
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedScores]:
-        """Metrics of the test rows; intervals after training only."""
+        """Metrics of the test rows. They have intervals only after training."""
         test, settings = self.parts.test, self.settings
         scores = score_rows(model, self.encoding.encode(test), trainer.strategy.root_device)
         bootstrap = 0 if trainer.training else settings.evaluation.bootstrap
@@ -245,7 +256,7 @@ class ScoresTask:
         return self.module.model
 
     def write(self, run: Run, result: EvaluatedScores, facts: dict[str, Any]) -> str:
-        """Model, scores, facts and page; the report comes last. Of a lean run the numbers alone."""
+        """Write model, scores, facts and page, and return the report. A lean run keeps only the numbers."""
         if self.keep_best is not None:
             facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
         write_text(run.facts, json.dumps(facts, indent=1))
@@ -265,14 +276,14 @@ def load_table_of(settings: ScoreSettings) -> ScoreTable:
 
 
 def divided(table: ScoreTable, settings: ScoreSettings) -> RunRows:
-    """The rows to train on, to choose the epoch on, and to evaluate.
+    """The rows for training, for the choice of the epoch, and for the final evaluation.
 
     Raises:
-        ConfigError: no label; a part without rows.
+        ConfigError: the table has no label, or a part has no rows.
     """
     fold, evaluation = read_fold(settings.fold), settings.evaluation
     if table.relevance is None or table.split is None:
-        raise ConfigError("training needs a label: say which column it is, data.load.label=COLUMN")
+        raise ConfigError("training needs a label: name its column, data.load.label=COLUMN")
     if (fold is None) != (evaluation.split == "test"):
         raise ConfigError("evaluation.split=val and fold= go together: fold=1/3 holds out a third of the training rows")
     for split in ("train", "test") if fold is None else ("train",):
@@ -282,8 +293,8 @@ def divided(table: ScoreTable, settings: ScoreSettings) -> RunRows:
     if fold is None:
         test = table.part("test")
     else:
-        judged = in_fold(train, *fold)
-        train, test = train.subset(~judged), train.subset(judged)
+        inside = in_fold(train, *fold)
+        train, test = train.subset(~inside), train.subset(inside)
     if evaluation.select is not None:
         if fold is None and (table.split == "val").any():
             chosen_on = table.part("val")
@@ -294,38 +305,35 @@ def divided(table: ScoreTable, settings: ScoreSettings) -> RunRows:
     return RunRows(train, chosen_on, test)
 
 
-def _held_out(table: ScoreTable, share: float, seed: int) -> Any:
+def _held_out(table: ScoreTable, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
     assert table.relevance is not None
     query = None if table.query is None else table.query.numpy()
-    return held_out(table.relevance.numpy(), query, share, seed, name="validation")
+    return held_out(table.relevance.numpy(), query, fraction, seed, name="validation")
 
 
-def in_fold(table: ScoreTable, fold: int, folds: int) -> Any:
-    """[row] bool: the rows of a fold, which are whole queries, or rows of each grade alike.
+def in_fold(table: ScoreTable, fold: int, folds: int) -> npt.NDArray[np.bool_]:
+    """[row] bool, whether a row is in a fold. A fold has whole queries; without queries, the same part of each grade.
 
     Args:
         table: the training rows.
         fold: 1 .. folds.
-        folds: their number, >= 2.
+        folds: number of folds, >= 2.
     """
     left = np.arange(len(table))
+    for earlier in range(1, fold):
+        left = left[~_held_out(table.subset(left), 1 / (folds - earlier + 1), 0)]
+    if fold < folds:  # the last fold has all rows that are left
+        left = left[_held_out(table.subset(left), 1 / (folds - fold + 1), 0)]
     inside = np.zeros(len(table), dtype=bool)
-    for number_of_fold in range(1, fold + 1):
-        if number_of_fold == folds:
-            drawn = np.ones(len(left), dtype=bool)
-        else:
-            drawn = _held_out(table.subset(left), 1 / (folds - number_of_fold + 1), 0)
-        if number_of_fold == fold:
-            inside[left[drawn]] = True
-        left = left[~drawn]
+    inside[left] = True
     return inside
 
 
-def _needs_an_order(train: ScoreTable) -> None:
+def _check_order(train: ScoreTable) -> None:
     """Raise if no training query has rows of different relevance: then no order can be learned.
 
     Raises:
-        ConfigError: says which setting names the queries.
+        ConfigError: the message has the setting that names the queries.
     """
     if train.query is None or train.relevance is None:
         return
@@ -334,7 +342,7 @@ def _needs_an_order(train: ScoreTable) -> None:
     if not ((np.diff(query[order]) == 0) & (np.diff(grades[order]) != 0)).any():
         raise ConfigError(
             f"none of the {int(query.max()) + 1} training queries has rows of different relevance, so no order can be "
-            "learned. If another column has the queries: data.load.query=COLUMN; if there are none: "
+            "learned. If another column has the queries, give data.load.query=COLUMN. If there are no queries, give "
             "data.load.query=null"
         )
 
@@ -346,34 +354,37 @@ def _takes_lists(loss: nn.Module) -> nn.Module:
         ConfigError: it does not.
     """
     if not hasattr(loss, "from_lists"):
-        raise ConfigError(f"{type(loss).__name__} takes no lists of scores, which task=scores needs: from_lists")
+        raise ConfigError(
+            f"{type(loss).__name__} has no method from_lists, which task=scores needs. Choose another loss"
+        )
     return loss
 
 
 def _relevance(grades: Tensor, loss: nn.Module, by_query: bool) -> Tensor:
-    """[row] bool for labels 0 and 1 and for one list, which has no grades; else grades.
+    """[row] bool if the labels are 0 and 1, or if all rows are one list; else the grades.
 
     Raises:
-        ConfigError: grades, and a loss that does not know them.
+        ConfigError: there are grades, but the loss takes only relevant and irrelevant.
     """
     if not by_query or bool(((grades == 0) | (grades == 1)).all()):
         return grades > 0
     if not getattr(loss, "graded", True):
         raise ConfigError(
-            f"{type(loss).__name__} knows only relevant or not, and grades go up to {float(grades.max()):g}: take a "
-            "loss for grades such as loss=lambda, or say which label is relevant: data.load.positive=LABEL"
+            f"{type(loss).__name__} takes only relevant and irrelevant, but the grades go up to "
+            f"{float(grades.max()):g}. Use a loss for grades such as loss=lambda, or name the label that is relevant: "
+            "data.load.positive=LABEL"
         )
     return grades
 
 
 def _name(config: DictConfig) -> str:
-    """Data and loss."""
+    """Name of a run: data and loss."""
     file = Path(config.data.root or config.data.name).stem
     return file if config.loss.get("name") == AUTO else f"{file}-{loss_name(plain(config))}"
 
 
 def _made(config: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
-    """The task, whose settings then say what "auto" stands for."""
+    """The task. In its settings, "auto" is replaced by the default."""
     task = ScoresTask(plain(config), quiet, say)
     config.loss, config.evaluation.select = task.loss, task.select
     return task
@@ -382,12 +393,12 @@ def _made(config: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
 TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, _made)
 
 
-#: Train a model of scores, evaluate it and write the folder. It is `runner.train` with this task.
+#: Train a model of scores, evaluate it and write the run's folder. See `runner.train`.
 train = partial(runner.train, TASK)
 
 
 def summary(run: Run) -> str:
-    """Metrics in per cent with their intervals, and where to look."""
+    """Metrics in per cent with their intervals, and the paths of the results."""
     report = ScoreReport.from_json(run.after)
     rows = [["", "%", "95 % interval"]]
     for name, value in report.values.items():
