@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
 from ..tables import aligned
 from .json_report import JSONReport, are_numbers
 from .measures import FNMR, WHOLE, Read, false_match_rate, listed, needs_irrelevant, reading
+from .statistics import intervals_of_means
 
 Array = npt.NDArray[Any]
 Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None
@@ -505,22 +506,19 @@ def _ranked_levels(problem: _Problem, ranking: _Ranking) -> list[_RankedLevel]:
 
 def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
     """Every metric of every query, at one level of the labels."""
-    queries = len(problem.queries)
     own_share = partial(_ranked_share, problem, level, ranking)
     shares = gather_objects(on_all(own_share)) if ranking.shared else [own_share()]
+    ranked = _RankedQueries.joined([queries for queries, _ in shares])
+
+    def of_all(values: Array) -> Array:
+        """[query] the values, and 0 for the queries without a relevant item."""
+        column = np.zeros(len(problem.queries), dtype=values.dtype)
+        column[ranked.rows] = values
+        return column
+
     # sort, so that the order of the blocks does not change the last bit of a sum
-    rows, pairs, copies, sizes, alone, *columns = map(np.concatenate, zip(*(parts for parts, _ in shares), strict=True))
-    order = np.argsort(rows)
-    counted = np.zeros(queries, dtype=bool)
-    counted[rows] = True
-    relevant = np.zeros(queries, dtype=np.int64)
-    relevant[rows] = sizes
-    all_relevant = np.zeros(queries, dtype=bool)
-    all_relevant[rows] = alone
-    per_query = {name: np.zeros(queries) for name in ranking.readings}
-    for name, column in zip(ranking.readings, columns, strict=True):
-        per_query[name][rows] = column
-    pairs = pairs[order]
+    order = np.argsort(ranked.rows)
+    pairs = ranked.hardest[order]
     pairs = pairs[pairs[:, 1] > -np.inf]
     of_pairs = {}
     if len(pairs):
@@ -530,7 +528,14 @@ def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
         fnmr = _PairScores.joined([matches[at] for _, matches in shares]).fnmr()
         if fnmr is not None:
             of_pairs[f"{FNMR}{rate:g}"] = fnmr
-    return _RankedLevel(per_query, counted, relevant, all_relevant, of_pairs, rows[order][copies[order]])
+    return _RankedLevel(
+        per_query={name: of_all(values) for name, values in zip(ranking.readings, ranked.metrics.T, strict=True)},
+        counted=of_all(np.ones(len(ranked.rows), dtype=bool)),
+        relevant=of_all(ranked.relevant),
+        all_relevant=of_all(ranked.all_relevant),
+        of_pairs=of_pairs,
+        copies=ranked.rows[order][ranked.copies[order]],
+    )
 
 
 def _graded(levels: Sequence[_RankedLevel]) -> dict[str, Array]:
@@ -553,17 +558,43 @@ def _graded(levels: Sequence[_RankedLevel]) -> dict[str, Array]:
     return graded
 
 
-def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[list[Array], list[_PairScores]]:
-    """This process's part of the queries, column by column, and scores of pairs.
+class _RankedQueries(NamedTuple):
+    """Queries with a relevant item, in the order in which they were ranked.
 
-    The columns are rows, hardest pairs, copies, number of relevant items, whether all items are relevant, and metrics.
+    Attributes:
+        rows: [row] number of the query.
+        hardest: [row, 2] lowest score of a relevant item, and highest score of an irrelevant one.
+        copies: [row] bool, whether the nearest relevant item has the query's embedding.
+        relevant: [row] number of relevant items.
+        all_relevant: [row] bool, whether every item is relevant.
+        metrics: [row, metric] float64.
     """
-    queries, same = len(problem.queries), problem.leave_one_out
-    none = np.zeros(0, dtype=np.int64)
-    nothing = [none, np.zeros((0, 2)), np.zeros(0, dtype=bool), none, np.zeros(0, dtype=bool)]
-    parts: list[list[Array]] = [[*nothing, *(np.zeros(0) for _ in ranking.readings)]]
-    matches = [_PairScores(rate, len(problem.gallery) * queries) for rate in ranking.rates]
-    for part in rank_blocks(
+
+    rows: Array
+    hardest: Array
+    copies: Array
+    relevant: Array
+    all_relevant: Array
+    metrics: Array
+
+    @classmethod
+    def none(cls, metrics: int) -> _RankedQueries:
+        """No queries, for a process without a block."""
+        numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
+        return cls(numbers, np.zeros((0, 2)), flags, numbers, flags, np.zeros((0, metrics)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[_RankedQueries]) -> _RankedQueries:
+        """The queries of all parts."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[_RankedQueries, list[_PairScores]]:
+    """This process's part of the queries, and the scores of pairs for each false match rate."""
+    same = problem.leave_one_out
+    parts = [_RankedQueries.none(len(ranking.readings))]
+    matches = [_PairScores(rate, len(problem.gallery) * len(problem.queries)) for rate in ranking.rates]
+    for block in rank_blocks(
         problem.queries,
         problem.levels[level],
         None if same else problem.gallery,
@@ -572,21 +603,24 @@ def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[lis
         progress=ranking.progress and (not ranking.shared or world()[0] == 0),
         turn=world() if ranking.shared else (0, 1),
     ):
-        hardest = torch.stack([part.lowest_positive, part.highest_negative], dim=1).double()
-        copies = torch.zeros_like(part.rows, dtype=torch.bool) if same else _copies(problem, part)
-        read = [metric(part).double() for metric in ranking.readings.values()]
-        sizes = part.ranks.pessimistic.num_relevant
-        columns = (part.rows, hardest, copies, sizes, part.irrelevant == 0, *read)
-        parts.append([_array(column) for column in columns])
+        columns = (
+            block.rows,
+            torch.stack([block.lowest_positive, block.highest_negative], dim=1).double(),
+            torch.zeros_like(block.rows, dtype=torch.bool) if same else _copies(problem, block),
+            block.ranks.pessimistic.num_relevant,
+            block.irrelevant == 0,
+            torch.stack([metric(block).double() for metric in ranking.readings.values()], dim=1),
+        )
+        parts.append(_RankedQueries(*map(_array, columns)))
         for match in matches:
-            match.add(part)
-    return [np.concatenate(column) for column in zip(*parts, strict=True)], matches
+            match.add(block)
+    return _RankedQueries.joined(parts), matches
 
 
-def _copies(problem: _Problem, part: RankBlock) -> Tensor:
-    """[block] bool, whether the nearest relevant item of the gallery has the query's embedding."""
-    mine, theirs = problem.queries[part.rows], problem.gallery[part.nearest_positive]
-    return (mine - theirs).abs().amax(1) <= SAME * mine.abs().amax(1)
+def _copies(problem: _Problem, block: RankBlock) -> Tensor:
+    """[row] bool, whether the nearest relevant item of the gallery has the query's embedding."""
+    query, nearest = problem.queries[block.rows], problem.gallery[block.nearest_positive]
+    return (query - nearest).abs().amax(1) <= SAME * query.abs().amax(1)
 
 
 class _PairScores:
@@ -604,11 +638,11 @@ class _PairScores:
         self.count = 0
         self._held, self._bound = 0, -np.inf
 
-    def add(self, part: RankBlock) -> None:
+    def add(self, block: RankBlock) -> None:
         """Add the scores of a block."""
-        self.count += int(part.irrelevant.sum())
-        self.relevant.append(_array(part.relevant_scores()))
-        scores = part.irrelevant_scores()
+        self.count += int(block.irrelevant.sum())
+        self.relevant.append(_array(block.relevant_scores()))
+        scores = block.irrelevant_scores()
         self.irrelevant.append(_array(scores[scores > self._bound]))
         self._held += len(self.irrelevant[-1])
         if self._held > 2 * self.most:
@@ -685,42 +719,12 @@ class _Counting:
         self, per_query: Mapping[str, Array], group: Array, resamples: int, confidence: float, seed: int
     ) -> dict[str, tuple[float, float]]:
         """Metric -> interval of its mean. Queries of the same `group` are drawn together."""
-        found: dict[str, tuple[float, float]] = {}
+        intervals: dict[str, tuple[float, float]] = {}
         for kept in np.unique([self.of_metric(name) for name in per_query], axis=0):  # metrics of the same queries
             columns = {name: of[kept] for name, of in per_query.items() if (self.of_metric(name) == kept).all()}
             if kept.any():
-                found |= intervals_of_means(columns, group[kept], self.weight[kept], resamples, confidence, seed)
-        return {name: found[name] for name in per_query if name in found}
-
-
-def intervals_of_means(
-    columns: Mapping[str, Array], group: Array, weights: Array, resamples: int, confidence: float, seed: int
-) -> dict[str, tuple[float, float]]:
-    """Name -> (low, high), percentile interval of a column's mean. The bootstrap draws groups of rows.
-
-    Args:
-        columns: name -> [row] values.
-        group: [row] group; the rows of a group are drawn together, with replacement.
-        weights: [row] weight of each row in the means.
-        resamples: number of resamples.
-        confidence: coverage, in (0, 1).
-        seed: seed of the draws.
-    """
-    number = np.unique(group, return_inverse=True)[1]
-    groups = int(number.max()) + 1
-    size = np.bincount(number, weights=weights)
-    sums = np.stack([np.bincount(number, weights=weights * column) for column in columns.values()], axis=1)
-    generator = np.random.default_rng(seed)
-    means = np.empty((resamples, len(columns)))
-    step = max(1, 2**22 // groups)  # number of resamples at once
-    for start in range(0, resamples, step):
-        count = min(step, resamples - start)
-        drawn = generator.integers(groups, size=(count, groups)) + groups * np.arange(count)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=count * groups).reshape(count, groups).astype(np.float64)
-        means[start : start + count] = (times @ sums) / (times @ size)[:, None]
-    tail = (1 - confidence) / 2
-    bounds = np.quantile(means, [tail, 1 - tail], axis=0).T.tolist()
-    return {name: (low, high) for name, (low, high) in zip(columns, bounds, strict=True)}
+                intervals |= intervals_of_means(columns, group[kept], self.weight[kept], resamples, confidence, seed)
+        return {name: intervals[name] for name in per_query if name in intervals}
 
 
 def _of_the_set(
@@ -823,11 +827,12 @@ def _odd_queries(level: _RankedLevel, query_without_relevant: str) -> list[str]:
     """Notes about queries without a relevant item, and about queries that may retrieve their own copy."""
     notes = []
     uncounted = np.flatnonzero(~level.counted)
-    if len(uncounted):
-        one, skip = len(uncounted) == 1, query_without_relevant == "skip"
-        have, fate = ("1 query has", "is left") if one else (f"{len(uncounted)} queries have", "are left")
-        fate = f"{fate} out of all means" if skip else "counts as a miss" if one else "count as misses"
-        notes.append(f"{have} no relevant item and {fate}: row{'s' * (not one)} {_some(uncounted)}.")
+    if len(uncounted) == 1:
+        counts = "is left out of all means" if query_without_relevant == "skip" else "counts as a miss"
+        notes.append(f"1 query has no relevant item and {counts}: row {uncounted[0]}.")
+    elif len(uncounted):
+        count = "are left out of all means" if query_without_relevant == "skip" else "count as misses"
+        notes.append(f"{len(uncounted)} queries have no relevant item and {count}: rows {_some(uncounted)}.")
     if len(level.copies):
         notes.append(
             f"{len(level.copies)} queries have a relevant item with the same embedding in the gallery: rows "

@@ -23,8 +23,9 @@ from ..normalize import unit_rows
 from ..ranks import exact_ranks
 from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
-from . import Report, intervals_of_means
+from . import Report
 from .measures import RankedQueries, listed, needs_irrelevant, reading
+from .statistics import intervals_of_means
 
 Array = npt.NDArray[Any]
 NAMES = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")

@@ -1,15 +1,17 @@
-"""Statistics of values from several seeds or queries: mean, spread, and tests of the difference of two methods."""
+"""Statistics of values from several seeds or queries: means, intervals, and tests of the difference of two methods."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[Any]
 Values = Sequence[float] | npt.NDArray[np.float64]
 
 FEWEST = 6  # pairs for a p-value: with fewer, it depends on normality that cannot be checked
@@ -22,6 +24,41 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
     ((2.0, 1.0), (5.0, None))
     """
     return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def intervals_of_means(
+    columns: Mapping[str, Array],
+    group: Array,
+    weights: Array,
+    resamples: int,
+    confidence: float,
+    seed: int,
+) -> dict[str, tuple[float, float]]:
+    """Name -> (low, high), percentile interval of a column's mean. The bootstrap draws groups of rows.
+
+    Args:
+        columns: name -> [row] values.
+        group: [row] group; the rows of a group are drawn together, with replacement.
+        weights: [row] weight of each row in the means.
+        resamples: number of resamples.
+        confidence: coverage, in (0, 1).
+        seed: seed of the draws.
+    """
+    number = np.unique(group, return_inverse=True)[1]
+    groups = int(number.max()) + 1
+    size = np.bincount(number, weights=weights)
+    sums = np.stack([np.bincount(number, weights=weights * column) for column in columns.values()], axis=1)
+    generator = np.random.default_rng(seed)
+    means = np.empty((resamples, len(columns)))
+    step = max(1, 2**22 // groups)  # number of resamples at once
+    for start in range(0, resamples, step):
+        count = min(step, resamples - start)
+        drawn = generator.integers(groups, size=(count, groups)) + groups * np.arange(count)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=count * groups).reshape(count, groups).astype(np.float64)
+        means[start : start + count] = (times @ sums) / (times @ size)[:, None]
+    tail = (1 - confidence) / 2
+    bounds = np.quantile(means, [tail, 1 - tail], axis=0).T.tolist()
+    return {name: (low, high) for name, (low, high) in zip(columns, bounds, strict=True)}
 
 
 @dataclass(frozen=True)

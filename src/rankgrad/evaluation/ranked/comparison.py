@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import intervals_of_means
-from ..statistics import FEWEST, holm, paired_t_test
+from ..statistics import FEWEST, holm, intervals_of_means, paired_t_test
 from .texts import Array
 
 LEAST_P = 1e-15  # smaller p-values are below the precision of their computation
