@@ -392,7 +392,7 @@ def test_an_index_that_names_a_second_file_is_refused_before_faiss_opens_that_fi
     faiss.write_index(make(tmp_path), str(old))
     _agree(folder)
     (tmp_path / "second").unlink()  # faiss would say that it is not there
-    with pytest.raises(ValueError, match=rf"{old} is refused: it.*, and rankgrad writes none"):
+    with pytest.raises(ValueError, match=rf"{old} is refused: it"):
         Index.load(folder)
 
 

@@ -54,6 +54,7 @@ QUANTIZER = 53
 FORMAT = "rankgrad-index-1"
 HEAD = "index.json"
 COPY = "Copy the whole folder, or write it again with rankgrad index"
+AGAIN = "Write it again with rankgrad index"
 
 ASKED = 1000  # rows that `measure` uses as queries
 RECALL_AT = 10
@@ -305,31 +306,7 @@ class Index:
     @classmethod
     def _load(cls, folder: Path, head: dict[str, Any]) -> Index:
         path = folder / head["vectors"]["file"]
-        if not path.is_file():
-            raise FileNotFoundError(f"{folder} lacks {path.name}, the file of its vectors. {COPY}")
-        size = path.stat().st_size
-        if size != head["vectors"]["bytes"]:
-            raise ValueError(
-                f"{path} is damaged: it has {size} bytes and should have {head['vectors']['bytes']}. Write it again "
-                "with rankgrad index"
-            )
-        if sha256_of(path) != head["vectors"]["sha256"]:
-            raise ValueError(f"{path} is damaged: its SHA-256 is wrong. Write it again with rankgrad index")
-        faiss = _faiss()
-        try:
-            outside = _outside(path)
-            vectors = None if outside else faiss.read_index(str(path))
-        except (RuntimeError, MemoryError) as error:
-            raise ValueError(f"{path} is damaged: faiss cannot read it ({str(error).splitlines()[-1]})") from None
-        if outside:
-            raise ValueError(
-                f"{path} is refused: {outside}, and rankgrad writes none. Write it again with rankgrad index"
-            )
-        if not isinstance(vectors, getattr(faiss, TYPES[head["kind"]])):
-            raise ValueError(f"{path} must be an index of the kind {head['kind']}; got a {type(vectors).__name__}")
-        wrong = _wrong(vectors)
-        if wrong:
-            raise ValueError(f"{path} is damaged: {wrong}. Write it again with rankgrad index")
+        vectors = _read_vectors(path, head)
         if (vectors.ntotal, vectors.d) != (head["images"], head["dim"]) or head["images"] != len(head["names"]):
             raise ValueError(
                 f"the files of {folder} do not belong together: {HEAD} has {head['images']} images in {head['dim']} "
@@ -353,6 +330,36 @@ class Index:
             tuple(head.get("texts", ())),
             rows,
         )
+
+
+def _read_vectors(path: Path, head: Mapping[str, Any]) -> Any:
+    """The faiss index in a file. Its size, SHA-256, kind and content are checked.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or it makes faiss open another file.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} lacks {path.name}, the file of its vectors. {COPY}")
+    size = path.stat().st_size
+    if size != head["vectors"]["bytes"]:
+        raise ValueError(f"{path} is damaged: it has {size} bytes and should have {head['vectors']['bytes']}. {AGAIN}")
+    if sha256_of(path) != head["vectors"]["sha256"]:
+        raise ValueError(f"{path} is damaged: its SHA-256 is wrong. {AGAIN}")
+    faiss = _faiss()
+    try:
+        outside = _outside(path)
+        vectors = None if outside else faiss.read_index(str(path))
+    except (RuntimeError, MemoryError) as error:
+        raise ValueError(f"{path} is damaged: faiss cannot read it ({str(error).splitlines()[-1]})") from None
+    if outside:
+        raise ValueError(f"{path} is refused: {outside}. rankgrad does not write such files. {AGAIN}")
+    if not isinstance(vectors, getattr(faiss, TYPES[head["kind"]])):
+        raise ValueError(f"{path} must be an index of the kind {head['kind']}; got a {type(vectors).__name__}")
+    wrong = _wrong(vectors)
+    if wrong:
+        raise ValueError(f"{path} is damaged: {wrong}. {AGAIN}")
+    return vectors
 
 
 def _outside(path: Path) -> str:
@@ -428,13 +435,13 @@ def _need_own(folder: Path) -> None:
         raise FileExistsError(f"{folder} exists and is not an index: choose another name with -o")
 
 
-def _stored(folder: Path, what: str, ending: str, write: Callable[[IO[bytes]], object]) -> dict[str, Any]:
+def _stored(folder: Path, part: str, ending: str, write: Callable[[IO[bytes]], object]) -> dict[str, Any]:
     """Write a file and name it after its hash; returns its name, size and hash for the head."""
-    path = folder / f"{what}.{ending}"
+    path = folder / f"{part}.{ending}"
     with atomic_write(path) as file:
         write(file)
     digest = sha256_of(path)
-    name = f"{what}-{digest[:16]}.{ending}"
+    name = f"{part}-{digest[:16]}.{ending}"
     os.replace(path, folder / name)
     return {"file": name, "bytes": (folder / name).stat().st_size, "sha256": digest}
 
@@ -565,29 +572,12 @@ def _as_compared(rows: npt.NDArray[np.float32], normalize: bool) -> Tensor:
 
 
 def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool, seed: int) -> Any:
-    faiss = _faiss()
-    count, dim = gallery.embeddings.shape
-    if kind == "exact":
-        vectors = faiss.IndexFlatIP(dim)
-    elif kind == "hnsw":
-        vectors = faiss.IndexHNSWFlat(dim, LINKS, faiss.METRIC_INNER_PRODUCT)
-        vectors.hnsw.efConstruction = 200
-        vectors.hnsw.efSearch = 64 if effort is None else effort
-    else:
-        # the number of cells is near the size of a cell, so that both parts of the search take equally long
-        cells = max(1, min(round(4 * math.sqrt(count)), count // PER_CELL))
-        if kind == "ivf":
-            vectors = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)
-        else:
-            length = max(size for size in range(1, max(1, min(64, dim // 4)) + 1) if dim % size == 0)  # bytes of a code
-            vectors = faiss.IndexIVFPQ(faiss.IndexFlatIP(dim), dim, cells, length, 8, faiss.METRIC_INNER_PRODUCT)
-            vectors.pq.cp.seed = seed + 1
-        vectors.cp.seed = seed + 1
-        drawn = np.random.default_rng(seed).choice(count, min(count, max(TRAINED * cells, CODED)), replace=False)
-        sample = _as_compared(gallery.embeddings[np.sort(drawn)], normalize)
-        if bool(sample.isfinite().all()):  # otherwise the error below names the row
-            vectors.train(sample.numpy())
-        vectors.nprobe = min(cells, math.ceil(cells / 16) if effort is None else effort)
+    """The faiss index of a gallery.
+
+    Raises:
+        ValueError: an embedding is not finite.
+    """
+    vectors = _without_rows(gallery.embeddings, kind, effort, normalize, seed)
     bad, first, done = 0, -1, 0
     for block in _blocks(gallery.embeddings, normalize):
         wrong = (~block.isfinite().all(1)).nonzero().flatten()
@@ -597,6 +587,39 @@ def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool,
             vectors.add(block.numpy())
     if bad:
         raise ValueError(f"embeddings must be finite; that of {gallery.names[first]} is not (first of {bad})")
+    return vectors
+
+
+def _without_rows(
+    embeddings: npt.NDArray[np.float32], kind: Kind, effort: int | None, normalize: bool, seed: int
+) -> Any:
+    """A faiss index for these embeddings, before they are added. Its cells and codes are trained on a sample of them.
+
+    The training is left out if an embedding of the sample is not finite.
+    """
+    faiss = _faiss()
+    count, dim = embeddings.shape
+    if kind == "exact":
+        return faiss.IndexFlatIP(dim)
+    if kind == "hnsw":
+        vectors = faiss.IndexHNSWFlat(dim, LINKS, faiss.METRIC_INNER_PRODUCT)
+        vectors.hnsw.efConstruction = 200
+        vectors.hnsw.efSearch = 64 if effort is None else effort
+        return vectors
+    # the number of cells is near the size of a cell, so that both parts of the search take equally long
+    cells = max(1, min(round(4 * math.sqrt(count)), count // PER_CELL))
+    if kind == "ivf":
+        vectors = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)
+    else:
+        length = max(size for size in range(1, max(1, min(64, dim // 4)) + 1) if dim % size == 0)  # bytes of a code
+        vectors = faiss.IndexIVFPQ(faiss.IndexFlatIP(dim), dim, cells, length, 8, faiss.METRIC_INNER_PRODUCT)
+        vectors.pq.cp.seed = seed + 1
+    vectors.cp.seed = seed + 1
+    drawn = np.random.default_rng(seed).choice(count, min(count, max(TRAINED * cells, CODED)), replace=False)
+    sample = _as_compared(embeddings[np.sort(drawn)], normalize)
+    if bool(sample.isfinite().all()):
+        vectors.train(sample.numpy())
+    vectors.nprobe = min(cells, math.ceil(cells / 16) if effort is None else effort)
     return vectors
 
 
