@@ -36,7 +36,7 @@ SamplesPerClass = int | Literal["all"]
 ShortClasses = Literal["repeat", "fewer", "drop"]
 PairOrder = Literal["shuffled", "consecutive"]
 
-WHAT_BECOMES = ("repeat", "fewer", "drop")  # values of short_classes
+SHORT_CLASS_RULES = ("repeat", "fewer", "drop")
 PAIR_ORDERS = ("shuffled", "consecutive")
 MOST_SETS = 1_000_000  # largest allowed number of combinations of super-labels
 
@@ -213,10 +213,10 @@ class ClassBatches(EpochBatches):
         self.samples_per_class = samples_per_class
         self.short_classes = short_classes
         self._labels = _labels("labels", labels)
-        every = _rows_by_class(self._labels)
+        by_class = _rows_by_class(self._labels)
         enough = 1 if samples_per_class == "all" else samples_per_class
-        self._images = [rows for rows in every if len(rows) >= enough or short_classes != "drop"]
-        self.left_out = len(every) - len(self._images)
+        self._images = [rows for rows in by_class if len(rows) >= enough or short_classes != "drop"]
+        self.left_out = len(by_class) - len(self._images)
         self.notes: tuple[str, ...] = ()
         for note in self._shortages(classes_per_batch, enough):
             self._note(note)
@@ -530,23 +530,24 @@ class HierarchicalBatchSampler(ClassBatches):
                 f"{count} super-labels give {math.comb(count, together):,} sets of {together}, and each set needs "
                 "batches: lower super_labels_per_batch"
             )
-        every = list(itertools.combinations(range(count), together))
-        room = np.array([len(classes) for classes in self._members])
-        held = [int(room[list(one)].sum()) for one in every]
+        pairs = list(itertools.combinations(range(count), together))
+        sizes = np.array([len(classes) for classes in self._members])
+        classes_of = [sizes[list(pair)] for pair in pairs]  # of each pair, the number of classes of each super-label
         # each super-label must give a class, even if one of them alone has enough classes
         whole = [
-            one
-            for one, classes in zip(every, held, strict=True)
-            if classes >= self.classes_per_batch and room[list(one)].all()
+            pair
+            for pair, classes in zip(pairs, classes_of, strict=True)
+            if classes.sum() >= self.classes_per_batch and classes.all()
         ]
         if not whole:
+            most = max((int(classes.sum()) for classes in classes_of), default=0)
             raise ValueError(
                 f"no {'two' if together == 2 else together} of {count} super-labels have {self.classes_per_batch} "
-                f"classes with at least {self.samples_per_class} rows each; the best pair has {max(held, default=0)}. "
+                f"classes with at least {self.samples_per_class} rows each; the best pair has {most}. "
                 "Lower classes_per_batch or samples_per_class, or draw from all super-labels at once: "
                 "batches_per_pair=null, in Python MPerClassBatchSampler."
             )
-        return np.array(whole, dtype=np.int64), len(every) - len(whole)
+        return np.array(whole, dtype=np.int64), len(pairs) - len(whole)
 
     def choose(self, rng: np.random.RandomState) -> IntArray:
         """[batch, P] classes, those of the first super-label of the batch's pair before those of the second."""
@@ -734,7 +735,7 @@ def check_settings(
         classes_per_batch: P.
         samples_per_class: K or "all".
         batches_per_epoch: or None.
-        short_classes: one of `WHAT_BECOMES`.
+        short_classes: one of `SHORT_CLASS_RULES`.
         batches_per_pair: None: no pairs.
         pair_order: one of `PAIR_ORDERS`.
         super_labels_per_batch: S.
@@ -747,7 +748,7 @@ def check_settings(
         _need_integer("samples_per_class", samples_per_class, 1, ', or "all"')
     _need_integer("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch, 1)
     for name, value, known in (
-        ("short_classes", short_classes, WHAT_BECOMES),
+        ("short_classes", short_classes, SHORT_CLASS_RULES),
         ("pair_order", pair_order, PAIR_ORDERS),
     ):
         if value not in known:

@@ -233,29 +233,23 @@ class RetrievalTask:
         return features
 
     def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
-        config, device = self.config, trainer.strategy.root_device
-        report, embeddings = evaluate_model(
-            model,
-            self.test,
-            self.transform,
-            plain(config.evaluation),
-            workers=config.data.workers,
-            seed=config.seed,
-            progress=self.bars,
-            device=device,
-        )
-        if self.held_out is not None:  # only R@1 is needed to choose the best evaluation
-            settings = {**plain(config.evaluation), "ks": [1], "bootstrap": 0, "clusters": "none", "levels": False}
-            chosen, _ = evaluate_model(
+        config = self.config
+
+        def evaluated(table: Rows, **changes: Any) -> tuple[Report, Tensor]:
+            return evaluate_model(
                 model,
-                self.held_out,
+                table,
                 self.transform,
-                settings,
+                {**plain(config.evaluation), **changes},
                 workers=config.data.workers,
                 seed=config.seed,
                 progress=self.bars,
-                device=device,
+                device=trainer.strategy.root_device,
             )
+
+        report, embeddings = evaluated(self.test)
+        if self.held_out is not None:  # only R@1 is needed to choose the best evaluation
+            chosen, _ = evaluated(self.held_out, ks=[1], bootstrap=0, clusters="none", levels=False)
             report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
         return report.values, EvaluatedEmbeddings(report, embeddings)
 
@@ -411,11 +405,11 @@ def _build_model(config: DictConfig, table: Rows) -> EmbeddingModel:
     return model
 
 
-def _check_takes(config: DictConfig, takes: str, what: str, table: Rows) -> None:
-    """Raise if a model does not take this kind of data."""
+def _check_takes(config: DictConfig, takes: str, model: str, table: Rows) -> None:
+    """Raise if a model does not take this kind of data. `model` is its name in the message."""
     if takes != table.takes:
         other = " or ".join(f"model={kind}" for kind in taking(table.takes))
-        raise ConfigError(f"{what} takes {takes}, but {config.data.name} has {table.takes}; use {other}")
+        raise ConfigError(f"{model} takes {takes}, but {config.data.name} has {table.takes}; use {other}")
 
 
 def _targets(config: DictConfig, table: Rows) -> Tensor | None:
@@ -441,9 +435,9 @@ def _check_targets(loss: nn.Module, targets: Tensor) -> None:
     for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
         levels = isinstance(part, ClassLoss) and part.hierarchies and targets.dtype != torch.bool
         if not (isinstance(part, (RetrievalLoss, CalledLoss)) or levels):
-            what = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
+            why = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
             raise ConfigError(
-                f"{type(part).__name__} takes one class per row, but these rows {what}. Use a loss of rankgrad.losses, "
+                f"{type(part).__name__} takes one class per row, but these rows {why}. Use a loss of rankgrad.losses, "
                 "such as loss=smooth_ap, loss=ndcg or loss=h_ap"
             )
 
