@@ -8,9 +8,8 @@ from pathlib import Path
 from ..checks import setting
 from ..files import inside, shown
 from .base import Cache, Table, check_reading
-from .cache import in_threads
 from .division import divide, need_fractions
-from .images import check_image
+from .folder import check_images
 from .rows import class_columns
 from .tabular import AUTO, Columns, read_columns, several_classes_of, splits_of
 
@@ -139,6 +138,6 @@ def _paths(read: Columns, home: Path) -> list[Path]:
 
 def _readable(paths: Sequence[Path]) -> tuple[list[int], list[tuple[str, str]]]:
     """(rows of the readable files, (path, reason) of the others)."""
-    reasons = list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
+    reasons = check_images(paths)
     skipped = [(str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason is not None]
     return [row for row, reason in enumerate(reasons) if reason is None], skipped
