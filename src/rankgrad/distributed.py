@@ -116,6 +116,8 @@ def gather_rows(rows: Tensor, *, even: bool = False) -> Tensor:
 
 
 SIZES = 6  # largest number of dimensions of a tensor
+KIND, DTYPE, DIMS, ROWS = range(4)  # places in the description of a value, see `_described`; more sizes follow ROWS
+NONE, TENSOR, OTHER = range(3)  # values of KIND
 DTYPES = {zlib.crc32(str(d).encode()): str(d) for d in vars(torch).values() if isinstance(d, torch.dtype)}
 
 
@@ -134,14 +136,14 @@ def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
     for at, name in enumerate(batch):
         here = [process[at] for process in everyone]
         told = ", ".join(f"process {r}: {_told(here[r])}" for r in processes)
-        if any(entry[0] == 2 for entry in here):
+        if any(entry[KIND] == OTHER for entry in here):
             raise TypeError(f"{name} must be a tensor [row, ...] on all processes; got {told}")
-        if any(entry[0] != here[0][0] for entry in here):
+        if any(entry[KIND] != here[0][KIND] for entry in here):
             raise ValueError(f"{name} must be given on all processes or on none; got {told}")
-        if any(entry[1:3] + entry[4:] != here[0][1:3] + here[0][4:] for entry in here):
+        if any(entry[:ROWS] + entry[ROWS + 1 :] != here[0][:ROWS] + here[0][ROWS + 1 :] for entry in here):
             raise ValueError(f"{name} must have the same width and dtype on all processes; got {told}")
-    given = [name for at, name in enumerate(batch) if everyone[0][at][0]]
-    counts = [[entry[3] for entry in process if entry[0]] for process in everyone]
+    given = [name for at, name in enumerate(batch) if everyone[0][at][KIND] == TENSOR]
+    counts = [[entry[ROWS] for entry in process if entry[KIND] == TENSOR] for process in everyone]
     for r in processes:
         if len(set(counts[r])) > 1:
             raise ValueError(f"{', '.join(given)} must have one row per sample; process {r} has {counts[r]}")
@@ -152,18 +154,18 @@ def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
 
 
 def _described(value: object) -> list[int]:
-    """Description of a value, in numbers: 0 none, 1 a tensor, 2 not a valid tensor; dtype; dimensions; sizes."""
+    """Description of a value in numbers, with the places KIND, DTYPE, DIMS and sizes. The first size is ROWS."""
     if value is None:
-        return [0] * (3 + SIZES)
+        return [NONE] + [0] * (2 + SIZES)
     if not isinstance(value, Tensor) or not 1 <= value.dim() <= SIZES:
-        return [2] + [0] * (2 + SIZES)
-    return [1, zlib.crc32(str(value.dtype).encode()), value.dim(), *value.shape, *[0] * (SIZES - value.dim())]
+        return [OTHER] + [0] * (2 + SIZES)
+    return [TENSOR, zlib.crc32(str(value.dtype).encode()), value.dim(), *value.shape, *[0] * (SIZES - value.dim())]
 
 
 def _told(entry: list[int]) -> str:
-    if entry[0] != 1:
-        return ("none", "", "something else")[entry[0]]
-    return f"{DTYPES[entry[1]]} {entry[3 : 3 + entry[2]]}"
+    if entry[KIND] != TENSOR:
+        return "none" if entry[KIND] == NONE else "something else"
+    return f"{DTYPES[entry[DTYPE]]} {entry[ROWS : ROWS + entry[DIMS]]}"
 
 
 _HOST: dict[object, Any] = {}  # process group -> a group of the same processes for tensors on the host
