@@ -1,7 +1,7 @@
-"""The kinds of runs: one table, which commands, settings, run folders and pages read. It imports nothing.
+"""The kinds of runs, in one table for commands, settings, run folders and pages. This module imports nothing.
 
-A new kind is a row here, a root file of settings that says `task: NAME`, a module that trains and one that reads its
-runs for a page.
+A new kind needs a row in this table, a root file of settings with `task: NAME`, a module that trains, and a module that
+reads its runs for a page.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ class TaskRow:
     """One kind of run.
 
     Attributes:
-        command: that trains one, and goes on with it.
+        command: command that trains and resumes a run.
         settings: name of its root file of settings, see `config.TREES`.
         trains: module with `train` and `TASK`, see `training.runner`.
-        reads: module with `read`, which gives what a page shows of a run, see `report.content`.
-        result: file of the numbers, which is written last.
-        files: what a finished run holds beside its state and its logs, by the names in `runs.folder.Run`.
+        reads: module with `read`, which returns the content of a run's page, see `report.content`.
+        result: file with the metrics. A run writes it last.
+        files: files of a finished run, in addition to its state and its logs, by their names in `runs.folder.Run`.
         columns: metrics of a table that compares runs.
-        mains: the one of them that orders the table and is tested: the first that the runs have. All have the last.
-        trial: settings of every run of a search: numbers on held-out training rows, and nothing else.
+        mains: candidates for the main metric, which orders this table and is tested. It is the first one that the runs
+            have. All runs have the last one.
+        trial: settings of every run of a search. Such a run computes only metrics on held-out training rows.
     """
 
     command: str
@@ -37,7 +38,7 @@ class TaskRow:
     trial: tuple[str, ...] = ()
 
     def main_of(self, measured: Iterable[str]) -> str:
-        """The main metric of runs that have measured these.
+        """The main metric of runs with these metrics.
 
         >>> TASKS["scores"].main_of(["AP", "P@100"])
         'AP'
@@ -51,7 +52,7 @@ TRIAL = (
     *("lean=true", "health=false", "loggers=[]", "trainer.enable_progress_bar=false"),
 )
 
-#: Kind of run, as its settings say it with `task:` -> what is its own.
+#: Kind of run, the value of `task:` in its settings -> its row.
 TASKS: Mapping[str, TaskRow] = {
     "retrieval": TaskRow(
         command="train",
@@ -89,7 +90,7 @@ TASKS: Mapping[str, TaskRow] = {
 
 
 def of_command(command: str, settings: Iterable[str] = ()) -> TaskRow:
-    """The kind of run that a command trains; `task=NAME` among its settings chooses, where it trains several.
+    """The kind of run that a command trains. If the command trains several kinds, the setting `task=NAME` chooses.
 
     >>> of_command("train").settings, of_command("train", ["seed=1", "task=scores"]).settings
     ('train', 'scores')

@@ -1,4 +1,4 @@
-"""Checks of settings: what is wrong is told before a module that trains is imported."""
+"""Checks of settings. They raise before a module that trains is imported."""
 
 from __future__ import annotations
 
