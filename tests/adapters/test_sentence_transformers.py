@@ -463,7 +463,8 @@ def test_batches_follow_from_labels_seed_and_epoch():
 
 def test_on_several_processes_a_step_holds_distinct_classes(monkeypatch):
     labels = np.repeat(np.arange(10), 7).tolist()
-    monkeypatch.setattr("rankgrad.adapters.sentence_transformers.world", lambda: (1, 3))
+    for module in ("sentence_transformers", "class_batches"):
+        monkeypatch.setattr(f"rankgrad.adapters.{module}.world", lambda: (1, 3))
     sampler = sampled(labels)
     batches = list(sampler)
     assert len(batches) == len(sampler) == 3
