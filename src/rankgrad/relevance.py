@@ -313,7 +313,7 @@ def gains_of(grades: Tensor, kind: str) -> Tensor:
 
 def _indices(given: object) -> Tensor:
     """An entry of indices_tuple as long [pair]."""
-    index = torch.as_tensor(given)
+    index = given if isinstance(given, Tensor) else torch.as_tensor(given)  # a tensor stays on its device
     if index.numel() == 0 and index.dim() <= 1:
         return index.long().flatten()
     if index.dim() != 1 or index.dtype == torch.bool or index.is_floating_point():

@@ -293,6 +293,13 @@ def test_objectives_are_copied_and_pickled():
                 np.testing.assert_equal(found, wanted)
 
 
+def test_making_an_objective_does_not_move_the_thresholds_of_its_loss():
+    for module in (of_lightgbm, of_xgboost):
+        loss = losses.AdaptiveROADMAPLoss()
+        module.objective(loss)
+        assert loss.calibration.running.isnan().all()
+
+
 def test_mistakes_are_told():
     rows, grades, _ = lists()
     for module, data in of_both(rows, grades):

@@ -26,7 +26,16 @@ from sklearn.preprocessing import QuantileTransformer  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 
 from rankgrad.adapters.sklearn import RankClassifier, Ranker, _batches, scorer  # noqa: E402
-from rankgrad.losses import AdaptiveROADMAPLoss, LambdaLoss, LogSumExpLoss, ROCAUCLoss, SmoothAPLoss  # noqa: E402
+from rankgrad.losses import (  # noqa: E402
+    AdaptiveROADMAPLoss,
+    LambdaLoss,
+    LogSumExpLoss,
+    RankLoss,
+    ROCAUCLoss,
+    SmoothAPLoss,
+)
+from rankgrad.metrics import average_precision  # noqa: E402
+from rankgrad.ranks import exact_ranks  # noqa: E402
 
 SMALL = {"hidden": (16,), "steps": 40, "learning_rate": 0.03, "random_state": 0}
 
@@ -247,5 +256,12 @@ def test_mistakes_are_told():
         Ranker(steps=1).fit(rows, np.arange(200) % 2).score(rows, np.arange(200) % 2, sample_weight=np.ones(200))
     with pytest.raises(ValueError, match=r"grade|gains"):
         Ranker(ROCAUCLoss(fpr=0.05), steps=1).fit(rows, np.arange(200) % 3, query=np.arange(200) // 10)
+    with pytest.raises(ValueError, match="reduction='mean'"):
+        Ranker(LambdaLoss(reduction="none"), steps=1).fit(rows, hits)
+    with pytest.raises(ValueError, match="no gradient"):
+        RankClassifier(RankLoss(exact_ranks, metric=average_precision), steps=1).fit(rows, np.arange(200) % 2)
+    for query in (None, np.arange(200) // 10):
+        with pytest.raises(ValueError, match="no order can be learned"):
+            Ranker(steps=1).fit(rows, np.zeros(200) if query is None else query % 2, query=query)
     with pytest.raises(ValueError, match="unknown metric"):
         scorer("APP")(RankClassifier(**SMALL).fit(rows, np.arange(200) % 2), rows, np.arange(200) % 2)

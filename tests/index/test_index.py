@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -721,6 +722,17 @@ def test_files_and_folders_can_be_asked_with_and_others_say_why_not(photos, tmp_
     ):
         with pytest.raises(error, match=message):
             query_files([given])
+
+
+def test_the_sheet_is_written_although_nobody_reads_the_table(photos, made, tmp_path, monkeypatch):
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", closed)
+    sheet = tmp_path / "sheet.html"
+    with suppress(BrokenPipeError):
+        main(["search", str(photos / "class 3" / "1.png"), "--index", str(made), "--html", str(sheet)])
+    assert sheet.is_file()
 
 
 def test_the_command_prints_a_table_or_json_and_writes_a_sheet(photos, made, tmp_path, capsys):

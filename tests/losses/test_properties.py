@@ -1033,6 +1033,13 @@ def test_indices_tuple_leaves_only_its_pairs(batch):
     assert value.item() == pytest.approx(reference.ap_loss(step, step)(s, [1.0, 1.0, 0.0]))
 
 
+def test_tensors_of_an_indices_tuple_stay_where_they_are(batch):
+    embeddings, pairs = batch().embeddings, tuple(map(torch.tensor, ([0], [4], [6])))
+    wanted = losses.SupAPLoss()(embeddings, indices_tuple=pairs)
+    with torch.device("meta"):  # the default device for new tensors
+        torch.testing.assert_close(losses.SupAPLoss()(embeddings, indices_tuple=pairs), wanted)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_valid_further_restricts_which_items_exist(batch, name):
     embeddings, labels, *_ = batch()

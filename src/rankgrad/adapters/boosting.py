@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from ..losses import RetrievalLoss
+from ..losses.base import still
 from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
 from ..scores.table import ScoreTable
 
@@ -69,7 +70,7 @@ class BoostedRows(NamedTuple):
 
 
 def checked_loss(loss: RetrievalLoss) -> RetrievalLoss:
-    """The loss, if boosting can use it.
+    """The loss, if it can train a model that ranks rows.
 
     Raises:
         TypeError: it is not a loss of rankgrad.
@@ -78,11 +79,13 @@ def checked_loss(loss: RetrievalLoss) -> RetrievalLoss:
     if not isinstance(loss, RetrievalLoss):
         raise TypeError(f"loss must be one of rankgrad.losses, such as LambdaLoss(k=10); got {type(loss).__name__}")
     if loss.reduction != "mean":
-        raise ValueError("boosting needs one number from the loss; create it with reduction='mean'")
+        raise ValueError("training needs one number from the loss; create it with reduction='mean'")
     scores = torch.tensor([0.0, 0.0, 0.0], requires_grad=True)
-    (gradient,) = torch.autograd.grad(loss.from_lists(scores, torch.tensor([False, True, False])), scores)
+    with still(loss):
+        value = loss.from_lists(scores, torch.tensor([False, True, False]))
+    (gradient,) = torch.autograd.grad(value, scores)
     if not gradient.any():
-        raise ValueError(f"{loss} has no gradient, so boosting cannot minimise it; use exact ranks only for evaluation")
+        raise ValueError(f"{loss} has no gradient, so nothing can be learned; use exact ranks only for evaluation")
     return loss
 
 

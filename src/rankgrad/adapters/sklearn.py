@@ -32,7 +32,8 @@ from ..losses import RetrievalLoss, find
 from ..scores.evaluation import values_of
 from ..scores.model import build_ranker
 from ..scores.settings import Model
-from ..scores.table import ScoreTable, need_queries
+from ..scores.table import ScoreTable, has_order, need_queries
+from .boosting import checked_loss
 
 Array = npt.NDArray[Any]
 
@@ -58,13 +59,15 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def _train(self, rows: Array, relevance: Tensor, query: Tensor | None) -> None:
         integer(self.batch, "batch is a number of rows", low=2)
+        if not has_order(relevance, query):
+            raise ValueError("no query has rows of different relevance, so no order can be learned")
         hidden = (self.hidden,) if isinstance(self.hidden, (int, Integral)) else tuple(self.hidden)
         if self.loss is None:
             name, settings = LOSSES[self._takes]
             own: dict[str, Any] = {**settings}
             loss = find(name)(**own)
         elif isinstance(self.loss, RetrievalLoss):
-            loss = copy.deepcopy(self.loss)  # its running statistics belong to this training
+            loss = checked_loss(copy.deepcopy(self.loss))  # its running statistics belong to this training
         else:
             raise TypeError(f"loss must be one of rankgrad.losses, such as LogSumExpLoss(); got {self.loss!r}")
         self.mean_, spread = rows.mean(0), rows.std(0)
@@ -242,7 +245,7 @@ class Ranker(_Network):
 
     def fit(self, X: Any, y: Any, query: Any = None) -> Ranker:
         """Train on rows [row, feature], grades [row] >= 0 and query ids [row]; without ids all rows are one list."""
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         negative = np.flatnonzero(y < 0)
         if len(negative):
             raise ValueError(f"y must be grades >= 0; row {negative[0]} has {y[negative[0]]:g}")

@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             file=sys.stderr,
         )
     answers = find(asked, index, arguments.k, embedder=embedder)
-    print(json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers))
-    if arguments.html:
+    told = json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers)
+    if arguments.html:  # before the results are printed, as `| head` ends the command
         facts = {
             "index": place,
             "texts" if index.texts else "images": f"{len(index):,}",
@@ -84,8 +84,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             "search": index.kind,
         }
         write_answers(arguments.html, answers, facts=facts)
-        if not arguments.json:
-            print(f"\nwrote {arguments.html}")
+        told += "" if arguments.json else f"\n\nwrote {arguments.html}"
+    print(told)
 
 
 def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:

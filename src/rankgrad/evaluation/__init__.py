@@ -508,7 +508,7 @@ def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
     """Every metric of every query, at one level of the labels."""
     own_share = partial(_ranked_share, problem, level, ranking)
     shares = gather_objects(on_all(own_share)) if ranking.shared else [own_share()]
-    ranked = _RankedQueries.joined([queries for queries, _ in shares])
+    ranked = _MeasuredQueries.joined([queries for queries, _ in shares])
 
     def of_all(values: Array) -> Array:
         """[query] the values, and 0 for the queries without a relevant item."""
@@ -558,7 +558,7 @@ def _graded(levels: Sequence[_RankedLevel]) -> dict[str, Array]:
     return graded
 
 
-class _RankedQueries(NamedTuple):
+class _MeasuredQueries(NamedTuple):
     """Queries with a relevant item, in the order in which they were ranked.
 
     Attributes:
@@ -578,21 +578,21 @@ class _RankedQueries(NamedTuple):
     metrics: Array
 
     @classmethod
-    def none(cls, metrics: int) -> _RankedQueries:
+    def none(cls, metrics: int) -> _MeasuredQueries:
         """No queries, for a process without a block."""
         numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
         return cls(numbers, np.zeros((0, 2)), flags, numbers, flags, np.zeros((0, metrics)))
 
     @classmethod
-    def joined(cls, parts: Sequence[_RankedQueries]) -> _RankedQueries:
+    def joined(cls, parts: Sequence[_MeasuredQueries]) -> _MeasuredQueries:
         """The queries of all parts."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[_RankedQueries, list[_PairScores]]:
+def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[_MeasuredQueries, list[_PairScores]]:
     """This process's part of the queries, and the scores of pairs for each false match rate."""
     same = problem.leave_one_out
-    parts = [_RankedQueries.none(len(ranking.readings))]
+    parts = [_MeasuredQueries.none(len(ranking.readings))]
     matches = [_PairScores(rate, len(problem.gallery) * len(problem.queries)) for rate in ranking.rates]
     for block in rank_blocks(
         problem.queries,
@@ -611,10 +611,10 @@ def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[_Ra
             block.irrelevant == 0,
             torch.stack([metric(block).double() for metric in ranking.readings.values()], dim=1),
         )
-        parts.append(_RankedQueries(*map(_array, columns)))
+        parts.append(_MeasuredQueries(*map(_array, columns)))
         for match in matches:
             match.add(block)
-    return _RankedQueries.joined(parts), matches
+    return _MeasuredQueries.joined(parts), matches
 
 
 def _copies(problem: _Problem, block: RankBlock) -> Tensor:

@@ -20,7 +20,7 @@ class Paired:
 
     Attributes:
         mean: of the differences; > 0: the run is better.
-        low, high: 95 % confidence interval of the mean.
+        low, high: confidence interval of the mean.
         p: p-value of the randomisation test; None for fewer than six groups.
         better, worse: number of queries on which the run is better, and worse.
         queries: number of queries.
@@ -35,8 +35,10 @@ class Paired:
     queries: int
 
 
-def paired_difference(run: Array, other: Array, group: npt.NDArray[np.int64] | None = None, *, seed: int = 0) -> Paired:
-    r"""Mean of run - other over the same queries, its 95 % interval by bootstrap, and a randomisation test.
+def paired_difference(
+    run: Array, other: Array, group: npt.NDArray[np.int64] | None = None, *, confidence: float = 0.95, seed: int = 0
+) -> Paired:
+    r"""Mean of run - other over the same queries, its interval by bootstrap, and a randomisation test.
 
     Queries of a class are not independent, because they retrieve one another. So the bootstrap draws whole groups, and
     the test flips the signs of whole groups. With S_g the sum of the differences of group g, p is the fraction of
@@ -49,6 +51,7 @@ def paired_difference(run: Array, other: Array, group: npt.NDArray[np.int64] | N
         run: [query] values of one run, higher is better.
         other: [query] values of the other run.
         group: [query] class of each query; None: each query is its own group.
+        confidence: coverage of the interval.
         seed: of the 2000 random draws.
 
     Raises:
@@ -63,6 +66,8 @@ def paired_difference(run: Array, other: Array, group: npt.NDArray[np.int64] | N
         raise ValueError(
             f"need values of the same queries, at least one; got {len(run)}, {len(other)} and {len(group)} groups"
         )
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, such as 0.95; got {confidence}")
     difference = np.asarray(run, dtype=np.float64) - other
     number = np.unique(group, return_inverse=True)[1]
     size = np.bincount(number).astype(np.float64)
@@ -80,7 +85,7 @@ def paired_difference(run: Array, other: Array, group: npt.NDArray[np.int64] | N
             chance[part] = np.where(generator.integers(2, size=shape, dtype=np.int8), sums, -sums).sum(1)
     if few:
         chance = np.where(np.arange(2 ** len(size))[:, None] >> np.arange(len(size)) & 1, sums, -sums).sum(1)
-    low, high = np.quantile(means, [0.025, 0.975]).tolist()
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
     total = abs(sums.sum())
     as_far = int((np.abs(chance) >= total * (1 - 1e-9)).sum())
     p = as_far / len(chance) if few else (1 + as_far) / (1 + DRAWS)

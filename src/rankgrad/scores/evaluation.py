@@ -175,6 +175,8 @@ def _checked(scores: Numbers, table: ScoreTable) -> Tensor:
     checked = as_tensor(scores, "scores").detach().cpu().double()
     if checked.shape != (len(table),):
         raise ValueError(f"scores must be [row], one for each of {len(table)} rows; got {tuple(checked.shape)}")
+    if not len(table):
+        raise ValueError("the table has no rows, so there is nothing to evaluate")
     bad = ~checked.isfinite()
     if bool(bad.any()):
         row = int(bad.nonzero()[0])

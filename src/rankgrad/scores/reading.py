@@ -185,7 +185,7 @@ class _CsvColumn:
                 row = next(row for row, cell in enumerate(cells) if _COMMA.fullmatch(cell))
                 raise ValueError(
                     f"{shown(self.path)}, line {lines[row]}: {self.name!r} is {cells[row]!r}; write numbers with a "
-                    f"decimal point. If these are not numbers: {setting('categorical', [self.name])}"
+                    f"point and no comma. If these are not numbers: {setting('categorical', [self.name])}"
                 )
         if self.of_words or self.as_categories:
             words = map(without_point, cells) if self.as_categories else cells

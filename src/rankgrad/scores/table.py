@@ -203,6 +203,18 @@ def need_queries(ids: Array) -> None:
             raise ValueError(f"query of row {row} is missing; each row needs its query")
 
 
+def has_order(relevance: Tensor, query: Tensor | None) -> bool:
+    """Whether two rows of a query differ in relevance. Without queries: whether two rows do.
+
+    >>> has_order(torch.tensor([1, 1, 0]), torch.tensor([0, 0, 1]))
+    False
+    """
+    grades = relevance.numpy()
+    ids = np.zeros(len(grades), dtype=np.int64) if query is None else query.numpy()
+    order = np.lexsort((grades, ids))
+    return bool(((np.diff(ids[order]) == 0) & (np.diff(grades[order]) != 0)).any())
+
+
 def _array(column: Any) -> Array:
     """A column of a mapping or a data frame; what pandas calls missing, such as NA and NaT, is None among objects."""
     values = np.asarray(column)

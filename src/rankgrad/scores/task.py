@@ -36,7 +36,7 @@ from .page import write_page
 from .saved import save_scores
 from .selection import KeepBest
 from .settings import AUTO, GIVEN, Model, ScoreSettings
-from .table import ScoreTable, load_table
+from .table import ScoreTable, has_order, load_table
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -337,13 +337,11 @@ def _check_order(train: ScoreTable) -> None:
     """
     if train.query is None or train.relevance is None:
         return
-    query, grades = train.query.numpy(), train.relevance.numpy()
-    order = np.lexsort((grades, query))
-    if not ((np.diff(query[order]) == 0) & (np.diff(grades[order]) != 0)).any():
+    if not has_order(train.relevance, train.query):
         raise ConfigError(
-            f"none of the {int(query.max()) + 1} training queries has rows of different relevance, so no order can be "
-            "learned. If another column has the queries, give data.load.query=COLUMN. If there are no queries, give "
-            "data.load.query=null"
+            f"none of the {int(train.query.max()) + 1} training queries has rows of different relevance, so no order "
+            "can be learned. If another column has the queries, give data.load.query=COLUMN. If there are no queries, "
+            "give data.load.query=null"
         )
 
 
