@@ -530,24 +530,19 @@ class HierarchicalBatchSampler(ClassBatches):
                 f"{count} super-labels give {math.comb(count, together):,} sets of {together}, and each set needs "
                 "batches: lower super_labels_per_batch"
             )
-        pairs = list(itertools.combinations(range(count), together))
-        sizes = np.array([len(classes) for classes in self._members])
-        classes_of = [sizes[list(pair)] for pair in pairs]  # of each pair, the number of classes of each super-label
+        sets = np.array(list(itertools.combinations(range(count), together)), dtype=np.int64).reshape(-1, together)
+        sizes = np.array([len(classes) for classes in self._members], dtype=np.int64)[sets]
         # each super-label must give a class, even if one of them alone has enough classes
-        whole = [
-            pair
-            for pair, classes in zip(pairs, classes_of, strict=True)
-            if classes.sum() >= self.classes_per_batch and classes.all()
-        ]
-        if not whole:
-            most = max((int(classes.sum()) for classes in classes_of), default=0)
+        usable = (sizes.sum(1) >= self.classes_per_batch) & sizes.all(1)
+        if not usable.any():
+            most = int(sizes.sum(1).max(initial=0))
             raise ValueError(
                 f"no {'two' if together == 2 else together} of {count} super-labels have {self.classes_per_batch} "
                 f"classes with at least {self.samples_per_class} rows each; the best pair has {most}. "
                 "Lower classes_per_batch or samples_per_class, or draw from all super-labels at once: "
                 "batches_per_pair=null, in Python MPerClassBatchSampler."
             )
-        return np.array(whole, dtype=np.int64), len(pairs) - len(whole)
+        return sets[usable], int((~usable).sum())
 
     def choose(self, rng: np.random.RandomState) -> IntArray:
         """[batch, P] classes, those of the first super-label of the batch's pair before those of the second."""
