@@ -218,7 +218,10 @@ def skipped_lines(skipped: Sequence[tuple[str, str]]) -> list[str]:
         for path, reason in skipped:
             by_reason.setdefault(reason, []).append(shown(path))
         groups = sorted(by_reason.items(), key=lambda group: -len(group[1]))
-        lines = [f"  {len(paths)} {reason}: {some(paths)}" for reason, paths in groups[:LISTED]]
+        lines = [
+            f"  {reason}{f', {len(paths)} times' if len(paths) > 1 else ''}: {some(paths)}"
+            for reason, paths in groups[:LISTED]
+        ]
         if len(groups) > LISTED:
             lines.append(f"  ... and {sum(len(paths) for _, paths in groups[LISTED:])} more")
     folders = sum(reason == EMPTY for _, reason in skipped)
