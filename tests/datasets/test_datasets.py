@@ -128,7 +128,7 @@ def test_summary_counts_splits_and_names_what_a_user_should_know():
         "1 class is in both val and test: not a test on unseen classes",
         "skipped 13 files:",
         "  empty file, 12 times: 0.png, 1.png, 2.png, 3.png, 4.png, ...",
-        "  1 a document: a/\\x1b[2J.pdf",
+        "  a document: a/\\x1b[2J.pdf",
     ]
 
 
