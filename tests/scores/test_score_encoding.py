@@ -71,6 +71,16 @@ def test_a_number_beyond_all_that_can_be_encoded_is_refused_with_its_row():
         encoding.encode(table(x=[0.0, 1e300]))
 
 
+def test_true_and_false_are_the_same_as_bools_and_as_words():
+    # a parquet has bools, and the csv of the same data frame has words
+    bools, texts = table(flag=[1.0, 0.0, np.nan]), table(flag=words("True", "False", None))
+    for train, new in ((bools, texts), (texts, bools)):
+        encoding = Encoding.fitted(train, fewest=1)
+        assert torch.equal(encoding.encode(new), encoding.encode(train)) and not encoding.unknown(new)
+    with pytest.raises(ValueError, match="row 1: 'flag' is 'no'"):
+        Encoding.fitted(bools).encode(table(flag=words("True", "no")))
+
+
 def test_a_new_file_that_lacks_a_column_or_has_it_in_another_form_is_refused():
     encoding = Encoding.fitted(table(x=[1.0, 2.0], city=words("A", "B")), fewest=1)
     with pytest.raises(ValueError, match="no column 'city'"):

@@ -118,6 +118,9 @@ def as_column(values: Array, name: str, place: Callable[[int], str], of_words: b
     return as_words(["" if value is None else _word_of(value) for value in given])
 
 
+TRUTH = {"true": 1.0, "false": 0.0}  # a csv has the words, a parquet or a data frame the bools
+
+
 def _word_of(value: object) -> str:
     """A number as a word. A whole number has no decimal point, so that 3 and 3.0 are one category."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from ..checks import integer, setting
 from ..files import AGAIN, shown
+from .columns import TRUTH
 from .table import ScoreTable
 
 Array = npt.NDArray[Any]
@@ -172,7 +174,7 @@ class Encoding:
                 encoded[:, place + 1] = missing
             place += 1 + number.indicator
         for word in self.words:
-            values = _of_words(table, word.name)
+            values = _of_words(table, word.name, word.categories)
             column_of = {category: column for column, category in enumerate(word.categories, place)}
             columns = np.array([column_of.get(value, -1) for value in values.tolist()])
             known = np.flatnonzero(columns >= 0)
@@ -189,7 +191,7 @@ class Encoding:
         """
         sentences: list[str] = []
         for column in self.words:
-            given = [value for value in _of_words(table, column.name).tolist() if value is not None]
+            given = [value for value in _of_words(table, column.name, column.categories).tolist() if value is not None]
             known = set(column.categories)
             others = [value for value in given if value not in known]
             if 2 * len(others) > len(given):
@@ -266,17 +268,21 @@ def _fitted_words(name: str, column: Array, fewest: int, most: int) -> WordColum
 def _of_numbers(table: ScoreTable, name: str) -> Array:
     column = table.features[name]
     if column.dtype == object:
-        row = next((row for row, value in enumerate(column.tolist()) if value is not None), None)
-        if row is not None:
+        numbers = [np.nan if value is None else TRUTH.get(value.lower()) for value in column.tolist()]
+        if None in numbers:
+            row = numbers.index(None)
             raise ValueError(
                 f"{table.place(row)}: {name!r} is {shown(column[row])!r}; in the training, this column had numbers"
             )
-        return np.full(len(column), np.nan)
+        return np.array(numbers, dtype=np.float64)
     return column
 
 
-def _of_words(table: ScoreTable, name: str) -> Array:
+def _of_words(table: ScoreTable, name: str, categories: Sequence[str]) -> Array:
     column = table.features[name]
+    truth = {TRUTH[word.lower()]: word for word in categories if word.lower() in TRUTH}
+    if truth and column.dtype != object and np.isin(column[~np.isnan(column)], [0, 1]).all():
+        return np.array([truth.get(value) for value in column.tolist()], dtype=object)
     if column.dtype != object and not np.isnan(column).all():
         raise ValueError(
             f"{name!r} of {shown(table.name)} is a column of numbers; in the training, it had words. Read it as words: "

@@ -19,7 +19,7 @@ from ..checks import tensor as as_tensor
 from ..datasets.tabular import AUTO, as_split, no_columns
 from ..files import shown
 from ..relevance import Labels
-from .columns import ScoreColumns, Wanted, as_column, joined, numbered
+from .columns import TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
 from .division import held_out
 from .reading import files_of, read_file
 
@@ -461,7 +461,7 @@ def _grades(table: ScoreTable, values: Array, name: str) -> Array:
     """[row] numbers; the words true and false become 1 and 0."""
     if values.dtype != object:
         return values
-    truth = {word: {"true": 1.0, "false": 0.0}.get(word.lower()) for word in set(values.tolist())}
+    truth = {word: TRUTH.get(word.lower()) for word in set(values.tolist())}
     if None in truth.values():
         raise ValueError(
             f"the label {name!r} of {table.name} has words: {_some(values)}. Name the one that is relevant: "
