@@ -173,6 +173,13 @@ def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have_with_
     assert ("Two seeds" in table) == (seeds == 2)
 
 
+def test_a_metric_that_only_some_runs_have_is_a_dash_for_the_others(tmp_path, here):
+    made(tmp_path, {"roadmap": [0.3], "pnp": [0.4]})
+    Run(tmp_path / "pnp-seed0").after.write_text(json.dumps({"values": {"mAP@R": 0.4, "NMI": 0.5}}))
+    table = compare(["loss=roadmap,pnp", "seeds=0"], tmp_path)
+    assert "| roadmap |  30.0 |    - |" in table and "| pnp     |  40.0 | 50.0 |" in table
+
+
 def test_of_one_seed_there_is_no_test_and_the_table_says_what_is_not_known(tmp_path, here):
     assert "Differences" not in (table := made(tmp_path, {"roadmap": [0.3], "pnp": [0.4]})) and "seeds=0..5" in table
     assert "seeds=0..5" not in made(tmp_path / "alone", {"roadmap": [0.3]})

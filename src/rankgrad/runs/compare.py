@@ -356,15 +356,15 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
     columns = [name for name in shown if any(name in of for of in values.values())]
     main = kind.main_of(columns)
     ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][main].values()))
+    lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
     rows = [
-        [loss, *(_spread(list(values[loss][name].values())) for name in columns), _spread(seconds.get(loss, []), 0)]
+        [loss, *(_spread(lists[loss].get(name, [])) for name in columns), _spread(seconds.get(loss, []), 0)]
         for loss in ordered
     ]
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent; settings: {' '.join(rest)}"
     text = f"{head}\n\n{markdown([['loss', *columns, 'seconds'], *rows])}"
     text += _tests(main, {loss: values[loss][main] for loss in losses if loss in values})
     write_text(out / "compare.md", text + "\n")
-    lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
     content = {"settings": list(rest), "seeds": list(seeds), "values": lists, "train_seconds": seconds}
     write_text(out / "compare.json", json.dumps(content, indent=1))
     return text
