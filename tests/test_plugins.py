@@ -107,6 +107,19 @@ def test_the_example_is_compared_and_tuned(site, fresh, tmp_path, monkeypatch):
     assert main(["tune", *tuned, "space.loss.tau=log(0.01,0.2)", *QUICK, "seeds=0", "-o", str(tmp_path / "tune")]) == 0
 
 
+def test_a_loss_that_takes_only_its_own_settings_is_trained(tmp_path, fresh):
+    code = (
+        "from rankgrad import losses, ranks, relaxations\n"
+        "class Toy(losses.RankLoss):\n"
+        "    def __init__(self, tau: float = 0.1) -> None:\n"
+        "        step = relaxations.Sigmoid(tau)\n"
+        "        super().__init__(ranks.Soft(step, step), penalty=abs)\n"
+    )
+    fresh(package(tmp_path, "losses", {"toy": "toy:Toy"}, code))
+    words = ["loss=toy", "loss.tau=0.2", *QUICK, "trainer.max_epochs=1", "sampler.batches_per_epoch=1"]
+    assert main(["train", *words, f"out={tmp_path / 'run'}"]) == 0
+
+
 def test_settings_of_a_run_that_names_a_plug_in_need_it_and_say_so(site, fresh, tmp_path):
     path = tmp_path / "config.yaml"
     config = compose(["loss=pnp"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -453,7 +454,9 @@ def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
         return _remembering(config, make(config.loss, slot="loss", trust=trust), rows)
     kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and _targets(config, rows) is None:
-        promise["positives"] = _batches(config, rows).positives
+        taken = inspect.signature(kind).parameters.values()  # a loss of a user may take its own settings only
+        if any(each.name == "positives" or each.kind is each.VAR_KEYWORD for each in taken):
+            promise["positives"] = _batches(config, rows).positives
     loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
     return loss
 
