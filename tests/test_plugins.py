@@ -187,6 +187,13 @@ def test_a_built_in_name_cannot_be_taken(tmp_path, fresh, group, name):
     assert not (tmp_path / "imported").exists()
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_command_tells_once_that_a_plug_in_is_left_out(tmp_path, fresh, capsys):
+    fresh(package(tmp_path, "losses", {"roadmap": "toy:Toy"}, CANARY))
+    assert main(["train", "--cfg", "loss=pnp"]) == 0
+    assert capsys.readouterr().err.count("is left out: rankgrad has that name") == 1
+
+
 def test_of_two_plug_ins_with_one_name_the_second_is_left_out_and_named(tmp_path, fresh):
     for name in ("toy", "toytoo"):
         fresh(package(tmp_path / name, "losses", {"hinge": f"{name}:Toy"}, name=name))

@@ -115,8 +115,8 @@ def _goes_on(name: str) -> bool:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Print a warning of rankgrad as one line, without the line of code that gave it."""
-    earlier = warnings.showwarning
+    """Print a warning of rankgrad once and as one line, without the line of code that gave it."""
+    earlier, said = warnings.showwarning, set[str]()
 
     def show(
         message: Warning | str,
@@ -127,7 +127,9 @@ def plain_warnings() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if category.__module__.partition(".")[0] == __package__.partition(".")[0]:
-            print("rankgrad: " + "\n".join(map(shown, str(message).split("\n"))), file=file or sys.stderr)
+            if str(message) not in said:
+                print("rankgrad: " + "\n".join(map(shown, str(message).split("\n"))), file=file or sys.stderr)
+            said.add(str(message))
         else:
             earlier(message, category, filename, lineno, file, line)
 
