@@ -17,6 +17,7 @@ import torch.distributed as dist
 from forks import forked, wait
 from pretended import pretended
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from rankgrad import losses
 from rankgrad.detection import (
@@ -368,6 +369,27 @@ def test_nothing_is_written_in_evaluation_mode():
     loss = DetectionAPLoss(memory=2).eval()
     run(loss, batches())
     assert loss.memory.count == 0
+
+
+@pytest.mark.parametrize("loss", [DetectionSmoothAPLoss(), DetectionAPLoss(memory=0, random_margin=True)])
+def test_a_loss_that_checkpointing_computes_again_is_refused_and_not_another_one(loss):
+    for step, batch in enumerate(batches()):
+        loss.train(step < 2)
+        scores = batch.scores.clone().requires_grad_()
+        if loss.training:
+            with pytest.raises(RuntimeError, match=r"can't be inside torch\.utils\.checkpoint"):
+                checkpoint(loss, scores, batch.targets, use_reentrant=False).backward()
+            loss.memory.write(Scored(batch.scores.T, batch.targets.T, None))
+        else:  # nothing is written
+            checkpoint(loss, scores, batch.targets, use_reentrant=False).backward()
+            assert torch.equal(scores.grad, torch.autograd.grad(loss(scores, batch.targets), scores)[0])
+
+
+def test_a_loss_without_memory_may_be_computed_again():
+    loss, batch = DetectionAPLoss(memory=0), batches()[0]
+    scores = batch.scores.clone().requires_grad_()
+    checkpoint(loss, scores, batch.targets, use_reentrant=False).backward()
+    assert torch.equal(scores.grad, run(loss, [batch])[0][1])
 
 
 def test_memory_moves_with_the_loss():

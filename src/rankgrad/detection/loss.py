@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import Numbers, flag, integer, number, tensor
+from ..losses.base import in_backward
 from ..losses.rank_loss import RankSource
 from ..metrics import average_precision
 from ..ranks import Blackbox, Soft, computed
@@ -123,7 +124,14 @@ class DetectionRankLoss(nn.Module):
         Raises:
             ValueError: shapes, dtypes or devices do not fit, a score is NaN or infinite, or the number of classes
                 differs from that of the memory.
+            RuntimeError: torch.utils.checkpoint computes the loss again in the backward pass.
         """
+        learns = self.training and torch.is_grad_enabled()  # under no_grad a batch is one of validation
+        if learns and self._remembers() and in_backward():
+            raise RuntimeError(
+                "a loss with a memory or a random margin can't be inside torch.utils.checkpoint: it would be computed "
+                "again in the backward pass, when both have changed. Put only the model inside"
+            )
         scores, targets = tensor(scores, "scores"), tensor(targets, "targets")
         valid = None if valid is None else tensor(valid, "valid")
         self._check(scores, targets, valid)
@@ -132,7 +140,7 @@ class DetectionRankLoss(nn.Module):
             batch = Scored(*lists, None if valid is None else valid.T.contiguous())
             loss = self._weighted(batch, self.memory.held())
         self.stats["positives"] = (targets if valid is None else targets & valid).sum()
-        if self.training and torch.is_grad_enabled():  # under no_grad a batch is one of validation
+        if learns:
             self.memory.write(batch)
         return loss
 
@@ -178,6 +186,10 @@ class DetectionRankLoss(nn.Module):
 
     def _cost(self, ranks: Ranks) -> PerQuery:
         return 1 - self.metric(ranks)
+
+    def _remembers(self) -> bool:
+        """Whether the loss of a batch depends on the batches before."""
+        return self.memory.batches > 0
 
     def moved(self, parts: list[Scored]) -> list[Tensor]:
         """Scores of the batch and of the memory for ranking: unchanged, unless a subclass shifts them."""
@@ -274,6 +286,9 @@ class DetectionAPLoss(DetectionRankLoss):
         self.lambda_, self.margin, self.random_margin = lambda_, margin, random_margin
         self.normalized_ranks, self.prefilter = normalized_ranks, prefilter
         self.seed = integer(seed, "seed is that of the random margin", low=0)
+
+    def _remembers(self) -> bool:
+        return self.random_margin or super()._remembers()
 
     def moved(self, parts: list[Scored]) -> list[Tensor]:
         """Scores for ranking, shifted by random margins with `random_margin`."""
