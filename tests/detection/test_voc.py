@@ -134,6 +134,9 @@ def test_images_may_have_other_endings(tmp_path, ending):
         ),
         (annotation([("disc", (3, 3, float("inf"), 9), 0)]), ValueError, "xmax must be a finite number; got 'inf'"),
         (annotation([("disc", (3, float("nan"), 9, 9), 0)]), ValueError, "ymin must be a finite number; got 'nan'"),
+        # infinite in float32
+        (annotation([("disc", (3, 3, 1e39, 9), 0)]), ValueError, "xmax must be a finite number; got '1e+39'"),
+        ('<?xml version="1.0" encoding="no"?><annotation/>', ValueError, "unknown encoding: no"),
         (
             "<annotation><size><width>9.5</width><height>9</height></size></annotation>",
             ValueError,
@@ -188,6 +191,22 @@ def test_a_list_without_images_or_with_repeated_ones_is_refused(tmp_path, text, 
     (home / "ImageSets" / "Main" / "test.txt").write_text(text)
     with pytest.raises(ValueError, match=message):
         load_voc(home, "test", "data")
+
+
+def test_a_list_in_another_encoding_is_named(tmp_path):
+    home = shapes(tmp_path)
+    (home / "ImageSets" / "Main" / "test.txt").write_text("000\n", encoding="utf-16")
+    with pytest.raises(ValueError, match=r"test\.txt is not UTF-8 .* save it as UTF-8"):
+        load_voc(home, "test", "data")
+
+
+@pytest.mark.parametrize("place", ["Annotations/008.xml", "ImageSets/Main/test.txt"])
+def test_a_pipe_instead_of_a_file_is_an_error_and_no_endless_wait(tmp_path, place):
+    home = shapes(tmp_path)
+    (home / place).unlink()
+    os.mkfifo(home / place)
+    with pytest.raises(OSError, match=Path(place).name):
+        load_voc(home, "test", ["disc", "square"])
 
 
 def test_a_folder_that_is_none_is_told_what_is_needed(tmp_path):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..datasets.images import image_size, open_image
-from ..files import shown
+from ..files import open_file, read_text, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,6 +31,7 @@ CLASSES = (
 )
 FOLDERS = ("Annotations", "ImageSets/Main", "JPEGImages")
 ENDINGS = (".jpg", ".jpeg", ".png")
+LARGEST = torch.finfo(torch.float32).max  # boxes are float32
 NAMED = 5  # largest number of names that a message lists
 
 
@@ -204,14 +205,18 @@ def image_names(home: Path, name: str) -> list[str]:
 
     Raises:
         FileNotFoundError: the list does not exist; the message has the existing lists.
-        ValueError: the list is empty, or has an image twice.
+        ValueError: the list is empty, has an image twice, or is not UTF-8.
     """
     path = home / "ImageSets" / "Main" / f"{name}.txt"
     if not path.exists():
         known = ", ".join(set_names(home)) or "none"
         raise FileNotFoundError(f"{path} does not exist; lists there: {known}")
+    try:
+        text = read_text(path).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
     # a list of one class has a second column
-    names = [line.split()[0] for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    names = [line.split()[0] for line in text.splitlines() if line.strip()]
     if not names:
         raise ValueError(f"{path} has no image")
     twice = [each for each, count in Counter(names).items() if count > 1]
@@ -295,8 +300,9 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
 
 def _root(path: Path) -> ElementTree.Element:
     try:
-        return ElementTree.parse(path).getroot()
-    except ElementTree.ParseError as error:
+        with open_file(path) as file:
+            return ElementTree.parse(file).getroot()
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an encoding that is not known
         raise ValueError(f"{path} is not a readable annotation: {error}") from None
 
 
@@ -313,7 +319,7 @@ def _number(entry: ElementTree.Element, key: str, path: Path) -> float:
         number = float(text)  # some files of 2012 have fractions of a pixel
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
+    if not abs(number) <= LARGEST:
         raise ValueError(f"{shown(path)}: {key} must be a finite number; got {text!r}")
     return number
 
