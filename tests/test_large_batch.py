@@ -86,6 +86,17 @@ def test_running_statistics_are_updated_once(momentum: float | None) -> None:
     assert int(model[1].num_batches_tracked) == 3  # type: ignore[arg-type]
 
 
+def test_running_statistics_of_a_layer_that_the_model_has_twice_are_kept() -> None:
+    norm = nn.BatchNorm2d(8)
+    model = network(norm, nn.ReLU(), norm)
+    other = copy.deepcopy(model)
+    whole = gradients(other, SmoothAPLoss(), torch.cat([other(part) for part in torch.split(images(), 4)]))
+    parts = gradients(model, SmoothAPLoss(), embed_in_parts(model, images(), 4))
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+    for (name, buffer), kept in zip(model.named_buffers(), other.buffers(), strict=True):
+        assert torch.equal(buffer, kept), name
+
+
 def test_frozen_batch_norm_gives_the_embeddings_of_the_whole_batch() -> None:
     model = network(nn.BatchNorm2d(8))
     model[1].eval()

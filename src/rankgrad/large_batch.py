@@ -122,8 +122,22 @@ class _Twice:
     def __call__(self, part: Any, device: torch.device | str | None) -> Tensor:
         with still(self.model):  # only whole batches may update the running statistics of a loss in the model
             if self.buffers is None:
-                self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+                self.buffers = _copies(_buffers(self.model))
                 return _moved(self.model, part, device)
-            # a copy: with a retained graph there may be a third call
-            before = {name: buffer.clone() for name, buffer in self.buffers.items()}
-            return _moved(lambda images: functional_call(self.model, before, (images,)), part, device)
+            before = _copies(self.buffers)  # with a retained graph there may be a third call
+            return _moved(lambda rows: functional_call(self.model, before, (rows,), tie_weights=False), part, device)
+
+
+def _buffers(model: nn.Module) -> dict[str, Tensor]:
+    """All buffers by name. A module that occurs twice has one name: `functional_call` would not restore a second."""
+    return {
+        f"{place}.{name}" if place else name: buffer
+        for place, module in model.named_modules()
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False)
+    }
+
+
+def _copies(buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of buffers. A tensor with two names has one copy."""
+    copies = {id(buffer): buffer.clone() for buffer in buffers.values()}
+    return {name: copies[id(buffer)] for name, buffer in buffers.items()}
