@@ -208,6 +208,7 @@ def mistakes(rank: int) -> dict[str, Callable[[], object]]:
         "even is a lie of a batch": lambda: promised(rows[:kept], labels[:kept]),
         "ids on one": lambda: loss(rows, labels, ids=ids if odd else None),
         "labels of another kind": lambda: loss(rows, labels.float() if odd else labels),
+        "integers on one": lambda: loss(rows.long() if odd else rows, labels),
         "labels that are a list": lambda: loss(rows, labels.tolist() if odd else labels),
         "labels too few": lambda: loss(rows, labels[:kept]),
         "four dimensions": lambda: gather_rows(torch.zeros(1, 2, 3, 4 + odd)),

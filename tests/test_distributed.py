@@ -105,6 +105,7 @@ DIFFERENT = {
     "even is a lie of a batch": r"ValueError: even=True needs the same number of rows .* \[4, 3[, 4]*\]",
     "ids on one": r"ValueError: ids must be given on all .* got process 0: none, process 1: torch.int64 \[4\]",
     "labels of another kind": r"ValueError: labels must have .* torch.int64 \[4\], process 1: torch.float32 \[4\]",
+    "integers on one": r"ValueError: embeddings must have .* torch.float32 \[4, 4\], process 1: torch.int64 \[4, 4\]",
     "labels that are a list": r"TypeError: labels must be a tensor .* process 1: something else",
     "labels too few": r"ValueError: embeddings, labels must have one row per sample; process 1 has \[4, 3\]",
     "four dimensions": r"ValueError: rows must have .* \[1, 2, 3, 4\], process 1: torch.float32 \[1, 2, 3, 5\]",

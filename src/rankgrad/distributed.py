@@ -283,9 +283,9 @@ class GlobalBatch(nn.Module):
 
     def _gathered(self, mine: Mapping[str, Tensor | None], embedded: str) -> dict[str, Tensor | None]:
         """What is given, of all processes. The rows of `embedded` keep their gradient."""
-        rows = mine[embedded]
-        # half precision would round the sum of the gradients
-        here = dict(mine) | {embedded: computed(rows) if isinstance(rows, Tensor) else rows}
+        rows, here = mine[embedded], dict(mine)
+        if isinstance(rows, Tensor) and rows.is_floating_point():
+            here[embedded] = computed(rows)  # half precision would round the sum of the gradients
         sizes = _agreed(here, self.even)
         gathered: dict[str, Tensor | None] = {}
         for name, value in here.items():
