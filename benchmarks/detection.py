@@ -102,17 +102,17 @@ class _Step:
     def __init__(self, size: Size, device: torch.device, prefilter: bool = True) -> None:
         generator = torch.Generator(device).manual_seed(0)
         self.loss = DetectionAPLoss(margin=MARGIN, memory=size.batches, prefilter=prefilter).to(device)
-        for _ in range(size.batches + 1):
+        for step in range(size.batches + 1):
             labels = torch.randint(1, 1 + size.classes, (size.proposals,), generator=generator, device=device)
             on_object = torch.rand(size.proposals, generator=generator, device=device) < 1 / PER_OBJECT
             self.labels = labels * on_object
             self.targets = one_hot_targets(self.labels, size.classes, "first")
             noise = torch.randn(size.proposals, size.classes, generator=generator, device=device)
             scores = noise + size.advantage * self.targets
-            with torch.no_grad():
+            if step < size.batches:
                 self.loss(scores, self.targets)
         self.scores = scores.requires_grad_()
-        self.lists = torch.cat([self.scores.detach().T, *(held.scores for held in self.loss.memory.held()[1:])], 1)
+        self.lists = torch.cat([self.scores.detach().T, *(held.scores for held in self.loss.memory.held())], 1)
 
     def ours(self) -> None:
         self.scores.grad = None
@@ -145,7 +145,7 @@ def _times(size: Size, options: Options) -> dict[str, Timing]:
 def _kept(size: Size, device: torch.device) -> float:
     """Fraction of the entries of the classes' lists that the filter keeps."""
     step = _Step(size, device)
-    targets = torch.cat([step.targets.T, *(held.targets for held in step.loss.memory.held()[1:])], 1)
+    targets = torch.cat([step.targets.T, *(held.targets for held in step.loss.memory.held())], 1)
     lowest = step.lists.masked_fill(~targets, torch.inf).amin(1, keepdim=True) - MARGIN
     return float((step.lists >= lowest).float().mean())
 

@@ -17,7 +17,7 @@ import torch
 from pretended import pretended
 from torch import Tensor
 
-from benchmarks import CASE, launches, peers, scaling, texts
+from benchmarks import CASE, detection, launches, peers, scaling, texts
 from benchmarks.__main__ import main
 from benchmarks.page import page
 from benchmarks.runner import run
@@ -303,6 +303,13 @@ def test_size_picked_is_that_of_what_is_run():
     assert Options(quick=True).pick(**sizes) == Options(quick=True, device=torch.device("cuda")).pick(**sizes) == 1
     assert Options().pick(**sizes) == 2
     assert Options(device=torch.device("cuda")).pick(**sizes) == 3
+
+
+@pytest.mark.parametrize("batches", [0, 7])
+def test_a_detection_loss_is_measured_with_a_full_memory_and_sorting_with_the_same_lists(batches):
+    step = detection._Step(detection.Size(64, 4, batches, 0), clocks.CPU)
+    assert step.loss.memory.rows == batches * 64
+    assert step.lists.shape == (4, 64 * (1 + batches))
 
 
 def test_operators_are_what_computes_whatever_its_shape():
