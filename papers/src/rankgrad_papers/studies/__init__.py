@@ -1,1 +1,1 @@
-"""Studies of our own: the same losses on many units, so that what differs between units can be told from chance."""
+"""Studies of our own. They train the same losses on many units, to separate real differences from chance."""

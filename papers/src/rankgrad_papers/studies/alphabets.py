@@ -1,10 +1,10 @@
-"""Leave one alphabet of Omniglot out: every method is tuned on the other seven, then meets the eighth.
+"""Leave one alphabet of Omniglot out: every method is tuned on the other seven, then tested on the eighth.
 
     python -m rankgrad_papers.studies.alphabets --data-root DIR adaptive_roadmap pml/multi_similarity
 
-A cell is a method and an alphabet. Its search sees the training alphabets alone; then three seeds are trained and
-judged on the alphabet that was left out. The values of a cell are added to the csv when its last seed ends. If the
-command is interrupted, run it again and it continues.
+A cell is a method and an alphabet. Its search uses only the seven training alphabets. Then three seeds are trained on
+them, and tested on the alphabet that was left out. The values of a cell are added to the csv when its last seed ends.
+If the command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRIALS, FOLDS, SEEDS = 6, 2, (0, 1, 2)
 METRICS = ("R@1", "mAP@R", "AP")
 POOLED = "AP of all pairs"
 
-#: What all trainings share: the short recipe, upright letters.
+#: Settings of all trainings: the short recipe, upright letters.
 SHARED = ("data=omniglot", "data.load.turns=1", "recipe=small", "evaluation.bootstrap=0", "evaluation.clusters=none")
 
 _MOVING = (
@@ -42,15 +42,15 @@ _MOVING = (
     *(
         "loss.losses.calibration.alpha=0.9",
         "loss.losses.calibration.beta=0.6",
-    ),  # without effect then: not to be searched
+    ),  # without effect beside quantiles, so not searched
 )
-#: Method -> its settings, the loss first. The settings that are given are not searched.
+#: Method -> its settings, the loss first. The search does not change these settings.
 METHODS: Mapping[str, Sequence[str]] = {
     "adaptive_roadmap": ("loss=adaptive_roadmap",),
     "log_sum_exp": ("loss=log_sum_exp",),
     "pml/multi_similarity": ("loss=pml/multi_similarity",),
     "pml/triplet": ("loss=pml/triplet",),
-    # ranks or thresholds: the same moving thresholds beside losses of pairs, and SupAP's share of the default loss
+    # ranks or thresholds: SupAP's share of the default loss, and the moving thresholds with losses of pairs
     "pml/multi_similarity + thresholds": ("loss=pml/multi_similarity+calibration", *_MOVING),
     "pml/contrastive + thresholds": ("loss=pml/contrastive+calibration", *_MOVING),
     "pml/triplet + thresholds": ("loss=pml/triplet+calibration", *_MOVING),
@@ -65,11 +65,11 @@ METHODS: Mapping[str, Sequence[str]] = {
     "pml/proxy_anchor": ("loss=pml/proxy_anchor",),
     "pml/n_pair": ("loss=pml/n_pair",),
 }
-UNTUNED = ", defaults"  # METHOD, defaults: the loss as it comes, without a search
+UNTUNED = ", defaults"  # METHOD, defaults: the loss with its defaults, without a search
 
 
 def cell(method: str, alphabet: str, data_root: str, work: Path, jobs: int) -> tuple[list[Path], str]:
-    """Search and train a cell; return the folders of its runs, one for each seed, and the settings that were chosen."""
+    """Search and train a cell. Return the folders of its runs, one for each seed, and the chosen settings."""
     words = [*SHARED, f"data.root={data_root}", f"+data.load.test_alphabets=['{alphabet}']"]
     name = method.removesuffix(UNTUNED)
     loss, *more = METHODS[name]
@@ -84,7 +84,7 @@ def cell(method: str, alphabet: str, data_root: str, work: Path, jobs: int) -> t
 
 
 def measured(run: Run) -> dict[str, float]:
-    """The numbers of a run in per cent, among them the AP of all pairs of test images in one list."""
+    """The metrics of a run in per cent. One of them is the AP of all pairs of test images in one list."""
     values = run.read_values()
     columns = read_npz(run.embeddings, "embeddings", "labels")
     pooled = pooled_ap(columns["embeddings"], columns["labels"])
@@ -92,7 +92,7 @@ def measured(run: Run) -> dict[str, float]:
 
 
 def pooled_ap(embeddings: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> float:
-    """AP of all pairs of items in one list, by their cosine; as in the evaluation, a zero row has cosine 0.
+    """AP of the list of all pairs of items, sorted by cosine. As in the evaluation, a zero row has cosine 0.
 
     >>> pooled_ap(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]), np.array([5, 5, 6]))
     1.0

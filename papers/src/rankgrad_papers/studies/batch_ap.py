@@ -1,14 +1,14 @@
-"""How far the AP of a batch is from the AP of the list that the batch was drawn from.
+"""The AP of a batch, compared with the AP of the list that the batch was drawn from.
 
     python -m rankgrad_papers.studies.batch_ap --data-root DIR
 
-DIR has tables of rare positives, see `studies.scores`. A network is trained with cross-entropy. Its scores of the rows
-that were held out of the training rows are the list. Batches are drawn from this list in two ways:
+DIR has tables of rare positives, see `studies.scores`. A network is trained with cross-entropy. The list has its scores
+of held-out training rows. Batches are drawn from this list in two ways:
 
-* random: rows without replacement. A batch without a positive has no AP and is left out, as the losses do.
+* random: rows without replacement. A batch without a positive has no AP. It is left out, as in the losses.
 * stratified: an eighth of the batch are positives.
 
-"weighted" is the AP of the same batch when each negative counts w times:
+"weighted" is the AP of the same batch if each negative counts w times:
 
     AP_w = mean_i p_i / (p_i + w n_i),    w = (negatives / positives of the list) / (negatives / positives of the batch)
 
@@ -32,7 +32,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def weighted_ap(scores: Floats, hits: Bools, weight: float = 1.0) -> float:
-    """AP of a list in which each negative counts `weight` times; level scores: negatives first.
+    """AP of a list in which each negative counts `weight` times. Among equal scores, negatives come first.
 
     >>> weighted_ap(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]))
     0.8333333333333333
@@ -46,7 +46,7 @@ def weighted_ap(scores: Floats, hits: Bools, weight: float = 1.0) -> float:
 
 
 def drawn(hits: Bools, size: int, positives: int | None, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """The rows of a batch: any, or so many positives and negatives for the rest."""
+    """The rows of a batch: random rows, or a given number of positives and random negatives."""
     if positives is None:
         return rng.choice(len(hits), size, replace=False)
     of_each = ((np.flatnonzero(hits), positives), (np.flatnonzero(~hits), size - positives))

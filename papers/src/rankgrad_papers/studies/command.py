@@ -1,4 +1,4 @@
-"""The command of a study: the options that all studies have, and how it ends."""
+"""The common options of all study commands, and their exit."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def parser_of(
 def run(main: Callable[[], object]) -> NoReturn:
     """Run the command of a study, and end the process.
 
-    An error that the user can correct is one line and exit status 2, as in `rankgrad`. A signal stops the
-    trainings, and they save their states.
+    For an error that the user can correct, the command prints one line and exits with status 2, as `rankgrad` does. A
+    signal stops the trainings. They save their states first.
     """
     try:
         with signals.graceful():

@@ -1,4 +1,4 @@
-"""A comparison that a hypothesis is judged by: a line of the verdicts."""
+"""One line of the verdicts: a comparison of two settings that tests a hypothesis."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..values import difference
 
 @dataclass(frozen=True)
 class Compared:
-    """A line.
+    """A comparison of two settings.
 
     Attributes:
-        data: a set, or a name for all sets.
-        metric: what was measured.
-        what: one minus the other.
-        difference: in points.
-        interval: of 95 %, over the seeds of a set, or over the sets; None with fewer than two of them.
+        data: name of the data set, or a name for all data sets.
+        metric: name of the metric.
+        what: names of the two settings, as "ONE − OTHER".
+        difference: mean difference in points.
+        interval: 95 % interval over the seeds of a set, or over the sets. None if there are fewer than two.
     """
 
     data: str
@@ -29,7 +29,7 @@ class Compared:
 
     @classmethod
     def of(cls, data: str, metric: str, what: str, one: Mapping[str, float], other: Mapping[str, float]) -> Compared:
-        """Two settings, each with its values by seed or by set. Where both have a value, it is compared."""
+        """Compare two settings by their values of each seed or set. A seed or set without both values is left out."""
         effect = difference(one, other)
         if effect is None:
             return cls(data, metric, what, fmean(one.values()) - fmean(other.values()), None)

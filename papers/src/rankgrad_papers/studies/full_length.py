@@ -2,8 +2,8 @@
 
     python -m rankgrad_papers.studies.full_length --data-root DIR
 
-Each loss is searched with the default recipe: 8 trials on 2 folds of the training alphabets. The best trial of each is
-trained with five seeds and judged on the test alphabets. The same recipe without a search is the table
+Each loss is searched with the default recipe: 8 trials on 2 folds of the training alphabets. The best trial of each
+loss is trained with five seeds and tested on the test alphabets. For the same recipe without a search, see the table
 omniglot/default-recipe of `one_split`. If the command is interrupted, run it again and it continues.
 """
 

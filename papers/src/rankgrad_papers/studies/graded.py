@@ -1,12 +1,12 @@
-"""Losses of graded lists: those made for NDCG, AP and MRR against the squared error, RankNet and ListNet.
+"""Losses of graded lists: losses for NDCG, AP and MRR, compared with the squared error, RankNet and ListNet.
 
     python -m rankgrad_papers.studies.graded --data-root DIR
 
 DIR has mq2008/train.npy and lightgbm/rank.train with rank.train.query. A cell is a method, a fifth of the queries of a
-set, and a seed. This fifth is judged, the next one chooses, and three train. A method has eight trials: eight learning
-rates, and with them four values of its own parameter. Every trial trains the same network for the same number of steps.
-For each metric the trial is taken that is best in this metric on the choosing queries. LightGBM is trained with its own
-defaults. If the command is interrupted, run it again and it continues.
+set, and a seed. This fifth is the test part, the next fifth is the validation part, and the other three train. A method
+has eight trials, with eight learning rates and four values of its own parameter. Every trial trains the same network
+for the same number of steps. For each metric, the trial with the best validation value in this metric is used. LightGBM
+is trained with its own defaults. If the command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from . import command, trees
 from .scores import Cost, Lists, from_lists, standardised, trained
 from .tables import OWN, RATES, TEMPERATURES, TREES
 
-Divided = tuple[Lists, trees.Lists, trees.Lists, trees.Lists]  # rows; queries that train, choose and are judged
+Divided = tuple[Lists, trees.Lists, trees.Lists, trees.Lists]  # rows; queries of training, validation and test
 SETS = ("lightgbm", "mq2008")
-DIVISION, PARTS, SEEDS = 3, 5, 3  # divisions 0 to 2 are those of the boosted trees
-STEPS, BATCH = 240, 32  # a batch is of queries
+DIVISION, PARTS, SEEDS = 3, 5, 3  # the study of boosted trees has divisions 0 to 2
+STEPS, BATCH = 240, 32  # BATCH counts queries
 
 
 def squared(scores: Tensor, grades: Tensor, query: Tensor | None, power: float = 1.0) -> Tensor:
-    """Squared error of a power of the grades."""
+    """Squared error between the scores and a power of the grades."""
     return (scores - grades**power).square().mean()
 
 
 def of_hits(loss: losses.RetrievalLoss) -> Cost:
-    """The cost by a loss that only knows relevant rows, which have a grade above 0, and others."""
+    """The cost by a loss of binary relevance. Rows with a grade above 0 are relevant."""
     return lambda scores, grades, query: loss.from_lists(scores, grades > 0, query)
 
 
@@ -48,7 +48,7 @@ def cost_of(method: str, own: int) -> Cost:
 
     Args:
         method: a key of `METHODS`.
-        own: which value.
+        own: number of the value.
     """
     tau = TEMPERATURES[own]
     costs: dict[str, Cost] = {
@@ -72,7 +72,7 @@ METHODS: Mapping[str, str] = {
 
 
 def divided(folder: Path, name: str, part: int) -> Divided:
-    """All rows for a network, standardised on those that train; and the queries that train, choose and are judged."""
+    """All rows, standardised on the training rows; and the queries of training, validation and test."""
     three = trees.parts(trees.graded(folder, name), DIVISION, part)
     rows = np.concatenate([each.rows for each in three]).astype(np.float32)
     grades = torch.from_numpy(np.concatenate([each.grades for each in three]).astype(np.float32))
@@ -83,7 +83,7 @@ def divided(folder: Path, name: str, part: int) -> Divided:
 
 
 def cell(method: str, given: Divided, seed: int, steps: int) -> dict[str, float]:
-    """Value of each metric on the judged queries, of the trial that is best in it on the choosing queries."""
+    """Test value of each metric, for the trial with the best validation value of this metric."""
     lists, train, choose, judge = given
     if method == TREES:
         return trees.judged(by_trees(train, judge), judge)
@@ -93,7 +93,7 @@ def cell(method: str, given: Divided, seed: int, steps: int) -> dict[str, float]
         cost = cost_of(method, OWN[trial])
         scores = trained(
             lists, cost, steps, rate / 3, BATCH, seed
-        ).numpy()  # its schedule rises to three times the rate
+        ).numpy()  # the schedule raises the rate to three times this value
         if np.isfinite(scores).all():
             trials.append((trees.judged(scores[first:last], choose), trees.judged(scores[last:], judge)))
     return {name: max(trials, key=lambda values: values[0][name])[1][name] for name in trees.JUDGES}
@@ -111,7 +111,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
     parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/graded.csv")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="number of trainings of each part")
-    parser.add_argument("--parts", type=int, default=PARTS, help="number of fifths that are judged")
+    parser.add_argument("--parts", type=int, default=PARTS, help="number of fifths that are tested")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training")
     given = parser.parse_args(words)
     for seed, part, name in product(range(given.seeds), range(given.parts), SETS):

@@ -1,17 +1,18 @@
-"""The matrix: seven losses, each made for a metric or for none, measured by four metrics. Does the diagonal win?
+"""The matrix: seven losses, measured by four metrics. Is the loss that is made for a metric the best in it?
 
     python -m rankgrad_papers.studies.matrix --data-root DIR omniglot icons banking77
     python -m rankgrad_papers.studies.matrix --data-root DIR photographs --weights RUN/model.pt
     python -m rankgrad_papers.studies.matrix --draw matrix.svg
 
-DIR has a folder for each data set. A set has one search. Its trials train on folds of the training classes, and each is
-measured by all four metrics on the classes that were held out. For each metric, a loss keeps its best trial. For each
-metric the loss made for it and the best of the others are named as well. All this is written to a file before the test
-classes are looked at. Then the trials that were kept train on all training classes, and are measured on the test
-classes: those of the named losses with ten seeds, the others with five.
+DIR has a folder for each data set. Each set has one search. Its trials train on folds of the training classes. Each
+trial is measured by all four metrics on the held-out classes. For each metric, a loss keeps its best trial. For each
+metric, two losses are named: the loss made for it, and the best of the others. All this is written to a file before the
+test classes are used. Then the kept trials train on all training classes, and are measured on the test classes. The
+named losses have ten seeds, the others five.
 
-The trials are random points of the spaces of `rankgrad tune`, the defaults first. They are not made by `tune` itself,
-which follows one metric: it prunes trials by it, and draws later trials near those that are good in it.
+The first trial has the defaults. The others are random points of the spaces of `rankgrad tune`. `tune` itself is not
+used, because it optimises one metric: it prunes trials by this metric, and draws later trials near those that are good
+in it.
 
 A run adds its values to the file when it ends; then its folder is removed. If the command is interrupted, run it again
 and it continues.
@@ -48,18 +49,18 @@ if TYPE_CHECKING:
 
 COLUMNS = ("AP", "mAP@R", "R@1", POOLED)
 TRIALS, FOLDS, SEEDS = 8, 3, 10
-FEWER = 5  # seeds of the losses that are only drawn
+FEWER = 5  # seeds of the losses that are not named
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """What all trainings of a data set share.
+    """The common settings of all trainings on a data set.
 
     Attributes:
-        title: in the drawing.
+        title: name in the drawing.
         settings: KEY=VALUE, without the folder of the data.
         relevant: number of relevant items of a query in a batch.
-        space: instead of the spaces of `rankgrad tune`, for the losses that have these settings.
+        space: replaces the spaces of `rankgrad tune`, for the losses that have these settings.
     """
 
     title: str
@@ -79,7 +80,7 @@ SETS: Mapping[str, DataSet] = {
             *("sampler.classes_per_batch=24", "sampler.samples_per_class=4", "sampler.batches_per_epoch=40"),
         ),
         3,
-        (("loss.tau", "log(0.01,0.5)"), ("loss.tau1", "log(0.01,0.5)")),  # texts need high ones, see docs/results.md
+        (("loss.tau", "log(0.01,0.5)"), ("loss.tau1", "log(0.01,0.5)")),  # texts need a high tau, see docs/results.md
     ),
 }
 QUIET = (
@@ -90,12 +91,12 @@ QUIET = (
 
 @dataclass(frozen=True)
 class Row:
-    """A loss.
+    """A loss of the matrix.
 
     Attributes:
-        column: the metric that it is made for; "": none.
-        settings: those that are fixed. {relevant}: that of the data set.
-        space: instead of the spaces of `rankgrad tune`.
+        column: the metric that the loss is made for; "" for none.
+        settings: settings that the search does not change. {relevant} stands for the number of the data set.
+        space: replaces the spaces of `rankgrad tune`.
     """
 
     column: str
@@ -103,7 +104,7 @@ class Row:
     space: tuple[tuple[str, str], ...] = ()
 
 
-#: Loss -> what it is made for. docs/hypotheses.md gives the reasons.
+#: Loss -> its row. docs/hypotheses.md gives the reasons.
 LOSSES: Mapping[str, Row] = {
     "supap": Row("AP"),
     "lambda": Row("mAP@R", ("loss.measure=ndcg", "loss.k={relevant}"), (("loss.tau", "log(0.01,0.25)"),)),
@@ -128,7 +129,7 @@ def points(data: str, loss: str, words: Sequence[str], trials: int) -> list[list
         data: a key of `SETS`.
         loss: a key of `LOSSES`.
         words: see `shared_settings`.
-        trials: their number. The first ones of a longer search are the same.
+        trials: number of trials. A longer search begins with the same trials.
     """
     row = LOSSES[loss]
     own = [f"loss={loss}", *(word.format(relevant=SETS[data].relevant) for word in row.settings)]
@@ -143,7 +144,7 @@ def points(data: str, loss: str, words: Sequence[str], trials: int) -> list[list
 
 
 def _first(values: Values, name: str, base: DictConfig) -> Value:
-    """The default of a setting; if it is outside of the space, the middle."""
+    """The default of a setting. If it is outside of the space, the middle of the space."""
     default = values.default(name, base)
     if default is not None:
         return default
@@ -172,7 +173,7 @@ MADE, OTHER = "made for it", "best of the others"
 
 
 def choose(data: str, values: Path, trials: int, folds: int) -> list[Choice]:
-    """The best trial of each loss for each metric, by its mean over the folds; and two losses named for each metric.
+    """The best trial of each loss for each metric, by its mean over the folds, and the two named losses of each metric.
 
     Args:
         data: a key of `SETS`.
@@ -211,7 +212,7 @@ def choose(data: str, values: Path, trials: int, folds: int) -> list[Choice]:
 
 
 def chosen(path: Path, data: str) -> list[Choice]:
-    """The choices of a set in the file; none if it has not got them."""
+    """The choices of a set in the file. Empty if the file does not have them."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as opened:
@@ -236,10 +237,10 @@ class Block:
     """The matrix of a data set.
 
     Attributes:
-        title: of the block.
+        title: heading of the block.
         values: loss -> metric -> value.
-        made: metric -> the loss made for it.
-        effects: metric -> difference of the loss made for it and `against`; None with fewer than two seeds.
+        made: metric -> the loss that is made for it.
+        effects: metric -> the loss made for it, minus the loss `against`; None if there are fewer than two seeds.
         against: metric -> the loss that it is compared with.
     """
 
@@ -251,7 +252,7 @@ class Block:
 
 
 def block_of(data: str, values: Path, choices: Sequence[Choice]) -> Block:
-    """The matrix of a set on its test classes: each loss with the trial that it has kept for the metric."""
+    """The matrix of a set on its test classes. For each metric, a loss has the trial that it kept for this metric."""
     found = read(values)
     units: dict[tuple[str, str], Mapping[str, float]] = {}
     named: dict[tuple[str, str], str] = {}
@@ -266,7 +267,7 @@ def block_of(data: str, values: Path, choices: Sequence[Choice]) -> Block:
 
 
 def block_of_tables(values: Path) -> Block:
-    """The matrix of tables with rare positives, from their own file; each loss against cross-entropy."""
+    """The matrix of tables with rare positives, from their own file. Each loss is compared with cross-entropy."""
     found, usual = read(values), "cross-entropy"
     units = {(loss, name): found.units({"method": loss}, name) for loss in TABLE_METHODS for name in TABLE_METRICS}
     made = {metric: loss for loss, metric in TABLE_METHODS.items() if metric}
@@ -287,7 +288,7 @@ LEGEND = (
 
 
 def draw(blocks: Sequence[Block], picture: Path) -> None:
-    """One drawing of all blocks, two beside each other; the cell of the loss that is made for a metric has a frame."""
+    """Draw all blocks, two side by side. The cell of the loss that is made for a metric has a frame."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -300,7 +301,7 @@ def draw(blocks: Sequence[Block], picture: Path) -> None:
     for ax in places.flat[len(blocks) :]:
         ax.remove()
     figure.suptitle(LEGEND, x=0.01, ha="left", fontsize=9)
-    with rc_context({"svg.fonttype": "none"}):  # letters as text: a third of the bytes
+    with rc_context({"svg.fonttype": "none"}):  # stores letters as text, a third of the bytes
         figure.savefig(picture, metadata={"Date": None} if picture.suffix == ".svg" else None)
 
 
@@ -333,7 +334,7 @@ def _effect(found: PairedDifference | None) -> str:
 
 
 def run(data: str, given: argparse.Namespace) -> None:
-    """Search, choose and test one set, as far as the files do not have it."""
+    """Search, choose and test one set. Results that the files already have are kept."""
     words = shared_settings(data, given.data_root, given.weights if data == "photographs" else None, given.more)
     settings = {loss: points(data, loss, words, given.trials) for loss in LOSSES}
     searched, picked = (given.values.with_name(f"{given.values.stem}-{name}.csv") for name in ("trials", "chosen"))
@@ -356,8 +357,8 @@ def run(data: str, given: argparse.Namespace) -> None:
         add_choices(
             picked, [{**line, "settings": " ".join(settings[line["loss"]][int(line["trial"])])} for line in choices]
         )
-    kept = sorted(chosen(picked, data), key=lambda line: not line["named"])  # those that are compared come first
-    tests = {  # a loss that keeps one trial for several metrics is tested once
+    kept = sorted(chosen(picked, data), key=lambda line: not line["named"])  # trials of the named losses come first
+    tests = {  # a trial that was kept for several metrics is tested once
         (name, seed): Training(
             f"{name}-seed{seed}",
             {key: line[key] for key in ("set", "loss", "trial")},
@@ -372,9 +373,9 @@ def run(data: str, given: argparse.Namespace) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the sets one after the other; or draw what the files have."""
+    """Run the sets one after the other, or draw the values in the files."""
     parser = command.parser_of(
-        __doc__, "folder with a folder for each set", "docs/results/matrix/matrix.csv", "runs/matrix", required=False
+        __doc__, "folder with the sets' folders", "docs/results/matrix/matrix.csv", "runs/matrix", required=False
     )
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}")
     parser.add_argument("--weights", type=Path, help="model.pt of the network to fine-tune on photographs")
@@ -394,7 +395,7 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     unknown = [data for data in given.sets if data not in SETS]
     if unknown or not given.sets:
-        parser.error(f"name the sets, of {', '.join(SETS)}" + (f"; got {unknown[0]!r}" if unknown else ""))
+        parser.error(f"name the sets: some of {', '.join(SETS)}" + (f"; got {unknown[0]!r}" if unknown else ""))
     if given.data_root is None:
         parser.error("--data-root DIR is needed: the folder that has a folder for each set")
     if "photographs" in given.sets and given.weights is None:

@@ -1,9 +1,9 @@
-"""What the files of the matrix say about the hypotheses D1, E1 to E3, F1 and H1 of docs/hypotheses.md.
+"""Verdicts on the hypotheses D1, E1 to E3, F1 and H1 of docs/hypotheses.md, from the files of the matrix.
 
     python -m rankgrad_papers.studies.matrix_verdicts
 
-It trains nothing. Each line has a data set, the comparison, the difference in points and its 95 % interval: of a set
-over the seeds, of all sets over the sets.
+It trains nothing. Each line has a data set, the comparison, the difference in points and its 95 % interval. The
+interval of one set is over its seeds. The interval of all sets is over the sets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .matrix import COLUMNS, LOSSES, MADE, OTHER, SETS, chosen
 
 ALL = "all sets"
 RECALL = "mAP@R"
-#: D1 compares the best of the one with the best of the other.
+#: D1 compares the best loss of ranks with the best loss of pairs.
 OF_RANKS = ("supap", "lambda", "recall_at_k", "adaptive_roadmap")
 OF_PAIRS = ("pml/multi_similarity", "pml/triplet")
 
@@ -38,7 +38,7 @@ class Matrix:
         picked = values.with_name(f"{values.stem}-chosen.csv")
         lines = {data: chosen(picked, data) for data in SETS}
         tested = {dict(each.setting)["set"] for each in self.values}
-        #: set -> (loss, metric) -> number of the trial that the loss has kept for the metric
+        #: set -> (loss, metric) -> number of the trial that the loss kept for the metric
         self.kept: Mapping[str, Mapping[tuple[str, str], str]] = {
             data: {(line["loss"], line["column"]): line["trial"] for line in its}
             for data, its in lines.items()
@@ -57,10 +57,10 @@ class Matrix:
         """Seed -> value on the test classes.
 
         Args:
-            data: a set.
+            data: name of the set.
             loss: a row of the matrix.
-            metric: what was measured.
-            kept_for: the metric that the trial was kept for; None: the same.
+            metric: name of the metric.
+            kept_for: the metric for which the trial was kept; None: the same metric.
         """
         trial = self.kept[data][loss, kept_for or metric]
         return self.values.units({"set": data, "loss": loss, "trial": trial}, metric)
@@ -78,7 +78,7 @@ class Matrix:
         ]
 
     def diagonal(self) -> list[Compared]:
-        """E1: the loss made for a metric minus the one that is named as the best of the others."""
+        """E1: the loss that is made for a metric, minus the loss that is named as the best of the others."""
         found = []
         for metric in COLUMNS:
             made, other = dict[str, float](), dict[str, float]()
@@ -91,7 +91,7 @@ class Matrix:
         return found
 
     def wins(self) -> dict[str, list[str]]:
-        """E2: set -> the metrics in which the loss made for it is the best of all on the test."""
+        """E2: set -> the metrics whose own loss is the best of all losses on the test classes."""
         return {data: [metric for metric in COLUMNS if self._wins(data, metric)] for data in self.kept}
 
     def _wins(self, data: str, metric: str) -> bool:
@@ -110,7 +110,7 @@ class Matrix:
         return [*each, Compared.of(ALL, named, what, own, usual)]
 
     def ranks_and_pairs(self) -> list[Compared]:
-        """D1: the best loss of ranks minus the best loss of pairs, both named by their means over the folds."""
+        """D1: the best loss of ranks minus the best loss of pairs. The means over the folds name both."""
         found = []
         for data in self.kept:
             one, two = (max(of, key=lambda loss: self.on_folds[data][loss, RECALL]) for of in (OF_RANKS, OF_PAIRS))
@@ -119,7 +119,7 @@ class Matrix:
         return found
 
     def overall(self) -> dict[str, float]:
-        """Loss -> mean over the sets and the four metrics: what E1 names if it fails."""
+        """Loss -> mean over the sets and the four metrics. If E1 fails, the pages name the best of these."""
         return {
             loss: fmean(self.mean(data, loss, metric) for data in self.kept for metric in COLUMNS) for loss in LOSSES
         }
