@@ -93,7 +93,7 @@ def cell(method: str, given: Divided, seed: int, steps: int) -> dict[str, float]
         cost = cost_of(method, OWN[trial])
         scores = trained(
             lists, cost, steps, rate / 3, BATCH, seed
-        ).numpy()  # the schedule raises the rate to three times this value
+        ).numpy()  # the schedule rises to three times this rate
         if np.isfinite(scores).all():
             trials.append((trees.judged(scores[first:last], choose), trees.judged(scores[last:], judge)))
     return {name: max(trials, key=lambda values: values[0][name])[1][name] for name in trees.JUDGES}

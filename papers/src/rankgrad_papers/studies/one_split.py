@@ -1,4 +1,4 @@
-"""Losses on one division of a data set, with several seeds: letters and texts.
+"""Losses on one split of a data set, with several seeds: letters and texts.
 
     python -m rankgrad_papers.studies.one_split omniglot/lambda-margin texts/banking77 --data-root DIR
 
@@ -7,8 +7,8 @@ DIR has the folders omniglot, banking77 and clinc150. Tables whose names begin w
 
     rankgrad train data=drawings data.load.icons=DIR/icons loss=cross_entropy recipe=pretrain out=runs/drawings
 
-A table is a csv below --values, and a cell is a row of it and a seed. Seeds show how much a training varies. They do
-not show what another division would give. If the command is interrupted, run it again and it continues.
+A table is a csv below --values. A cell is a row of the table and a seed. Seeds show how much a training varies. They do
+not show what another split would give. If the command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from ..trainings import Training, train_missing
 from . import alphabets, command
 
 SEEDS = (0, 1, 2, 3, 4)
-SEARCHED = 0.03  # rate whose multiples the searches over texts tried
+SEARCHED = 0.03  # the searches over texts tried multiples of this rate
 
 Rows = Mapping[tuple[str, ...], Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a csv of values holds.
+    """The content of a csv of values.
 
     Attributes:
         data: name of the data set's folder.
         shared: settings of all its trainings.
-        columns: of a row's setting, in the csv.
-        rows: texts of these columns -> settings of the row. None: the best trials of the csv NAME-trials beside it.
-        metrics: to keep, in per cent.
-        weights: whether a network is fine-tuned, whose weights are given.
+        columns: columns of the csv that identify a row.
+        rows: texts of these columns -> settings of the row. None: the best trials in NAME-trials.csv of the same
+            folder.
+        metrics: metrics to keep, in per cent.
+        weights: whether a network with given weights is fine-tuned.
     """
 
     data: str
@@ -92,12 +93,12 @@ _MEMORIES = {
 }
 _NOISE = {share: (f"label_noise={share}",) if share != "0" else () for share in ("0", "0.1", "0.2", "0.4")}
 
-#: The same number of batches of the same shape. The five training alphabets make ten pairs.
+#: Both have the same number of batches, of the same shape. The five training alphabets make ten pairs.
 _TWENTY = "sampler.batches_per_epoch=20"
 _BATCHES = {"all alphabets": (_TWENTY,), "two alphabets": (_TWENTY, "sampler.batches_per_pair=2")}
 _FINE_TUNED = (*LETTERS, "data.load.turns=1", "recipe=finetune", "optimizer.lr=1e-3")
 
-#: The csv below --values, without its ending -> what it holds.
+#: Name of the csv below --values, without .csv -> its content.
 TABLES: Mapping[str, Table] = {
     "omniglot/lambda-margin": Table(
         "omniglot",
@@ -194,16 +195,17 @@ def rows_of(name: str, folder: Path) -> Rows:
 
     Args:
         name: a key of `TABLES`.
-        folder: of the csv files, where the trials of a search are.
+        folder: folder of the csv files, which also has the trials of a search.
     """
     rows = TABLES[name].rows
     return winners(folder / f"{name}-trials.csv") if rows is None else rows
 
 
 def winners(trials: Path) -> Rows:
-    """The best trial of each loss of a search over texts. Its rate is a multiple of `SEARCHED`.
+    """The best trial of each loss in a search over texts. The rate of a trial is a multiple of `SEARCHED`.
 
-    A search of `roadmap` with quantiles is one of `adaptive_roadmap`, which had no name of its own at that time.
+    A search of `roadmap` with quantiles is a search of `adaptive_roadmap`. This loss did not have its own name at that
+    time.
     """
     with trials.open(encoding="utf-8", newline="") as opened:
         found = [row for row in csv.DictReader(opened) if row["state"] == "complete"]
@@ -220,7 +222,7 @@ def winners(trials: Path) -> Rows:
 
 
 def measured(run: Run, metrics: Sequence[str]) -> dict[str, float]:
-    """These metrics of a run, in per cent."""
+    """The given metrics of a run, in per cent."""
     if alphabets.POOLED in metrics:
         numbers = alphabets.measured(run)
     else:

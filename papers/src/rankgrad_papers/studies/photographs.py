@@ -1,11 +1,11 @@
-"""Photographs, fine-tuned: wrong labels, groups in the loss and in the batches, and a memory at the rate of the papers.
+"""Fine-tuning on photographs: wrong labels, groups in loss and batches, and a memory with the learning rate of RaMBO.
 
     python -m rankgrad_papers.studies.photographs --data-root DIR --weights RUN/model.pt
 
 DIR is the folder of `data=photographs`, and the weights are those of `rankgrad_papers.studies.pretraining`. The tables
-of the papers are not trained here but by `rankgrad reproduce ID --stand-in photographs`, see docs/hypotheses.md. A cell
-is a row of the table and a seed. Its values are added to the csv when its training ends. If the command is interrupted,
-run it again and it continues.
+of the papers are trained by `rankgrad reproduce ID --stand-in photographs`, see docs/hypotheses.md. A cell is a row of
+the table and a seed. Its values are added to the csv when its training ends. If the command is interrupted, run it
+again and it continues.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SLOW = (
     *("loss=rambo_recall", "optimizer.name=adam", "optimizer.lr=1e-5", "optimizer.head_lr_factor=10"),
     "trainer.max_epochs=18",
 )
-#: 196 batches of four classes of 32 images. There are 56 pairs of groups, so their number has to be given.
+#: 196 batches of four classes with 32 images each. There are 56 pairs of groups, so the number of batches is set here.
 _FOUR = (
     *("sampler.classes_per_batch=4", "sampler.samples_per_class=32", "sampler.batches_per_epoch=28"),
     "trainer.max_epochs=7",
 )
 _BATCHES = {"4 classes": _FOUR, "4 classes of two groups": (*_FOUR, "sampler.batches_per_pair=1")}
-#: Row -> its settings. The first shows what the weights can do, with a new head, before a loss has trained them.
+#: Row -> its settings. The first row is not fine-tuned: the pretrained weights with a new head.
 ROWS: Mapping[str, Sequence[str]] = {
     "no fine-tuning": ("loss=supap", "trainer.max_epochs=0"),
     **{loss: (f"loss={loss}",) for loss in _LOSSES},
@@ -55,7 +55,7 @@ ROWS: Mapping[str, Sequence[str]] = {
 
 
 def values_of(run: Run) -> dict[str, float]:
-    """The metrics of a run in per cent, those of graded relevance among them."""
+    """The metrics of a run in per cent, including those of graded relevance."""
     values = run.read_values()
     return {**measured(run), **{name: 100 * values[name] for name in GRADED}}
 

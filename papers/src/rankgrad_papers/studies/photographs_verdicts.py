@@ -1,9 +1,9 @@
-"""What the files of the photographs say about the hypotheses D2 to D10 of docs/hypotheses.md.
+"""Verdicts on the hypotheses D2 to D10 of docs/hypotheses.md, from the files of the photographs.
 
     python -m rankgrad_papers.studies.photographs_verdicts
 
-It trains nothing. Each line has the metric, the comparison, the difference in points and its 95 % interval over the
-seeds that both sides have. D1 is judged by the matrix, see `matrix_verdicts`.
+It trains nothing. Each line has the metric, the comparison, the difference in points and its 95 % interval. The
+interval is over the seeds that both sides have. For D1 see `matrix_verdicts`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ ByUnit = Mapping[str, float]
 
 
 class Photographs:
-    """The files of the photographs, and what they say.
+    """The files of the photographs, and the comparisons from them.
 
     Args:
-        folder: with the values of the tables (`roadmap-table2.csv` and others) and of the study (`finetuned.csv`).
+        folder: folder with the values of the tables (`roadmap-table2.csv` and others) and of the study
+            (`finetuned.csv`).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,11 +43,11 @@ class Photographs:
         return self.table("finetuned", metric, row)
 
     def bound(self) -> Iterator[Compared]:
-        """D2: the upper bound against Smooth-AP. The first weights judge, the second ones stand beside."""
+        """D2: the upper bound against Smooth-AP. The first weights decide. The second weights are also shown."""
         yield from self._of_parts("SupAP − Smooth-AP", BOUND, SMOOTH)
 
     def calibration(self) -> Iterator[Compared]:
-        """D3: the calibration added to the bound. The first weights judge, the second ones stand beside."""
+        """D3: the calibration added to the bound. The first weights decide. The second weights are also shown."""
         yield from self._of_parts("ROADMAP − SupAP", BOTH, BOUND)
 
     def _of_parts(self, what: str, *rows: str) -> Iterator[Compared]:
@@ -54,33 +55,33 @@ class Photographs:
             yield _compared("mAP@R", f"{what}, {weights} weights", *(self.table(name, "mAP@R", row) for row in rows))
 
     def small_batches(self) -> Iterator[Compared]:
-        """D4: what the calibration adds in small batches, minus what it adds in large ones."""
+        """D4: the effect of the calibration in small batches, minus its effect in large batches."""
         gains = []
-        for images, batch in ((32, "32"), (116, "128")):  # the table's batches of 128 to 384 are all of 116 here
+        for images, batch in ((32, "32"), (116, "128")):  # here the table's batches of 128 to 384 images all have 116
             both, bound = (self.table("roadmap-table6", "mAP@R", row, batch_size=batch) for row in (BOTH, BOUND))
             yield _compared("mAP@R", f"ROADMAP − SupAP, batches of {images}", both, bound)
             gains.append({seed: value - bound[seed] for seed, value in both.items() if seed in bound})
         yield _compared("mAP@R", "the first minus the second", *gains)
 
     def gap(self) -> Iterator[Compared]:
-        """D5: the decomposability gap with the calibration, minus that without."""
+        """D5: the decomposability gap with the calibration, minus the gap without it."""
         rows = ("ROADMAP (Lcalibr added to SupAP)", "SupAP")
         yield _compared("DG_AP", "ROADMAP − SupAP", *(self.table("roadmap-table9", "DG_AP", row) for row in rows))
 
     def variants(self) -> Iterator[Compared]:
-        """D6: PNP's variants."""
+        """D6: comparisons of PNP's variants."""
         for pair in (("Ds", "O"), ("Dq", "O"), ("O", "Iu")):
             yield _compared("R@1", " − ".join(pair), *(self.table("pnp-table1", "R@1", f"PNP-{name}") for name in pair))
 
     def pnp(self) -> Iterator[Compared]:
-        """D7: PNP-Dq against Smooth-AP, with the classes as they are and merged by three."""
+        """D7: PNP-Dq against Smooth-AP, with the original classes and with classes merged by three."""
         dq, smooth = self.table("pnp-table1", "R@1", "PNP-Dq"), self.table("roadmap-table2", "R@1", SMOOTH)
         yield _compared("R@1", "Dq − Smooth-AP", dq, smooth)
         merged = (self.table("pnp-table6", "R@1", row) for row in ("PNP-Dq", "Smooth-AP"))
         yield _compared("R@1", "Dq − Smooth-AP, classes merged", *merged)
 
     def memory(self) -> Iterator[Compared]:
-        """D8: a memory of three batches, at the papers' rate and at that of the recipe."""
+        """D8: the effect of a memory of three batches, with the papers' learning rate and with that of the recipe."""
         slow = "rambo_recall, rate 1e-5"
         yield _compared(
             "R@1", "memory − none, rate 1e-5", *(self.study("R@1", row) for row in (f"{slow}, memory", slow))
@@ -89,7 +90,7 @@ class Photographs:
         yield _compared("R@1", "memory − none, rate of the recipe", *usual)
 
     def wrong_labels(self) -> Iterator[Compared]:
-        """D9: the share of the mAP@R that a loss keeps with 40 % wrong labels."""
+        """D9: mAP@R with 40 % wrong labels, as a share of mAP@R without wrong labels."""
         for other in ("pml/multi_similarity", "pml/triplet", "adaptive_roadmap"):
             yield _compared(SHARE, f"supap − {other}", self._kept("supap"), self._kept(other))
 
@@ -98,14 +99,14 @@ class Photographs:
         return {seed: 100 * value / clean[seed] for seed, value in wrong.items() if seed in clean}
 
     def groups(self) -> Iterator[Compared]:
-        """D10: losses that are trained on groups as well, against the bound on classes."""
+        """D10: losses trained on classes and groups, against the bound trained on classes."""
         for loss in ("h_ap", "supndcg"):
             yield _compared(
                 "H-AP", f"{loss} − supap", *(self.study("H-AP", row) for row in (f"{loss}, groups", "supap"))
             )
 
 
-#: Hypothesis -> what judges it.
+#: Hypothesis -> the function that compares for it.
 JUDGED: Mapping[str, Callable[[Photographs], Iterator[Compared]]] = {
     "D2": Photographs.bound,
     "D3": Photographs.calibration,

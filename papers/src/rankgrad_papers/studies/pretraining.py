@@ -1,10 +1,10 @@
-"""Pretrain a small ResNet on photographs, and say how often it names the right class of an image that it has not seen.
+"""Pretrain a small ResNet on photographs, and measure its top-1 accuracy on held-out images.
 
     python -m rankgrad_papers.studies.pretraining --data-root DIR
 
-DIR is the folder of `data=photographs`. The network is a classifier of 101 classes of things; no animal is among them.
-A tenth of the images of each class is held out. If the command is interrupted, run it again and it continues. The
-weights are those of the run's model.pt: do not commit them, see the licence in docs/datasets.md.
+DIR is the folder of `data=photographs`. The network is a classifier of 101 classes. None of them is an animal. A tenth
+of the images of each class is held out. If the command is interrupted, run it again and it continues. The weights are
+in the run's model.pt. Do not commit them, see the licence in docs/datasets.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import command
 
 NAME = "cross_entropy"
 LOSS = ("loss=cross_entropy", "loss.label_smoothing=0.1")
-#: What the training is: 45 epochs of the 22 725 training images.
+#: Settings of the training: 45 epochs of the 22 725 training images.
 SHARED = (
     *("data=photographs", "data.load.part=pretrain", "recipe=pretrain_photographs"),
     *("evaluation.before=false", "evaluation.bootstrap=0", "evaluation.clusters=none", "threads=1"),
@@ -33,7 +33,7 @@ TOP_1 = "top-1"
 
 
 def top_1(run: Run) -> float:
-    """Per cent of the held-out images to whose class the classifier gives the highest score."""
+    """Top-1 accuracy on the held-out images, in per cent."""
     columns = read_npz(run.embeddings, "embeddings", "labels")
     embeddings, labels = (torch.from_numpy(columns[name]) for name in ("embeddings", "labels"))
     begin = "loss.loss."

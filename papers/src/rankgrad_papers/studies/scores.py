@@ -1,11 +1,11 @@
-"""Temperatures of losses on logits, and losses of graded lists: small networks on tables, nothing tuned.
+"""Temperatures of losses on logits, and losses of graded lists: small networks on tables, without tuning.
 
     python -m rankgrad_papers.studies.scores --data-root DIR
 
 DIR has tables of rare positives (NAME.npz: X [row, feature], y [row]), mq2008/train.npy (grade, query, features) and
-lightgbm/rank.train with rank.train.query. Only rows that train are read: of a table four of five folds, a quarter of
-them held out; of the graded lists a third to a fifth of the training queries is held out. Third, lists that are drawn
-here. If the command is interrupted, run it again and it continues.
+lightgbm/rank.train with rank.train.query. The study uses only training rows. Of a table these are four of five folds,
+and a quarter of their rows is held out. Of the graded lists, a third to a fifth of the training queries is held out.
+The third kind of lists is drawn at random here. If the command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NDCG = losses.RankLoss(exact_ranks, metric=partial(metrics.ndcg, k=10, gain="exp
 
 
 class Lists(NamedTuple):
-    """Rows [row, feature], what is relevant, the query of each row (None: one list), and which rows train."""
+    """Rows [row, feature], their relevance, the query of each row (None: one list), and a mask of the training rows."""
 
     rows: Tensor
     relevance: Tensor
@@ -40,12 +40,12 @@ class Lists(NamedTuple):
 
 
 def from_lists(loss: losses.RetrievalLoss) -> Cost:
-    """A loss of lists."""
+    """The cost of scores by a loss of lists."""
     return loss.from_lists
 
 
 def of_spread(loss: losses.RetrievalLoss) -> Cost:
-    """The same of scores in units of their standard deviation, which has no gradient."""
+    """The same for scores divided by their standard deviation. The standard deviation gets no gradient."""
     return lambda scores, relevance, query: loss.from_lists(scores / scores.detach().std(), relevance, query)
 
 
@@ -81,7 +81,7 @@ GRADES: dict[tuple[str, str], Cost] = {
 
 
 def table(folder: Path, name: str, seed: int) -> Lists:
-    """The training rows of a fold of a table, standardised on those that train; clipped at 20 deviations."""
+    """The training rows of a fold of a table, standardised, and clipped at 20 standard deviations."""
     from sklearn.model_selection import StratifiedKFold, train_test_split
 
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
@@ -119,14 +119,14 @@ def graded(folder: Path, name: str, fold: int) -> Lists:
 
 
 def standardised(rows: np.ndarray, trains: Tensor, most: float) -> Tensor:
-    """Columns with mean 0 and standard deviation 1 over the rows that train, clipped at so many deviations."""
+    """Columns with mean 0 and standard deviation 1 over the rows that train, clipped at `most` standard deviations."""
     values = torch.from_numpy(rows)
     spread = values[trains].std(0, correction=0)
     return ((values - values[trains].mean(0)) / torch.where(spread > 0, spread, 1)).clamp(-most, most)
 
 
 def trained(given: Lists, cost: Cost, steps: int, rate: float, batch: int, seed: int, cycle: bool = True) -> Tensor:
-    """Scores of all rows after so many steps: two hidden layers of 64, AdamW; a batch is of rows or of queries."""
+    """Scores of all rows after training: two hidden layers of 64, AdamW. A batch has rows or whole queries."""
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(given.rows.shape[1], 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     optimizer = torch.optim.AdamW(net.parameters(), rate)
@@ -150,7 +150,7 @@ def trained(given: Lists, cost: Cost, steps: int, rate: float, batch: int, seed:
 
 
 def judged(given: Lists, scores: Tensor) -> dict[str, float]:
-    """The numbers of a cell, shares in per cent; spread: the standard deviation of the scores that were held out."""
+    """The numbers of a cell, shares in per cent. "spread" is the standard deviation of the held-out scores."""
     held_out = ~given.train
     spread = {"spread": float(scores[held_out].std())}
     if given.query is None:
@@ -168,7 +168,7 @@ def judged(given: Lists, scores: Tensor) -> dict[str, float]:
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the files do not have yet."""
     parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores")
-    parser.add_argument("--steps", type=int, help="steps of each training, instead of those of the pages")
+    parser.add_argument("--steps", type=int, help="steps of each training (default: those of the published values)")
     parser.add_argument("--only", nargs="+", default=("tables", "lightgbm", "mq2008", "drawn"), help="some of the data")
     given = parser.parse_args(words)
     given.values.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Does a loss start? Photographs of unseen animals, a small network from scratch, the command as it comes.
+"""Does a loss start to train? Photographs of unseen animals, a small network from scratch, the command's defaults.
 
     python -m rankgrad_papers.studies.starts --data-root DIR
 
-DIR has a folder per class below train/. A third of these classes is kept back from the training and judged; test/ is
-not read. A cell is a loss and a seed. Its values are added to the csv when its training ends. If the command is
-interrupted, run it again and it continues.
+DIR has a folder for each class below train/. A third of these classes is held out and evaluated. test/ is not read. A
+cell is a loss and a seed. Its values are added to the csv when its training ends. If the command is interrupted, run it
+again and it continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEEDS = (0, 1, 2, 3, 4)
 METRICS = ("R@1", "mAP@R")
 BETWEEN = "cosine between classes"
 
-#: What all trainings share. All but the first line is where and what to judge.
+#: Settings of all trainings. Only the first line is about training, the others are about the evaluation.
 SHARED = (
     *("data=folder", "data.size=64", "trainer.max_epochs=10"),
     *("fold=1/3", "evaluation.split=val"),
@@ -43,7 +43,7 @@ LOSSES: Mapping[str, Sequence[str]] = {
 
 
 def measured(run: Run) -> dict[str, float]:
-    """The numbers of a run: shares in per cent, and the mean cosine of two images of different classes."""
+    """The metrics of a run in per cent, and the mean cosine of two images of different classes."""
     values = run.read_values()
     columns = read_npz(run.embeddings, "embeddings", "labels")
     rows = normalize(torch.from_numpy(columns["embeddings"]).double())

@@ -1,12 +1,12 @@
-"""Losses for metrics of one list, on tables with rare positives: the loss made for a metric against the usual ones.
+"""Losses for metrics of one list, on tables with rare positives: the loss made for a metric against the usual losses.
 
     python -m rankgrad_papers.studies.tables --data-root DIR
 
-DIR has NAME.npz: X [row, feature], y [row]. A cell is a method, a table and one of five folds. Of the rows that train,
-a quarter is held out for choices. A method has eight trials: eight learning rates, and with them four values of its own
-parameter. Every trial trains the same network for the same number of steps. For each metric the trial is taken that is
-best in this metric on the rows that were held out, and its value on the test fold is kept. LightGBM is trained once
-with its own defaults. If the command is interrupted, run it again and it continues.
+DIR has NAME.npz: X [row, feature], y [row]. A cell is a method, a table and one of five folds. A quarter of the
+training rows is held out for choices. A method has eight trials, with eight learning rates and four values of its own
+parameter. Every trial trains the same network for the same number of steps. For each metric, the trial that is best in
+this metric on the held-out rows is chosen. Its value on the test fold is kept. LightGBM is trained once with its own
+defaults. If the command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ TABLES = (
 FOLDS, STEPS, BATCH = 5, 400, 512
 TRIALS = 8
 RATES = tuple(3e-4 * 100 ** (trial / (TRIALS - 1)) for trial in range(TRIALS))
-OWN = (0, 2, 1, 3, 2, 0, 3, 1)  # trial -> which value of the method's own parameter: each at a low and at a high rate
+OWN = (0, 2, 1, 3, 2, 0, 3, 1)  # trial -> number of the value of the own parameter; each has a low and a high rate
 TREES = "LightGBM"
 
-#: Metric -> what measures it of [1, row] scores and hits.
+#: Metric -> function of [1, row] scores and hits.
 METRICS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "AP": metrics.average_precision,
     "ROC AUC": metrics.roc_auc,
@@ -63,9 +63,10 @@ def cost_of(method: str, own: int, lists: Lists, test_rows: int) -> Cost:
 
     Args:
         method: a key of `METHODS`.
-        own: which value.
-        lists: of its training rows the share of positives is taken.
-        test_rows: rows of the test list. P@100 there is P@k of a batch with k in the same proportion.
+        own: number of the value.
+        lists: the share of positives in its training rows is used.
+        test_rows: number of rows of the test list. For P@100 of this list, a batch has P@k with k in proportion to its
+            rows.
     """
     tau = TEMPERATURES[own]
     ratio = float((~lists.relevance[lists.train]).sum() / lists.relevance[lists.train].sum())
@@ -90,7 +91,7 @@ METHODS: Mapping[str, str] = {
 
 
 def fold(folder: Path, name: str, number: int) -> tuple[Lists, Tensor, Tensor]:
-    """All rows of a table with those that train, and masks of the rows for choices and of the test fold."""
+    """All rows of a table with a mask of the training rows, and masks of the held-out rows and of the test fold."""
     from sklearn.model_selection import StratifiedKFold, train_test_split
 
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
@@ -108,13 +109,13 @@ def measured(scores: Tensor, hits: Tensor) -> dict[str, float]:
 
 
 def cell(method: str, lists: Lists, held_out: Tensor, test: Tensor, seed: int, steps: int) -> dict[str, float]:
-    """Test value of each metric, of the trial that is best in it on the rows that were held out."""
+    """Test value of each metric, for the trial that is best in this metric on the held-out rows."""
     if method == TREES:
         return measured(by_trees(lists)[test], lists.relevance[test])
     trials = []
     for trial, rate in enumerate(RATES):
         cost = cost_of(method, OWN[trial], lists, int(test.sum()))
-        scores = trained(lists, cost, steps, rate / 3, BATCH, seed)  # its schedule rises to three times the rate
+        scores = trained(lists, cost, steps, rate / 3, BATCH, seed)  # the schedule rises to three times this rate
         if torch.isfinite(scores).all():
             trials.append([measured(scores[part], lists.relevance[part]) for part in (held_out, test)])
     return {name: max(trials, key=lambda values: values[0][name])[1][name] for name in METRICS}
@@ -130,7 +131,7 @@ def by_trees(lists: Lists) -> Tensor:
 
 
 def draw(values: Path, picture: Path) -> None:
-    """The critical-difference diagram of each metric, without LightGBM; the loss made for the metric is bold."""
+    """Draw the critical-difference diagram of each metric, without LightGBM. The loss made for the metric is bold."""
     found = read(values)
     ranks = {
         name: mean_ranks({method: found.units({"method": method}, name) for method in METHODS}) for name in METRICS

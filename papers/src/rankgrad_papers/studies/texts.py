@@ -1,9 +1,9 @@
-"""Losses for texts, and the rate of SGD: the command as it comes, on folds of the training intents of two sets.
+"""Losses for texts, and the learning rate of SGD: the command's defaults, on folds of the training intents of two sets.
 
     python -m rankgrad_papers.studies.texts --data-root DIR
     python -m rankgrad_papers.studies.texts --data-root DIR "log_sum_exp, tau .1, adamw, 1"
 
-DIR has the folders clinc150 and banking77. A third of the training intents is kept back and judged; the intents of
+DIR has the folders clinc150 and banking77. A third of the training intents is held out and evaluated. The intents of
 validation and test are not read. A cell is a row of the table and a fold. Its values are added to the csv when its
 training ends. If the command is interrupted, run it again and it continues.
 """
@@ -21,12 +21,12 @@ from rankgrad.runs.folder import Run
 from ..trainings import Training, train_missing
 from . import command
 
-#: Data set and fold, all of one fold before the next.
+#: Data sets and folds. All data sets of one fold come before the next fold.
 UNITS = tuple((data, f"{fold}/3") for fold in (1, 2, 3) for data in ("clinc150", "banking77"))
 METRICS = ("R@1", "mAP@R", "AP")
 WITHIN, BETWEEN = "cosine within a class", "cosine between classes"
 
-#: What all trainings share: ten epochs as data=text has, the first seed.
+#: Settings of all trainings: ten epochs, as in data=text, and the first seed.
 SHARED = (
     *("trainer.max_epochs=10", "evaluation.split=val"),
     *("evaluation.before=false", "evaluation.bootstrap=0", "evaluation.clusters=none", "threads=1"),
@@ -49,7 +49,7 @@ NAMED = {", ".join(row): row for row in ROWS}
 
 
 def measured(run: Run) -> dict[str, float]:
-    """The numbers of a run: shares in per cent, and the mean cosines of two texts of one class and of two classes."""
+    """The metrics of a run in per cent, and the mean cosines of two texts of one class and of two classes."""
     values = run.read_values()
     columns = read_npz(run.embeddings, "embeddings", "labels")
     rows = normalize(torch.from_numpy(columns["embeddings"]).double())

@@ -1,9 +1,9 @@
-"""Boosted trees with a loss of lists as their objective: which curvature, and against the objectives that are built in.
+"""Boosted trees with a loss of lists as objective: which curvature is best, and are built-in objectives better?
 
     python -m rankgrad_papers.studies.trees --data-root DIR
 
 DIR has lightgbm/rank.train with rank.train.query, mq2008/train.npy (grade, query, features) and tables of rare
-positives (NAME.npz). docs/hypotheses.md says what is judged. If the command is interrupted, run it again and it
+positives (NAME.npz). docs/hypotheses.md has the hypotheses. If the command is interrupted, run it again and it
 continues.
 """
 
@@ -28,7 +28,7 @@ from ..values import append, cells
 from . import command
 
 Array = npt.NDArray[Any]
-Divided = Callable[[], tuple["Lists", "Lists", "Lists"]]  # rows that train, that choose, that are judged
+Divided = Callable[[], tuple["Lists", "Lists", "Lists"]]  # rows of training, validation and test
 SIZES = (12, 25, 50, 100)  # numbers of trees to choose from
 SETTINGS = {
     "num_leaves": 31,
@@ -57,7 +57,7 @@ LOSSES: dict[str, tuple[losses.RetrievalLoss, bool]] = {
     "lambda, mrr": (losses.LambdaLoss("mrr"), True),
     "log_sum_exp": (losses.LogSumExpLoss(1.0), True),
 }
-#: Division -> what is compared on it.
+#: Division -> the objectives that are compared on it.
 JUDGED = {1: ("lambdarank", "lambda, k=10", "lambda, map", "lambda, mrr"), 2: ("lambdarank", "log_sum_exp")}
 JUDGES = {
     "NDCG@10": losses.RankLoss(exact_ranks, metric=partial(metrics.ndcg, k=10, gain="exp2")),
@@ -67,14 +67,14 @@ JUDGES = {
 
 
 class Lists(NamedTuple):
-    """Rows [row, feature] of some queries, one query after another; their grades [row], and rows of each query."""
+    """Rows [row, feature] of some queries, query by query; their grades [row], and the number of rows of each query."""
 
     rows: Array
     grades: Array
     sizes: Array
 
     def of(self, queries: Array) -> Lists:
-        """Some of the queries, by their numbers."""
+        """The queries with the given numbers."""
         starts = np.cumsum(self.sizes) - self.sizes
         chosen = np.concatenate([np.arange(starts[q], starts[q] + self.sizes[q]) for q in queries])
         return Lists(self.rows[chosen], self.grades[chosen], self.sizes[queries])
@@ -100,7 +100,7 @@ def graded(folder: Path, name: str, part: str = "train") -> Lists:
 
 
 def parts(lists: Lists, division: int, part: int) -> tuple[Lists, Lists, Lists]:
-    """(train, choose, judge) of a part of a division of the queries into five."""
+    """(training, validation, test) queries of one part. A division splits the queries into five parts."""
     order = np.random.default_rng(division).permutation(len(lists.sizes))
     of = np.arange(len(order)) % 5
     others = (of != part) & (of != (part + 1) % 5)
@@ -120,13 +120,13 @@ def of_gradient(gradient: Tensor, query: Tensor) -> Tensor:
 
 
 def of_list(gradient: Tensor, query: Tensor) -> Tensor:
-    """Its mean over a list."""
+    """Mean absolute gradient of the row's list."""
     size = torch.bincount(query)
     return (torch.zeros_like(size, dtype=gradient.dtype).index_add(0, query, gradient.abs()) / size)[query]
 
 
 def constant(gradient: Tensor, query: Tensor) -> Tensor:
-    """The mean of all rows."""
+    """Mean absolute gradient of all rows."""
     return gradient.abs().mean().expand_as(gradient)
 
 
@@ -134,7 +134,7 @@ CURVATURES: dict[str, Curvature] = {"gradient": of_gradient, "list": of_list, "c
 
 
 def candidate(name: str, curvature: str) -> Callable[[Array, Any], tuple[Array, Array]]:
-    """A loss as LightGBM takes it, with one of the curvatures."""
+    """A loss as an objective of LightGBM, with one of the curvatures."""
     loss, hits = LOSSES[name]
 
     def of(predictions: Array, data: Any) -> tuple[Array, Array]:
@@ -156,7 +156,7 @@ def candidate(name: str, curvature: str) -> Callable[[Array, Any], tuple[Array, 
 
 
 def judged(scores: Array, lists: Lists) -> dict[str, float]:
-    """The numbers of a ranking, per cent."""
+    """The metrics of a ranking, in per cent."""
     given = torch.from_numpy(scores.astype(np.float64))
     grades = torch.from_numpy(lists.grades.astype(np.float64))
     found = {}
@@ -178,7 +178,7 @@ def boosted(train: Lists, built_in: str | Callable[..., Any], trees: int = SIZES
 
 
 def cell(train: Lists, choose: Lists, judge: Lists, built_in: str | Callable[..., Any]) -> dict[str, float]:
-    """The numbers of a part: each metric with the number of trees that has the best one on the choosing queries."""
+    """The test metrics of a part. For each metric, the validation queries choose the number of trees."""
     model, seconds = boosted(train, built_in)
     found = {size: [_predicted(model, lists, size) for lists in (choose, judge)] for size in SIZES}
     numbers: dict[str, float] = {}
@@ -193,7 +193,7 @@ def _predicted(model: Any, lists: Lists, trees: int) -> dict[str, float]:
 
 
 def table(folder: Path, name: str, seed: int) -> tuple[Lists, Lists, Lists]:
-    """(train, choose, judge) of the first of five folds of a table: each is one list."""
+    """(training, validation, test) rows of the first of five folds of a table. Each is one list."""
     from sklearn.model_selection import StratifiedKFold, train_test_split
 
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
@@ -205,7 +205,7 @@ def table(folder: Path, name: str, seed: int) -> tuple[Lists, Lists, Lists]:
 
 
 def tested(folder: Path) -> tuple[Lists, Lists, Lists]:
-    """(train, choose, judge): of LightGBM's example four fifths of the training queries, the rest, the test queries."""
+    """(training, validation, test) queries of LightGBM's example. A fifth of its training queries is for validation."""
     lists = graded(folder, "lightgbm")
     order = np.random.default_rng(0).permutation(len(lists.sizes))
     of = np.arange(len(order)) % 5
