@@ -1,3 +1,3 @@
-"""The version, always that of rankgrad: a test holds the two together."""
+"""The version. It is always the version of rankgrad, and a test checks this."""
 
 __version__ = "0.2.0"

@@ -1,14 +1,15 @@
-"""Methods compared over many units by their ranks: mean ranks, Friedman's test, signed ranks, and the usual picture.
+"""Compare methods over many units by their ranks: mean ranks, Friedman's test, signed ranks, and their diagram.
 
-A unit is a data set. Within a unit the methods are ranked by their value, 1 the best; level values share their ranks.
+A unit is a data set. Within a unit, the methods are ranked by their values. Rank 1 is the best. Equal values share
+their mean rank.
 
-* Friedman's test asks whether all methods are level (Friedman, JASA 1937).
+* Friedman's test has the null hypothesis that all methods are equal (Friedman, JASA 1937).
 * Two methods differ at the 5 % level by Nemenyi's test if their mean ranks differ by the critical difference
 
       CD = q sqrt(k (k + 1) / (6 N)),
 
   with k methods, N units and q the studentised range statistic divided by sqrt 2 (Demsar, JMLR 2006, section 3.2).
-* Two methods chosen before are compared by Wilcoxon's signed-rank test.
+* Two methods that were chosen in advance are compared by Wilcoxon's signed-rank test.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class MeanRanks:
         ranks: method -> mean rank, the best first.
         units: number of units that have a value of every method.
         p: of Friedman's test; None with fewer than six units or three methods.
-        critical: difference of two mean ranks from which Nemenyi's test tells them apart at 5 %.
+        critical: smallest difference of two mean ranks that is significant in Nemenyi's test at 5 %.
     """
 
     ranks: Mapping[str, float]
@@ -46,13 +47,13 @@ class MeanRanks:
 
 
 def mean_ranks(values: Mapping[str, PerUnit]) -> MeanRanks:
-    """Rank methods within each unit, a larger value first.
+    """Rank the methods within each unit. A larger value is better.
 
     Args:
-        values: method -> unit -> value. Units that a method lacks are left out.
+        values: method -> unit -> value. A unit is left out if any method has no value for it.
 
     Raises:
-        ValueError: fewer than two methods, or no unit that all have.
+        ValueError: there are fewer than two methods, or no unit has values of all methods.
 
     >>> mean_ranks({"a": {"x": 3, "y": 2}, "b": {"x": 1, "y": 2}, "c": {"x": 2, "y": 1}}).ranks
     {'a': 1.25, 'b': 2.25, 'c': 2.5}
@@ -79,12 +80,12 @@ def mean_ranks(values: Mapping[str, PerUnit]) -> MeanRanks:
 
 @dataclass(frozen=True)
 class SignedRanks:
-    """One method against another over the same units.
+    """Comparison of two methods over the same units.
 
     Attributes:
-        difference: mean over the units, one minus the other.
-        better: units in which the one is better.
-        units: their number.
+        difference: mean over the units of the first method minus the second.
+        better: number of units in which the first method is better.
+        units: number of units.
         p: of Wilcoxon's signed-rank test, two-sided; None with fewer than six units.
     """
 
@@ -95,7 +96,7 @@ class SignedRanks:
 
 
 def signed_ranks(one: PerUnit, other: PerUnit) -> SignedRanks:
-    """Compare two methods.
+    """Compare two methods by Wilcoxon's signed-rank test.
 
     >>> signed_ranks({"x": 3.0, "y": 2.0}, {"x": 1.0, "y": 2.0})
     SignedRanks(difference=1.0, better=1, units=2, p=None)
@@ -108,7 +109,8 @@ def signed_ranks(one: PerUnit, other: PerUnit) -> SignedRanks:
 
 
 def groups(ranks: MeanRanks) -> list[tuple[str, ...]]:
-    """The largest runs of methods, in the order of their ranks, whose ends differ by less than the critical difference.
+    """The largest groups of methods with consecutive ranks whose first and last differ by less than the critical
+    difference.
 
     >>> groups(MeanRanks({"a": 1.0, "b": 1.5, "c": 3.0}, 9, 0.01, 1.6))
     [('a', 'b'), ('b', 'c')]
@@ -124,11 +126,11 @@ def groups(ranks: MeanRanks) -> list[tuple[str, ...]]:
 
 
 def drawn(of: Mapping[str, MeanRanks], marked: Mapping[str, str] | None = None) -> Figure:
-    """Critical-difference diagrams, one below the other: methods that a bar joins are not told apart.
+    """Critical-difference diagrams, one below the other. A bar joins methods whose difference is not significant.
 
     Args:
         of: metric -> mean ranks.
-        marked: metric -> the method that is printed bold.
+        marked: metric -> the method that is printed in bold.
     """
     from matplotlib.figure import Figure
 
@@ -163,7 +165,7 @@ def _diagram(ax: object, metric: str, ranks: MeanRanks, bold: str | None) -> Non
 
 
 def table(values: Mapping[str, Mapping[str, PerUnit]]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows: method, and for each metric the mean value and the mean rank; below them Friedman's p.
+    """Head and rows of a table: method, and mean value and mean rank for each metric. The last row has Friedman's p.
 
     Args:
         values: metric -> method -> unit -> value.

@@ -1,4 +1,4 @@
-"""Trainings whose values go to a csv file: those that the file lacks are trained, measured and removed.
+"""Trainings whose values are kept in a csv file. Only trainings without values in the file are run.
 
 A run adds its values to the file when it ends; then its folder is removed. If the command is interrupted, run it again
 and it continues.
@@ -21,12 +21,12 @@ from .values import append, cells
 
 @dataclass(frozen=True)
 class Training:
-    """A run, and the place of its values in the file: see `values.append`.
+    """A run, and the keys of its values in the file: see `values.append`.
 
     Attributes:
-        name: of the folder, unlike all others. What is no letter, digit or one of _.,=+- becomes a -.
+        name: unique name of the folder. Characters other than letters, digits and _.,=+- are replaced by -.
         setting: column -> text.
-        settings: KEY=VALUE of this run alone.
+        settings: KEY=VALUE settings of this run only.
         unit: "" if the file has none.
         seed: "" if the file has none.
     """
@@ -39,7 +39,7 @@ class Training:
 
     @property
     def cell(self) -> tuple[tuple[tuple[str, str], ...], str, str]:
-        """As `values.cells` lists it."""
+        """The key of its cell, in the form of `values.cells`."""
         return tuple(self.setting.items()), self.unit, self.seed
 
     @property
@@ -59,20 +59,20 @@ def train_missing(
     command: str = "train",
     if_failed: Mapping[str, float] | None = None,
 ) -> None:
-    """Train what the file does not have yet.
+    """Run the trainings that have no values in the file yet.
 
     Args:
-        trainings: in their order.
-        values: the file.
+        trainings: trainings in the order in which they start.
+        values: file of the values.
         work: folder of the runs.
-        words: settings of all trainings.
-        measure: metric -> value of a finished run.
-        jobs: trainings at a time.
+        words: KEY=VALUE settings of all trainings.
+        measure: function from a finished run to its values by metric.
+        jobs: number of trainings at the same time.
         command: training command of rankgrad.
-        if_failed: values of a run that fails; its folder stays. None: it has no values.
+        if_failed: values to write for a run that fails, whose folder is kept. None: no values are written.
 
     Raises:
-        ConfigError: runs failed, and `if_failed` is None. The others were trained before it is raised.
+        ConfigError: runs failed, and `if_failed` is None. It is raised after all other runs were trained.
     """
     values.parent.mkdir(parents=True, exist_ok=True)
     there = cells(values)
@@ -104,4 +104,4 @@ def train_missing(
     with shared(work, words):
         train_in_turn(lambda: next(waiting, None), ended, work, jobs, command, many=True)
     if failed and if_failed is None:
-        raise ConfigError("\n".join(["these runs failed; the same command tries them again:", *failed]))
+        raise ConfigError("\n".join(["these runs failed; run the same command again to retry them:", *failed]))

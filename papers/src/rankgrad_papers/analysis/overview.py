@@ -1,4 +1,4 @@
-"""ROADMAP, Fig. 1: two flaws of relaxed AP side by side: the gradient on three scores, and the gap between batches."""
+"""ROADMAP, Fig. 1: two flaws of relaxed AP, the gradient on three scores and the gap between batches."""
 
 from __future__ import annotations
 

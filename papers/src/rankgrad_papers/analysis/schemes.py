@@ -1,4 +1,4 @@
-r"""The papers' sketches, computed from numbers: PNP's Figs. 2 and 4, ROADMAP's Fig. 2.
+r"""The papers' sketches, computed from numbers: PNP's Figs. 2 and 4, and ROADMAP's Fig. 2.
 
 * PNP, Fig. 2: a ranked list. Every relevant item behind an irrelevant one pushes it back, with the strength of the
   variant's f'(R) at that relevant item: increasing for PNP-I, decreasing for PNP-D.

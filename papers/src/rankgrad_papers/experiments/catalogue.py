@@ -1,4 +1,4 @@
-"""All tables and figures of the four papers: the data that each needs, its time, and how it is made here."""
+"""All tables and figures of the four papers, with the data that each needs, its time, and how to make it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def there(self) -> bool:
-        """Whether `rankgrad reproduce` can make it."""
+        """Whether `rankgrad reproduce` can make this table or figure."""
         return self.how in ("runs", "computed", "bench", "figure", "detection")
 
     @property

@@ -1,4 +1,4 @@
-"""Tables without training: read from the settings, or measured in a minute."""
+"""Tables that need no training. They are read from the settings, or measured in a minute."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def complexity() -> Computed:
         "positives, least squares on logarithms of the shortest of seven.",
         f"SoDeep over {SHORTER[0]:,} to {SHORTER[-1]:,} scores: an untrained network of each length, 32 hidden units.",
         "Mohapatra et al., Chen et al. and Yue et al. are not in this library.",
-        "RaMBO's loss here does not sort the negatives, and what does not grow with the list lowers the exponent.",
+        "RaMBO's loss here does not sort the negatives. Constant costs lower the exponent.",
     ]
     return Computed(Sheet(["method", "forward + backward (paper)", "general", "measured here"], rows), notes)
 

@@ -18,7 +18,7 @@ from rankgrad.runs.history import CHOSEN_BY, Chooser, best
 
 from ..analysis.decomposability import class_batches, gaps
 
-# Rule of reporting -> split on which its evaluation is chosen; "last" chooses none.
+# Rule of reporting -> the split on which it chooses the evaluation. "last" does not choose.
 RULES: Mapping[str, Chooser] = {"best": "test", "held_out": "val"}
 AP = ("AP50", "AP50_11", "AP75", "AP75_11")  # metrics of a detector
 DISTANCES = {"dists@intra": "dists_intra", "dists@inter": "dists_inter"}
@@ -51,7 +51,7 @@ class Checkpoint:
 
     @property
     def there(self) -> bool:
-        """Whether the weights were kept. Those after training always are."""
+        """Whether the weights were kept. The weights after training are always kept."""
         return self.last or (self.weights.exists() and load_weights(self.weights)[1]["steps"] == self.steps)
 
     def beside(self, run: Run, name: str) -> Path:

@@ -139,7 +139,7 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
 
 
 def relative(lines: Sequence[ResultLine]) -> list[ResultLine]:
-    """The lines with the metrics that are relative to another line of the same column."""
+    """Add the metrics that are relative to another line of the same column."""
     lines_made = []
     for line in lines:
         against, asked = line.cells[0].against, [m for m in line.cells[0].metrics if m in RELATIVE]

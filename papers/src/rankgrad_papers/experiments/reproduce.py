@@ -76,7 +76,7 @@ def reproduce(
             `runs.launchers`.
         out: folder; None: runs/reproduce, or runs/reproduce-STAND_IN.
         data_roots: NAME=DIR, the folder of a data set; or DIR, the folder of all others.
-        stand_in: omniglot, glyphs or photographs, for detectors bccd: run the grid on this data with a small network.
+        stand_in: omniglot, glyphs or photographs, for detectors bccd: run the grid on these data with a small network.
         seeds: "0,1,2" or "0..2"; None: those of the table.
         jobs: number of runs at a time.
         rule: one of `grid.RULES`; None: that of the table.

@@ -3,8 +3,8 @@
 A stand-in varies the same settings as the table (loss and its options, batch size, images per class, memory, image
 side, embedding size); all others are those of `recipe=small`, for photographs of `recipe=finetune_photographs`. Only
 these values are scaled to the small network: image sides by 1/8 (224 -> 28), for photographs by 2/7 (224 -> 64), and
-embedding sizes by 1/4 (512 -> 128). A batch of photographs has at most their 29 classes, so larger batches of a table
-are one batch here.
+embedding sizes by 1/4 (512 -> 128). A batch of photographs has at most 29 classes, so all larger batches of a table are
+the same batch here.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def translate(settings: Sequence[str], name: str) -> list[str]:
             words.append(f"{key}={'trainval' if '+' in value else 'train'}")
         elif key == "model.embedding_size":
             words.append(f"{key}={int(value) // EMBEDDING_SCALE}")
-        elif key == "++data.load.merge":  # also needs the loader whose classes are merged
+        elif key == "++data.load.merge":  # the setting also needs the loader that merges classes
             words += [setting, f"++data.load.source={LOADERS[name]}"]
         else:
             words.append(setting)

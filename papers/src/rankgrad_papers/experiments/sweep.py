@@ -277,7 +277,7 @@ def _data(runs: Mapping[Run, DictConfig]) -> str:
 
 
 def _differing(configs: Sequence[DictConfig]) -> list[str]:
-    """Settings in which the runs differ, numbers first. A loss without a setting does not differ in it."""
+    """Settings in which the runs differ, numeric settings first. A loss without a setting is not compared in it."""
     names = dict.fromkeys(key for config in configs for key in keys(config))
     differing = []
     for name in names:

@@ -1,4 +1,4 @@
-"""The error of a sorter's ranks."""
+"""Measures the error of a sorter's ranks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class RankError:
         mean: mean distance, in ranks.
         most: largest distance, in ranks.
         correlation: Spearman's correlation with the exact order, mean over the lists.
-        sigmoid: mean distance of sigmoid ranks (tau .01 of scores that span 2, as cosines do), for comparison.
-        moved: mean distance between the ranks of an item in a list and in the same list shuffled.
+        sigmoid: mean distance of sigmoid ranks, for comparison. Their tau is .01, for scores that span 2 like cosines.
+        moved: mean change of an item's rank when its list is shuffled.
     """
 
     kind: str

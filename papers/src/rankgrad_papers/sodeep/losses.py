@@ -1,4 +1,4 @@
-"""Losses on ranks by a learned sorter (SoDeep, Engilberge et al., CVPR 2019), trained at the first use and stored."""
+"""Losses on ranks from a learned sorter (SoDeep, Engilberge et al., CVPR 2019). The first use trains the sorter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SoDeepAPLoss(RankLoss):
-    """1 - AP on ranks by a learned sorter.
+    """1 - AP, computed from ranks of a learned sorter.
 
     Args:
         items: length of the longest list; at least the rows of a batch.
@@ -39,7 +39,7 @@ class SoDeepAPLoss(RankLoss):
 
 
 class SoDeepSpearmanLoss(SpearmanLoss):
-    """1 - Spearman's correlation of scores and gains, on ranks by a learned sorter; arguments as of `SoDeepAPLoss`."""
+    """1 - Spearman's correlation of scores and gains, from ranks of a learned sorter. Arguments: see `SoDeepAPLoss`."""
 
     def __init__(
         self,

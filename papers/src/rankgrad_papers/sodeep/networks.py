@@ -21,8 +21,9 @@ class Architecture:
         cell: the recurrent network that reads the list in both directions; None: fully connected hidden layers.
         hidden: width of a direction, or of a hidden layer.
         layers: number of layers.
-        mixes: the rank of an item is read off the states at all positions, by weights for each pair of positions, so
-            that the list has a fixed length; otherwise it is the sum of the states at its own.
+        mixes: True: the rank of an item is a weighted sum of the states at all positions. There is a weight for each
+            pair of positions, so the list has a fixed length. False: the rank is the sum of the states at the item's
+            own position.
         squashed: whether the last step is a sigmoid.
     """
 
@@ -130,9 +131,9 @@ class Sorter(nn.Module):
         return share.sigmoid() if self.plan.squashed else share
 
     def train(self, mode: bool = True) -> Sorter:
-        """As usual, but for the recurrent part: on a GPU cuDNN has a gradient in training mode only.
+        """Set the mode. The recurrent part stays in training mode, because cuDNN has gradients only in this mode.
 
-        Without dropout or batch norm the two modes compute the same.
+        It has no dropout and no batch norm, so both modes compute the same result.
         """
         super().train(mode)
         if self.recurrent is not None:

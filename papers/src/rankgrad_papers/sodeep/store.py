@@ -81,7 +81,7 @@ def load(recipe: Recipe, folder: Path | None = None, *, progress: bool = True) -
         kept = read_sorter(path, warn=False)
         if kept is None:
             if progress:
-                what = f"no sorter of {recipe.items} items is kept yet; training it, once, for {path}"
+                what = f"no sorter of {recipe.items} items is stored yet; it is trained now, once: {path}"
                 print(f"rankgrad: {what}", file=sys.stderr)
             kept = train_sorter(recipe, progress=progress)
             _write(kept, path)

@@ -103,7 +103,7 @@ class Recipe:
         architecture: one of `ARCHITECTURES`.
         steps: of Adam, with a cosine schedule.
         batch_size: vectors drawn for each.
-        lr: learning rate at the start; it falls to nothing.
+        lr: learning rate at the start; it falls to 0.
         seed: of weights and vectors.
     """
 
@@ -124,7 +124,7 @@ def train_sorter(recipe: Recipe, *, progress: bool = True) -> Sorter:
     """Train a sorter on random vectors: minimise the mean |rank by the network - exact rank|.
 
     Args:
-        recipe: what and how.
+        recipe: settings of the sorter and of its training.
         progress: show a progress bar.
 
     Returns:

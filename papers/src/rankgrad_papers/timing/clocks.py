@@ -86,10 +86,10 @@ def alternate(
     """Time actions alternately, round by round, after one or two calls of each to warm up.
 
     Args:
-        actions: name -> what to do.
-        rounds: samples of each; at most 3 where a round takes longer than 15 s.
-        what: shown as progress on stderr.
-        clock: measures a number of calls; None: `processor_clock`.
+        actions: name -> function to call.
+        rounds: number of samples of each action; at most 3 if a round takes longer than 15 s.
+        what: text of the progress line on stderr.
+        clock: function that measures a number of calls; None: `processor_clock`.
 
     >>> sorted(alternate({"a": lambda: None, "b": lambda: sum(range(99))}, rounds=3))
     ['a', 'b']
@@ -118,7 +118,7 @@ def alternate(
 
 
 def exponent(sizes: list[int], values: list[Any]) -> float | None:
-    """Slope between the two largest measured sizes on a log-log scale: constant parts matter least there.
+    """Slope between the two largest measured sizes on a log-log scale. There, constant costs matter least.
 
     >>> exponent([1, 2, 4], [7.0, 8.0, 32.0])
     2.0

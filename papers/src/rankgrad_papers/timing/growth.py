@@ -35,11 +35,11 @@ def figure(tables: Sequence[ResultTable], path: Path) -> None:
     """Draw the tables of the suite `scaling` into a file.
 
     Args:
-        tables: its results.
-        path: what to write; the ending says as what: svg, png or pdf.
+        tables: results of the suite.
+        path: file to write. Its ending chooses the format: svg, png or pdf.
 
     Raises:
-        ValueError: another ending.
+        ValueError: the file has another ending.
     """
     check_format(path)
     style.save(draw(tables), path)

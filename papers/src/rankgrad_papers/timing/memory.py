@@ -56,13 +56,13 @@ def peak_mib(
 
     Args:
         cases: by name.
-        case: one of them.
-        sizes: that it is called with.
-        device: where it computes.
-        module: that measures a case when it is run as `python -m MODULE CASE SIZES`, see `main`.
+        case: name of the case to measure.
+        sizes: arguments of the case.
+        device: device of the computation.
+        module: module that measures a case if it is run as `python -m MODULE CASE SIZES`, see `main`.
 
     Raises:
-        RuntimeError: the fresh process failed; its last words are in the message.
+        RuntimeError: the new process failed. The message has the end of its error output.
     """
     progress(f"memory: {case} {' '.join(map(str, sizes))}")
     if device.type != "cpu":
@@ -84,7 +84,7 @@ def main(cases: Cases, arguments: Sequence[str]) -> None:
 
 
 def total() -> int:
-    """Bytes of memory of the machine."""
+    """Total memory of the machine in bytes."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):

@@ -66,7 +66,7 @@ def pairs_ap(
 
     Args:
         scores: [query, item] float.
-        relevant: [query, item] bool, equally many in each row.
+        relevant: [query, item] bool, the same number in each row.
         pos: step for relevant items.
         neg: step for irrelevant ones.
     """
@@ -94,7 +94,7 @@ class _PrintedRank(torch.autograd.Function):
 
 
 def _ranking(scores: Tensor) -> Tensor:
-    """Ranks 1 .. n, 1 the largest."""
+    """Ranks 1 .. n. The largest score has rank 1."""
     return 1 + torch.argsort(torch.argsort(scores, descending=True)).to(scores.dtype)
 
 
@@ -104,8 +104,8 @@ def printed_rambo_ap(scores: Tensor, relevant: Tensor, lambda_: float = 4.0, mar
     Args:
         scores: [item] float.
         relevant: [item] bool.
-        lambda_: in ranks divided by the length of the list, as published values are.
-        margin: score units.
+        lambda_: size of the perturbation, in ranks divided by the length of the list, like the published values.
+        margin: margin in score units.
     """
     shifted = torch.where(relevant, scores - margin / 2, scores + margin / 2)
     ranks: Tensor = _PrintedRank.apply(shifted, lambda_ * len(scores))

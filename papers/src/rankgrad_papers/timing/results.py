@@ -24,9 +24,9 @@ class Options:
 
     Args:
         data_root: folder of Omniglot, for the training suite; None: the built-in glyphs.
-        long: also the sizes that take minutes.
-        quick: tiny sizes and few rounds: shows that the suites run; the numbers mean nothing.
-        device: where losses are computed.
+        long: also measure the sizes that take minutes.
+        quick: use tiny sizes and few rounds. This tests that the suites run. The numbers mean nothing.
+        device: device on which losses are computed.
     """
 
     data_root: Path | None = None
@@ -55,10 +55,10 @@ class ResultTable:
     """One table of results.
 
     Attributes:
-        title: what it shows, with units.
-        columns: their heads.
-        rows: cells, the first of each row is its name.
-        note: how it was measured.
+        title: title with units.
+        columns: names of the columns.
+        rows: cells of each row. The first cell is the name of the row.
+        note: method of the measurement.
     """
 
     title: str
@@ -69,12 +69,12 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Check:
-    """A number and its limit.
+    """A measured number and its limit.
 
     Attributes:
-        what: the number.
-        value: as measured.
-        limit: its limit.
+        what: name of the number.
+        value: measured value.
+        limit: limit of the value.
         at_most: whether the limit is an upper one.
     """
 
@@ -103,7 +103,7 @@ class Result:
 
 
 def shown(cell: Cell) -> str:
-    """About three digits; an empty cell is a dash.
+    """A cell as text: numbers with about three digits, an empty cell as a dash.
 
     >>> shown(1234.5), shown(12.34), shown(0.01234), shown(None), shown("name")
     ('1,234', '12.3', '0.012', '-', 'name')
