@@ -5,9 +5,9 @@ slowly, so the embeddings of the last batches can replace the missing images (XB
 arXiv:1912.06798; RaMBO, section 4.3; ROADMAP, sections 4.1 and B.4). They have no graph: only the current batch gets
 gradients.
 
-Other implementations have four errors that this one avoids. A query is ranked against an older embedding of itself:
-sample ids prevent this here. Old *queries* are added instead of items, so lists never grow. The memory is lost on
-resume: here it is in buffers. Processes fill it differently: see `distributed.GlobalBatch`.
+Other implementations have four errors. A query is ranked against an older embedding of itself. Here sample ids prevent
+this. Old *queries* are added instead of items, so lists never grow. The memory is lost on resume. Here it is in
+buffers. The processes fill their memories differently. `distributed.GlobalBatch` prevents this.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ class CrossBatchMemory(nn.Module):
         combine: see the table.
         weight: weight of the memory's term, >= 0; for "sum" only.
         warmup: number of batches before the memory is filled and used. Embeddings drift fast at the start.
-        max_drift: use the memory only while its entries are not too old. The test value is the mean cosine of a query
-            with the other items of its class in the batch, minus the mean cosine with those in the memory, averaged
-            over the queries and over time. The memory is used while this is at most max_drift. It is always filled.
-            This rule is in no paper: with large learning rates it detects old embeddings better than a fixed number of
-            batches. None: always use the memory.
+        max_drift: use the memory only while its entries are not too old. The gap of a query is its mean cosine with the
+            other items of its class in the batch, minus its mean cosine with those in the memory. The gap is averaged
+            over the queries and over time. The memory is used while this average is at most max_drift. The memory is
+            always filled. This rule is in no paper: with large learning rates it detects old embeddings better than a
+            fixed number of batches. None: always use the memory.
         dtype: dtype of the stored entries. bfloat16 halves the memory and rounds cosines to about 0.004. half(),
-            double() and to(dtype), also of an enclosing module, convert the entries and set the dtype of new ones.
+            double() and to(dtype) convert the entries and set the dtype of new ones. This also holds if an enclosing
+            module is converted.
         need_ids: False: work without sample ids. Then older embeddings of a query are relevant items for it.
 
     Attributes:
@@ -147,7 +148,7 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("clock", torch.zeros(2, dtype=torch.long, device=device))  # batches seen, entries written
         if self.max_drift is not None:
             self.register_buffer("gap", torch.full((), torch.nan, device=device))
-        self._seen = self._written = 0  # copy of the clock on the host: reading the buffer would wait for a GPU
+        self._seen = self._written = 0  # copy of the clock on the host, because reading the buffer would wait for a GPU
 
     def _allocate(self, embeddings: Tensor, labels: Tensor) -> None:
         """Allocate buffers for entries of this dimension and kind of labels; none if the dimension is 0."""
@@ -246,13 +247,13 @@ class CrossBatchMemory(nn.Module):
         return value
 
     def _learns(self) -> bool:
-        """Whether this call changes the memory. Under no_grad a batch is one of validation, also in training mode."""
+        """Whether this call changes the memory. Under no_grad a batch is a validation batch, also in training mode."""
         return self.training and torch.is_grad_enabled()
 
     def _against(
         self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, items: Tensor, item_labels: Tensor
     ) -> Tensor:
-        """The loss of the batch against items: the memory, or for "joint" the batch and then the memory."""
+        """The loss of the batch against the memory; for "joint", against the batch and then the memory."""
         rows = len(embeddings)
         held = len(items) - rows if self.combine == "joint" else len(items)
         if ids is None:  # ids that only exclude a query's own column
@@ -299,7 +300,7 @@ class CrossBatchMemory(nn.Module):
         return torch.where(known, near - far, 0).sum() / known.sum()
 
     def _numbered(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """A number for the class of each query and entry. With levels a class is a whole row of them."""
+        """A number for the class of each query and entry. In a hierarchy, a class is a whole row of levels."""
         held = self.labels[: self.filled].to(labels.dtype)
         if labels.dim() == 1:
             return labels, held
@@ -386,7 +387,7 @@ class CrossBatchMemory(nn.Module):
 
 
 def memory_buffers(module: nn.Module) -> list[str]:
-    """Names of all buffers of memories inside a module.
+    """Names of the buffers of all memories inside a module.
 
     DistributedDataParallel sends the buffers of the first process to all others before each forward pass. Tell it to
     ignore these: memories are equal on all processes anyway (`distributed.GlobalBatch`), and may be large.

@@ -1,8 +1,8 @@
-"""Decoded images kept in memory or in one file, so that only the first epoch decodes them.
+"""A cache of decoded images, in memory or in one file. Only the first epoch decodes them.
 
 A cache file is always checked. It holds a hash of its sources (names, sizes and times of the image files, settings,
-versions of the decoders) and a checksum of each image. A file with another hash, or a damaged one, is built again. The
-checksum of an image is compared when a process first reads this image, so that a large cache can be used at once.
+versions of the decoders) and a checksum of each image. A file with another hash, or a damaged file, is built again. The
+checksum of an image is compared when a process first reads this image. So even a large cache can be used at once.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def on_disk(path: Path, identity: str, sizes: Callable[[], Sequence[int]], read:
 
     Args:
         path: of the file.
-        identity: everything that the pixels depend on; a file of another identity is replaced.
+        identity: everything that the pixels depend on. A file with another identity is replaced.
         sizes: () -> [image] bytes of the result of `read`; called only if the file is written.
         read: number of an image -> uint8 [channel, height, width].
 

@@ -1,4 +1,4 @@
-"""Compares a data set on disk with the published one: its files, its counts, its images; and says what to do."""
+"""Compares the files, counts and images of a data set with the published ones, and gives a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Official:
         needs: files and folders of the layout.
         parts: the data set's folder -> tables of train, test, ...; reads the lists and opens no image.
         counts: images and classes of each part, as distributed.
-        elsewhere: source -> other published counts. They give a note and no error.
+        elsewhere: source -> other published counts. Data with these counts get a note and no error.
         super_labels: number of super-labels; None: it has none.
         protocols: evaluation protocols of the papers, see `protocols.trials`; the first is the default.
         ks: values of K for which papers report R@K.
@@ -271,7 +271,7 @@ def _counts(official: Official, parts: Mapping[str, Table]) -> list[Observation]
 
 
 def _overlaps(parts: Mapping[str, Table]) -> list[Observation]:
-    """Checks for repeated images, classes with several super-labels, classes in train and test, unmatched queries."""
+    """Check for repeated images, classes with several super-labels or in several parts, and queries without a match."""
     findings = []
     for name, part in parts.items():
         twice = len(part) - len(set(part.names))

@@ -49,8 +49,8 @@ class Rows(ABC):
             degrees. A held-out fold contains no copies. None: there are none.
         protocol: the evaluation protocol, see `protocols.trials`.
         skipped: (path, reason) of each file that cannot be used.
-        understood: how the loader understood its files, one sentence; the first line of the summary.
-        takes: plural noun for the rows, which is also the kind of input of a model (`models.TAKES`).
+        understood: one sentence on how the loader understood its files. It is the first line of the summary.
+        takes: plural noun for the rows. It is also the kind of input of a model (`models.TAKES`).
 
     Raises:
         ValueError, TypeError: if the columns do not fit together.

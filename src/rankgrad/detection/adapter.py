@@ -1,4 +1,4 @@
-"""An AP loss in torchvision's Faster and Mask R-CNN, instead of cross-entropy.
+"""Replaces the cross-entropy of torchvision's Faster and Mask R-CNN by an AP loss.
 
 torchvision has no option for another classification loss. We do not copy its code. Hooks read the logits and the labels
 of the sampled proposals, let torchvision compute its own losses, and replace the entry "loss_classifier". Layers,
@@ -31,7 +31,7 @@ def use_ap_loss(
 ) -> LossHandle:
     """Train the classifier of a torchvision detector by a loss over all proposals of a batch.
 
-    The model is changed in place. In training mode, `model(images, targets)["loss_classifier"]` becomes
+    The model is changed in place. In training mode, the value of `model(images, targets)["loss_classifier"]` is then
 
         share * cross-entropy + (1 - share) * weight * loss.
 
@@ -191,7 +191,7 @@ class LossHandle(nn.Module):
                 f"box_predictor must return logits [proposal, 1 + class], background first; got {tuple(logits.shape)} "
                 f"for {len(labels)} sampled proposals"
             )
-        # a pass in training mode without gradients is a measurement: not a step, and nothing is added to the memory
+        # a pass in training mode without gradients is a measurement. It is no step, and the memory does not change
         learning = torch.is_grad_enabled()
         if learning and not self.loss.training:
             raise RuntimeError("the loss is in evaluation mode while the model trains; call loss.train()")
@@ -202,7 +202,7 @@ class LossHandle(nn.Module):
         before = self.loss.training
         self.loss.train(learning)
         try:
-            # while cross-entropy trains alone, the scores only fill the memory
+            # while only cross-entropy trains, the scores only fill the memory
             ap: Tensor = self.loss(scores if share < 1 else scores.detach(), targets)
         finally:
             self.loss.train(before)

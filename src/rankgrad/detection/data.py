@@ -1,4 +1,4 @@
-"""Annotated images as batches for a detector: resized, flipped, in an order that depends on a seed."""
+"""Annotated images as batches for a detector. They are resized and flipped, and a seed decides their order."""
 
 from __future__ import annotations
 

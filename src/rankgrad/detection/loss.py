@@ -1,4 +1,4 @@
-r"""Average Precision of a detector's classifier, as a loss: each class ranks the proposals of all images.
+r"""Average Precision of a detector's classifier as a loss. Each class ranks the proposals of all images.
 
 A proposal has one score per class. A proposal is relevant for a class if it was matched to an object of that class. All
 others, background and objects of other classes, are irrelevant. There are two kinds of rankings:
@@ -49,7 +49,7 @@ class LossOptions(TypedDict):
 
 
 class DetectionRankLoss(nn.Module):
-    r"""Any ranks over proposals: w_1 (mean over classes of 1 - metric) + w_2 (1 - metric of all classes in one list).
+    r"""Loss of any ranks over proposals: w_1 (mean over classes of 1 - metric) + w_2 (1 - metric of one joint list).
 
     The loss uses all images of a batch at once. A class without a relevant proposal is left out of the mean. If no
     class has one, the loss is 0, attached to the graph. Computation is in float32 (float64 for float64 scores), also
@@ -192,7 +192,7 @@ class DetectionRankLoss(nn.Module):
         return self.memory.batches > 0
 
     def moved(self, parts: list[Scored]) -> list[Tensor]:
-        """Scores of the batch and of the memory for ranking: unchanged, unless a subclass shifts them."""
+        """Scores of the batch and of the memory for ranking. A subclass may shift them."""
         return [part.scores for part in parts]
 
     def _check(self, scores: Tensor, targets: Tensor, valid: Tensor | None) -> None:

@@ -1,4 +1,4 @@
-"""Memory of the scores and targets of the last batches. New proposals are also ranked against these."""
+"""A memory of the scores and targets of the last batches. New proposals are also ranked against these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a detector: AP, precision and recall by class, its mistakes, and pictures of them."""
+"""The page of a detector: AP, precision and recall by class, kinds of mistakes, and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detections drawn into their images: right ones, wrong ones with the kind of mistake, and missed objects."""
+"""Draws detections into images: right ones, wrong ones with the kind of mistake, and missed objects."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class DetectionTask:
         self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
         say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
         for scenes, difficult in ((self.scenes, train.difficult), (self.test, False)):
-            if not any(scenes.objects(difficult).values()):  # nothing to learn, or AP has no value
+            if not any(scenes.objects(difficult).values()):  # nothing to learn, or no AP
                 raise ConfigError(
                     f"{scenes.name} has no object that counts: give another list of images, or complete it"
                 )
@@ -122,7 +122,7 @@ class DetectionTask:
 
 
 def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -> tuple[nn.Module, LossHandle | None]:
-    """The detector, and the loss instead of its cross-entropy, if any."""
+    """The detector, and the loss that replaces its cross-entropy, if any."""
     options = dict(settings.model)
     model = build_detector(options.pop("kind"), classes, settings.data.sides, **options)
     if settings.init is not None:
@@ -136,7 +136,7 @@ def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -
         return model, None
     given = {key: value for key, value in settings.loss.items() if key != "name"}
     loss = make(given, slot="loss", trust=trust, where="loss")
-    # rank the proposals of all processes; also wrapped for one process, so that a state fits any number of processes
+    # ranks the proposals of all processes. It also wraps a single process, so a state fits any number of processes
     return model, use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
 
 

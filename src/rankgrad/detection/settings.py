@@ -61,8 +61,8 @@ class DetectorSettings:
         init: folder of a run, or file of initial weights; None: random weights.
         data: images.
         model: kind, and arguments of `models.build_detector`.
-        loss: name, and with `_target_` the loss instead of cross-entropy.
-        ranking: how that loss is used.
+        loss: name, and with `_target_` the loss that replaces cross-entropy.
+        ranking: arguments of `adapter.use_ap_loss`.
         train: batches.
         optimizer: see `training.module.TrainedModule`.
         evaluation: how AP is measured.

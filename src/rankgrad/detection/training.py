@@ -27,7 +27,7 @@ class DetectorModule(TrainedModule):
         model: called as model(images, targets) -> dict of losses in training mode, e.g. torchvision's Faster R-CNN.
         optimizer: as for `training.TrainedModule`.
         seed: seed of the model's random choices, such as the proposals that it classifies.
-        in_use: the loss instead of cross-entropy, or None. It is saved and resumed with the model.
+        in_use: the loss that replaces cross-entropy, or None. It is saved and resumed with the model.
     """
 
     def __init__(

@@ -3,14 +3,15 @@
 The rules are those of VOC's development kit (Everingham et al., IJCV 2010), which differ from COCO's:
 
 * A detection belongs to the object of its class and image with the largest overlap (the first of equal ones), even if
-  another detection has that object. It is right if the overlap is at least the threshold and no detection of higher
-  score has the object. Otherwise it is wrong: a second detection of an object is wrong even if another object is near.
+  another detection also belongs to that object. A detection is right if the overlap is at least the threshold, and if
+  no detection of higher score belongs to the object. Otherwise it is wrong. So a second detection of an object is wrong
+  even if another object is near.
 * A detection of a difficult object is neither right nor wrong. Difficult objects do not count.
 * Detections of equal score are sorted by image, then in the given order.
 
 Boxes are edges here (see `voc`). For edges the ordinary overlap is VOC's with "+ 1": (xmax - xmin + 1) is the distance
-between the edges. Some toolkits subtract 1 from all four numbers and then add 1 to widths again. `inclusive=True` does
-this second step for any boxes. On small images it increases AP, because boxes grow.
+between the edges. Some toolkits subtract 1 from all four numbers, and then add 1 to widths and heights again.
+`inclusive=True` does this second step for any boxes. It makes boxes larger. On small images this increases AP.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class ClassResult:
     def best_f1(self) -> tuple[float, float]:
         """(threshold, F1): the score with the highest harmonic mean of precision and recall, and that mean.
 
-        The threshold is chosen on the same images, so use it for display only, not as a result. (inf, 0) without a hit.
+        The threshold is chosen on the same images. So use it for display, and not as a result. Without a hit: (inf, 0).
         """
         total = self.recall + self.precision
         if not self.hits:
@@ -358,9 +359,9 @@ def area_under(hits: BoolArray, objects: int) -> float:
 def eleven_points(hits: BoolArray, objects: int) -> float:
     """Mean over the recalls 0, 0.1, ..., 1 of the best precision at this or a higher recall; 0 if it is not reached.
 
-    A recall that is reached exactly counts: 3 of 10 objects are the recall 0.3. Code that compares with a grid of
-    floats (`np.arange(0, 1.1, 0.1)`) misses 0.3, 0.6 and 0.7, because 3 * 0.1 is a little more than 0.3 there. Its
-    values are lower by up to 1/11 for each of them.
+    A recall that is reached exactly counts: 3 of 10 objects are the recall 0.3. Some code compares with a grid of
+    floats (`np.arange(0, 1.1, 0.1)`), in which 3 * 0.1 is a little more than 0.3. It misses the recalls 0.3, 0.6 and
+    0.7. For each of them its value is lower by up to 1/11.
 
     >>> round(eleven_points(np.array([True, False, True, False]), objects=4), 4)   # (3 x 1 + 3 x 2/3) / 11
     0.4545

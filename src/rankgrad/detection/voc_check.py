@@ -1,4 +1,4 @@
-"""Check of a VOC folder: its lists, counts, images and boxes, and what to do if something is wrong."""
+"""Checks the lists, counts, images and boxes of a VOC folder, and gives a remedy for each problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are written atomically, and errors in reading say what is wrong."""
+"""Writes files atomically, and reads files with errors that name the problem."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def remove_leftovers(
         folder: the folder, which need not exist. The caller must hold its lock: see `folders.lock`.
         name: only temporary files of this file; then a lock of this file is enough.
         root: see `folders.opened_folder`.
-        ours: says of the name of a complete file whether it is one of ours. Give it where other programs may have files
-            in the folder.
+        ours: function from the name of a complete file to whether it is one of our files. Give it if other programs may
+            have files in the folder.
     """
     with suppress(FileNotFoundError), opened_folder(folder, root) as opened:
         for each in opened.names():
@@ -162,7 +162,8 @@ def load_json(path: Path) -> Any:
 
 
 def integer(text: str) -> int:
-    """An integer of a json file. Longer ones than ours cannot be converted to a float.
+    """An integer of a json file. Integers of more than 64 bits are refused, because very long ones cannot become a
+    float.
 
     Raises:
         ValueError: it has more than 64 bits.

@@ -1,4 +1,4 @@
-"""Folders that may come from an untrusted source: no link in them is followed, and one process at a time uses them.
+"""Folders that may come from an untrusted source. No link in them is followed, and a lock admits one process at a time.
 
 A file that is written, appended to, locked or removed in such a folder is opened relative to a descriptor of the
 folder, name by name. No name may be a link, because a link may lead out of the folder. The path up to the folder
@@ -39,16 +39,15 @@ class LinkError(ValueError):
 
 
 def regular(handle: int, path: Path, *, folders: bool = False) -> int:
-    """The descriptor of a file, if it is neither a pipe nor a device. A command would wait forever for these, or read
-    without end.
+    """The descriptor of a file that is neither a pipe nor a device. A command could wait for these forever.
 
     Args:
-        handle: the descriptor, which is closed otherwise. It must not block.
+        handle: the descriptor. It must not block. It is closed if an error is raised.
         path: its path, for the message.
         folders: folders are allowed, too.
 
     Raises:
-        OSError: it is something else.
+        OSError: it is a pipe or a device, or a folder that is not allowed.
     """
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode) or (folders and stat.S_ISDIR(mode)):
@@ -189,7 +188,7 @@ def opened_folder(path: Path, root: Path | None = None, *, make: bool = False) -
 
 @contextmanager
 def naming(path: Path, temporary: str = "") -> Iterator[None]:
-    """Context in which system errors name this file. The system itself names no file for a full disk.
+    """Context in which system errors name this file. For a full disk, the system itself names no file.
 
     Args:
         path: of the file.
@@ -249,7 +248,7 @@ class LockedError(ValueError):
 
 @contextmanager
 def lock(folder: Path, what: str, *, wait: float = 0.0, root: Path | None = None) -> Iterator[None]:
-    """Lock a folder for this process. The system releases the lock when the process ends for any reason.
+    """Lock a folder for this process. The system releases the lock when the process ends, for any reason.
 
     It is a lock of the file system (flock). It works between machines if the file system supports this.
 
@@ -292,7 +291,8 @@ def _locked(folder: Folder, name: str, wait: float) -> Iterator[bool]:
         handle = folder.open(name, os.O_RDWR | os.O_CREAT)
         try:
             taken = _flock(handle, folder.path)
-            # the earlier owner may have removed this file after we opened it; other processes would lock a new file
+            # the earlier owner may have removed this file after we opened it. Other processes would then lock a new
+            # file
             if taken and folder.has(name, handle):
                 yield True
                 return

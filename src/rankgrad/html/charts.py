@@ -106,7 +106,7 @@ class Frame:
         """The SVG element.
 
         Args:
-            spoken: the drawing in words, for screen readers.
+            spoken: description of the drawing, for screen readers.
             body: its content.
         """
         box = f'viewBox="0 0 {self.width} {self.height}"'
@@ -222,9 +222,9 @@ def histogram(
         edges: edges of the bins, one more than bins.
         positive: [bin] fraction of the positive pairs.
         negative: [bin] fraction of the negative pairs.
-        marks: (name, value) of vertical lines.
+        marks: (name, value) of each vertical line.
         top: upper end of the vertical axis.
-        spoken: the figure in words, for screen readers.
+        spoken: description of the figure, for screen readers.
         below: text below the drawing; may be empty.
         size: width and height of the drawing.
     """

@@ -1,4 +1,4 @@
-"""The pictures of a page: thumbnails, each stored once, and decoded when they become visible."""
+"""The pictures of a page. Each thumbnail is stored once, and decoded when it becomes visible."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class Asked:
 
     Attributes:
         picture: CSS class of its picture, see `images.Images`; None: no picture.
-        spoken: the picture in words, for screen readers.
+        spoken: description of the picture, for screen readers.
         name: its class or its name.
         detail: second line, such as its file.
         quality: metrics of its results.

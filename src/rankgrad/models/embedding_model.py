@@ -33,8 +33,8 @@ class EmbeddingModel(nn.Module):
     Attributes:
         embedding_size: dim of the embeddings.
         feature_size: size of the pooled features.
-        pixel_mean: per channel, the mean with which images must be normalised; 0 unless the weights need another.
-        pixel_std: per channel, the standard deviation likewise; 1 unless the weights need another.
+        pixel_mean: mean of each channel, to normalise images; 0 unless the weights need another value.
+        pixel_std: standard deviation of each channel, to normalise images; 1 unless the weights need another value.
 
     >>> from rankgrad.models import convnet
     >>> model = convnet(widths=(8, 16), embedding_size=4)
@@ -149,7 +149,7 @@ def parameter_groups(
         model: the model to train.
         lr: learning rate of the backbone.
         head_lr_factor: factor for pooling and head, which usually start untrained (ROADMAP: 2).
-        weight_decay: of all parameters, biases and norm scales too, as in the published recipes.
+        weight_decay: weight decay of all parameters, including biases and norm scales, as in the published recipes.
 
     Returns:
         Dicts with "params", "lr", "weight_decay" and "name".

@@ -23,7 +23,7 @@ class NGrams(nn.Module):
     """The mean of the embeddings of all word n-grams and character n-grams of a text.
 
     As in fastText (Bojanowski et al., TACL 2017, arXiv:1607.04606), every n-gram is hashed to one of `buckets` rows of
-    a table. So no vocabulary is needed, misspelt words share most of their n-grams, and word pairs keep some word
+    a table. So no vocabulary is needed. Misspelt words share most of their n-grams. Word pairs keep some of the word
     order. The text is converted to lower case and split into words at white space and punctuation. Character n-grams
     stay within a word, whose borders are marked: "<card>". The hash is CRC-32, the same on every machine.
 

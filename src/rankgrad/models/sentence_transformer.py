@@ -39,7 +39,7 @@ _PLACE = r"sentence_transformers\.(models|base\.modules|sentence_transformer\.mo
 MODULE = re.compile(rf"{_PLACE}(\w+\.)?({'|'.join(KNOWN)})")
 SPLITTER = re.compile(rf"{_PLACE}tokenizer\.(\w+\.)?WhitespaceTokenizer")
 ACTIVATION = re.compile(r"torch\.nn\.(modules\.(activation|linear)\.)?(\w+)")
-# Sections whose entries are passed on to transformers, and the entries that can do no harm. Others can, for example
+# Sections whose entries are passed on to transformers, and the safe entries. Other entries are not safe: for example,
 # weights_only=false unpickles the weights, and kernels are code from the hub.
 SECTIONS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 HARMLESS = (
@@ -175,7 +175,7 @@ def _found(name: str) -> Any:
         from huggingface_hub import snapshot_download
     except ModuleNotFoundError:
         raise ModuleNotFoundError(missing("sentence_transformers"), name="sentence_transformers") from None
-    # as in sentence-transformers, a name without an owner is one of its own models, or a very old one
+    # as in sentence-transformers, a name without an owner is a model of its own or a very old model
     names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
     why = ""
     for full in names:
@@ -187,7 +187,7 @@ def _found(name: str) -> Any:
             why = why or one_line(error)
             continue
         _check(root, name)
-        return _read(full, name, revision=root.name)  # the commit: what was checked is what is read
+        return _read(full, name, revision=root.name)  # the commit, so the files that are read were checked
     raise OSError(f"{name} is no folder, and it cannot be read from the hub ({why})")
 
 

@@ -53,7 +53,7 @@ def read_plain(path: Path, file: IO[bytes] | None = None) -> Any:
 
 
 def why_unread(error: Exception) -> str:
-    """One line on why torch cannot read a file as plain weights, without torch's advice to allow code."""
+    """One line that says why torch cannot read a file as plain weights. It leaves out torch's advice to allow code."""
     asked = re.search(r"GLOBAL ([\w.]+)", str(error))
     if asked is not None:
         return f"is not a weights file that can be read safely: it wants to run {asked[1]}. Nothing was run"

@@ -114,7 +114,7 @@ def _defaults(name: str) -> Any:
         raise ValueError(unknown("timm model", name, timm.list_models()))
     try:
         return timm.get_pretrained_cfg(name, allow_unregistered=True)
-    except RuntimeError:  # the model exists, but not the weights named after the point
+    except RuntimeError:  # the model exists, but the weights that are named after the point do not
         known = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
         raise ValueError(unknown("timm model", name, known)) from None
 

@@ -88,7 +88,7 @@ def evaluate(
         FileNotFoundError: a file does not exist.
         ValueError: a file is damaged, a document occurs twice in a list, a score is not a number, a measure is unknown,
             or no query is in both; the message has file and line.
-        TypeError: a run is of another kind.
+        TypeError: a run has another type.
 
     >>> run = {"q1": {"d1": 0.9, "d2": 0.8, "d3": 0.7}, "q2": {"d1": 0.5}}
     >>> found = evaluate({"mine": run}, {"q1": {"d2": 1}, "q2": {"d1": 2, "d9": 1}}, ["map", "nDCG@10"], bootstrap=0)
@@ -177,7 +177,7 @@ class _Protocol:
 def _measured(
     run: Source, name: str, judgements: Judgements, wanted: Sequence[ListMeasure], protocol: _Protocol
 ) -> tuple[dict[str, float], dict[str, Array], list[str]]:
-    """The values and the columns of one run, as in `Evaluation`, and notes on it."""
+    """The values and the columns of one run, as in `Evaluation`, and notes about the run."""
     single = protocol.trec_eval == 9
     where = placed(run, judgements, single=single)
     notes = _about(name, where, judgements, protocol.missing)
@@ -191,7 +191,7 @@ def _measured(
 
 
 def _unanswerable(judgements: Judgements, level: int) -> list[str]:
-    """A note about queries that have no relevant document."""
+    """Notes about queries that have no relevant document."""
     queries = len(judgements.queries)
     relevant = np.bincount(judgements.query[judgements.grades >= level], minlength=queries)
     count = int((relevant == 0).sum())
@@ -207,7 +207,7 @@ def _tests(
     groups: Mapping[str, Array],
     protocol: _Protocol,
 ) -> tuple[list[Difference], list[Difference], list[str]]:
-    """The differences between the runs, over all queries and in each group; a note if they cannot be tested."""
+    """The differences between the runs, over all queries and in each group, and a note if tests are not possible."""
     pairs = pairs_of(list(per_query), protocol.baseline)
     if not pairs:
         return [], [], []

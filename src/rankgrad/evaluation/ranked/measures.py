@@ -1,4 +1,4 @@
-"""The measures of ranked lists by name: those of trec_eval, and those of ir_measures that trec_eval lacks.
+"""The measures of ranked lists by name: all measures of trec_eval, and some that only ir_measures has.
 
 A measure is a function of `JudgedLists` that returns one value for each query, for all queries at once. Sums run in the
 order of the ranks, so their last bit does not depend on how a run was read.
@@ -17,7 +17,7 @@ from ...checks import closest
 from .placing import Judgements, Placed
 from .texts import Array
 
-LEAST = 1e-5  # gm_map replaces a lower average precision by this value, as trec_eval does
+LEAST = 1e-5  # as in trec_eval, gm_map raises lower average precisions to this value
 MOST_EXPONENTIAL = 50  # up to this grade, 2^grade - 1 is exact in float64
 HIGHEST_GRADE = 4  # highest grade of ERR, as in gdeval and ir_measures
 
@@ -66,7 +66,7 @@ class JudgedLists:
         return len(self.placed.listed)
 
     def sums(self, query: Array, values: Array | None = None) -> Array:
-        """[query] float64, the sum of the values [entry] of each query; without values the number of entries."""
+        """[query] float64, the sum of the values [entry] of each query. Without values: the number of entries."""
         return np.bincount(query, weights=values, minlength=self.queries).astype(np.float64)
 
     def relevant(self, level: int) -> Relevant:
@@ -113,7 +113,7 @@ class ListMeasure:
 
     Args:
         kind: name in `KINDS`.
-        k: list length, or the recall point; None: none.
+        k: list length or recall point; None if the measure has neither.
         level: lowest relevant grade; None: that of the evaluation.
         options: other options by name.
 

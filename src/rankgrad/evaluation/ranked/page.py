@@ -1,4 +1,4 @@
-"""The page of an evaluation of runs: values, tests, queries and groups of queries. It has no script."""
+"""Writes the page of an evaluation of runs: values, tests, queries and groups of queries. The page has no script."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .comparison import Difference, chance
 from .result import Evaluation
 from .texts import Array
 
-COLOURS = 8  # number of runs that have a colour and dashes of their own
-MOST_TESTS = 60  # largest number of rows of a table of tests; the csv has all
-MOST_QUERIES = 40  # largest number of rows of the table of queries; the csv has all
+COLOURS = 8  # number of runs with different colours and dashes
+MOST_TESTS = 60  # largest number of rows of a table of tests; the csv has all tests
+MOST_QUERIES = 40  # largest number of rows of the table of queries; the csv has all queries
 STEPS = 200  # number of points of a curve over the queries
 
 
@@ -127,7 +127,7 @@ def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
 
 
 def _verdict(evaluation: Evaluation, main: str, ordered: Sequence[str], level: float) -> str:
-    """What the tests of the main measure found: all runs against the baseline, or against the run that is highest."""
+    """The result of the tests of the main measure, against the baseline or the run with the highest mean."""
     if len(ordered) == 1:
         return ""
     first = evaluation.settings["baseline"] or ordered[0]
@@ -146,7 +146,7 @@ def _verdict(evaluation: Evaluation, main: str, ordered: Sequence[str], level: f
 
 
 def _curves(evaluation: Evaluation, main: str, kind: dict[str, int]) -> list[Markup]:
-    """Sorted values of the queries, and sorted differences to one run, for the runs that have a colour."""
+    """Two charts, for the runs that have a colour: sorted values of the queries, and sorted differences to one run."""
     several = len(kind) > 1
     columns = {run: evaluation.per_query[run][main] for run in kind}
     lines = [
@@ -178,7 +178,7 @@ def _spread(values: Array) -> list[tuple[float, float]]:
 
 
 def _queries(evaluation: Evaluation, main: str) -> list[tuple[str, list[float]]]:
-    """(query, value of each run) for the queries on which the runs differ most; with one run, the hardest queries."""
+    """(query, value of each run) for the queries on which the runs differ most; for one run, the hardest queries."""
     table = np.stack([evaluation.per_query[run][main] for run in evaluation.runs], axis=1)
     known = ~np.isnan(table).all(1)
     spread = np.where(known, np.nanmax(np.where(np.isnan(table), -np.inf, table), 1), 0)

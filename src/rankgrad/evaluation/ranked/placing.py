@@ -1,4 +1,4 @@
-"""Ranks of the judged documents in the lists of a run. The measures need nothing else of a run.
+"""Ranks of the judged documents in the lists of a run. The measures need only these ranks.
 
 A run of 10^8 rows is read in parts; only the judged rows of each part stay in memory. If the rows of a part are already
 in the order of their scores, as in most files, the part is not sorted.
@@ -66,7 +66,7 @@ class Judgements:
         for seed in count():
             pairs = pair_keys(rows.documents.keys(seed), groups)
             refuse_repeated(pairs, rows, source, "judged")
-            if len(np.unique(pairs)) == len(pairs):  # else two different pairs have the same key
+            if len(np.unique(pairs)) == len(pairs):  # if two different pairs have the same key, try another seed
                 break
         starts = np.append(rows.starts, len(rows))
         grades = rows.values.astype(np.int64)
@@ -172,7 +172,7 @@ def _judged(
     here = spans(judgements.starts[of_group], np.diff(judgements.starts)[of_group])
     here = here[np.argsort(judgements.pairs[here])]
     keys = judgements.pairs[here]
-    # most documents are not judged: a table that fits into the cache excludes most of them
+    # most documents are not judged; a table that fits into the cache excludes most of them
     maybe = np.zeros(1 << _FILTER_BITS, bool)
     shift = np.uint64(64 - _FILTER_BITS)
     maybe[(keys >> shift).astype(np.int64)] = True

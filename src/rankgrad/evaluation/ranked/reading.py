@@ -34,7 +34,7 @@ class FileKind:
         what: its name in messages.
         fields: the fields of a line of TREC text.
         query, document, value: index of these fields.
-        more: whether a line may have further fields.
+        more: whether a line may have more fields than these.
         columns: possible names of the column of numbers in a table.
     """
 

@@ -15,7 +15,7 @@ from ...files import shown
 from .texts import Array, TextColumn
 
 AT_ONCE = 2**16  # number of rows of a part
-NO_DOCUMENT = -1  # marks an empty place in a matrix of documents
+NO_DOCUMENT = -1  # this document number marks an empty place in a matrix
 
 
 @dataclass(frozen=True, eq=False)
