@@ -399,7 +399,7 @@ def test_every_metric_of_an_evaluation_is_explained_where_it_is_shown(single):
         assert words and long.endswith(".") and not re.search(r"[{}]|None", words + long), name
     for name in run.after.values:
         assert f"{name}{glossary.short(name)}" in single.text, name
-    assert "a query's worst right item against any query's best wrong one" in single.text
+    assert "lowest right score of a query against the highest wrong score of any query" in single.text
     assert (
         "What the metrics mean" in single.text and "It is high if one threshold works for all queries." in single.text
     )

@@ -84,7 +84,7 @@ WHOLE: dict[str, Measure[Read]] = {
     ),
     "NDCG": Measure(
         lambda part: metrics.ndcg(part.ranks),
-        "right items, discounted by the logarithm of the rank, divided by the best order",
+        "right items with less weight at later ranks, relative to the best order",
         f"Sum of 1 / log2(1 + rank) over the relevant items, divided by the same sum for the best order. {BETTER}",
     ),
     "ROC AUC": Measure(
@@ -139,30 +139,30 @@ AT: dict[str, Measure[ReadAt]] = {
 OTHERS: dict[str, Measure[None]] = {
     "H-AP": Measure(
         None,
-        "AP where an item of the same coarser class counts in part",
+        "AP with partial relevance for items of the same coarser class",
         "Hierarchical average precision (Ramzi et al., ECCV 2022) with a gain of l / L for l shared levels of L: the "
         f"mean of the AP of all levels, weighted by their numbers of relevant items. {BETTER}",
     ),
     "H-NDCG": Measure(
         None,
-        "NDCG where an item of the same coarser class counts in part",
+        "NDCG with partial relevance for items of the same coarser class",
         f"NDCG with a gain of l / L for l shared levels of L, divided by that of the best order. {BETTER}",
     ),
     "AUC_hardest": Measure(
         None,
-        "a query's worst right item against any query's best wrong one",
+        "lowest right score of a query against the highest wrong score of any query",
         "One number for all queries: share of the pairs (q, q') in which the farthest relevant item of q is nearer "
         f"than the nearest irrelevant item of q'. It is high if one threshold works for all queries. {BETTER}",
     ),
     "NMI": Measure(
         None,
-        "k-means clusters against classes",
+        "agreement of k-means clusters and classes",
         "Normalised mutual information of the labels and the clusters of k-means, with as many clusters as classes. It "
         f"depends a little on the seed. {BETTER}",
     ),
     "AMI": Measure(
         None,
-        "k-means clusters against classes, corrected for chance",
+        "agreement of k-means clusters and classes, corrected for chance",
         "Adjusted mutual information of labels and clusters: 0 for random clusters, 100 for the classes.",
     ),
     "dists_intra": Measure(
@@ -178,14 +178,14 @@ OTHERS: dict[str, Measure[None]] = {
 }
 FNMR = "FNMR@FMR="
 _FNMR = (
-    "right pairs missed by the threshold that {f} of the wrong pairs pass: lower is better",
-    "One threshold for all queries, which a share of {f} of the irrelevant pairs pass: share of the relevant pairs "
-    f"that do not pass. {WORSE}",
+    "share of right pairs not above the threshold that {f} of the wrong pairs exceed: lower is better",
+    "There is one threshold for all queries. A share of {f} of the irrelevant pairs is above it. The metric is the "
+    f"share of the relevant pairs that are not above it. {WORSE}",
 )
 PARTIAL = "ROC AUC@FPR="
 _PARTIAL = (
-    "area under the ROC curve where at most {f} of the wrong rows pass",
-    "Area under the ROC curve up to a false positive rate of {f}, divided by that rate: of one list of scores. "
+    "area under the ROC curve up to a false positive rate of {f}",
+    "Area under the ROC curve of one list of scores, up to a false positive rate of {f}, divided by this rate. "
     f"{BETTER}",
 )
 _R_AT_1 = "first item is right"
@@ -273,8 +273,8 @@ def meaning(name: str) -> str:
     """The meaning of a metric of a report, in a few words; "" if the name is unknown.
 
     >>> meaning("R@4"), meaning("AUC_hardest"), meaning("FNMR@FMR=0.01")
-    ('a right item among the first 4', "a query's worst right item against any query's best wrong one", \
-'right pairs missed by the threshold that 0.01 of the wrong pairs pass: lower is better')
+    ('a right item among the first 4', 'lowest right score of a query against the highest wrong score of any query', \
+'share of right pairs not above the threshold that 0.01 of the wrong pairs exceed: lower is better')
     """
     return _R_AT_1 if name == "R@1" else _words(name)[0]
 

@@ -1,4 +1,4 @@
-"""The papers' studies that need no large network, as numbers and as figures.
+"""The papers' figures that need no large network: their numbers and their drawings.
 
 One file per study. Each has a frozen record of results, a function that computes it (with a seed), and a function that
 draws it on a matplotlib `Figure`. `FIGURES` has the same names as `rankgrad reproduce` and `rankgrad paper-figure`:
