@@ -115,8 +115,8 @@ def test_a_loss_that_takes_only_its_own_settings_is_trained(tmp_path, fresh):
         "        step = relaxations.Sigmoid(tau)\n"
         "        super().__init__(ranks.Soft(step, step), penalty=abs)\n"
     )
-    fresh(package(tmp_path, "losses", {"toy": "toy:Toy"}, code))
-    words = ["loss=toy", "loss.tau=0.2", *QUICK, "trainer.max_epochs=1", "sampler.batches_per_epoch=1"]
+    fresh(package(tmp_path, "losses", {"toy_own": "toy_own:Toy"}, code, name="toy_own"))
+    words = ["loss=toy_own", "loss.tau=0.2", *QUICK, "trainer.max_epochs=1", "sampler.batches_per_epoch=1"]
     assert main(["train", *words, f"out={tmp_path / 'run'}"]) == 0
 
 
