@@ -113,6 +113,11 @@ class EpochBatches(BatchSampler):
         for batch in self.batches(epoch)[start:]:
             yield EpochList(batch[rank::world_size], epoch)
 
+    @property
+    def sampler(self) -> EpochBatches:
+        """This sampler itself. Lightning looks here for the `set_epoch` that it calls before each epoch."""
+        return self
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; `start_batch` does not change."""
         if epoch < 0:
