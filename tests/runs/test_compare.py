@@ -235,6 +235,8 @@ def test_other_settings_need_another_folder(photos, tmp_path, here):
         (["loss=pnp", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
         (["loss=pnp", "data=folder"], "data.root must be given"),
         (["loss=pnp", "seeds=a"], "seeds must be integers such as 0,1,2 or 0..9; got 'a'"),
+        (["loss=pnp", "seeds=0,1,0"], "seeds must be different integers >= 0; got '0,1,0'"),
+        (["loss=pnp,supap,pnp"], "each loss may be named once; got 'pnp,supap,pnp'"),
         (["loss=pnp", "seed=1"], "seed= is a setting of a single run"),
         (["loss=pnp", "out=x"], "out= is a setting of a single run"),
         (["loss=pnp", "resume=x"], "resume= is a setting of a single run"),

@@ -114,7 +114,7 @@ class EpochBatches(BatchSampler):
             yield EpochList(batch[rank::world_size], epoch)
 
     @property
-    def sampler(self) -> EpochBatches:
+    def sampler(self) -> EpochBatches:  # type: ignore[override]  # BatchSampler has an attribute of this name
         """This sampler itself. Lightning looks here for the `set_epoch` that it calls before each epoch."""
         return self
 

@@ -240,12 +240,15 @@ def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
 
 
 def read_losses(text: str) -> list[str]:
-    """The losses in the value of loss=a,b:k=[1,2]. A list in brackets is one value.
+    """The losses in the value of loss=a,b:k=[1,2]. A list in brackets is one value. Each loss may be named once.
 
     >>> read_losses("supap,recall_at_k:k=[1,2]")
     ['supap', 'recall_at_k:k=[1,2]']
     """
-    return [name for name in re.split(r",(?![^\[]*\])", text) if name]
+    names = [name for name in re.split(r",(?![^\[]*\])", text) if name]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"each loss may be named once; got {text!r}")
+    return names
 
 
 def read_seeds(text: str) -> list[int]:
@@ -261,6 +264,8 @@ def read_seeds(text: str) -> list[int]:
         numbers = []
     if not numbers:
         raise ConfigError(f"seeds must be integers such as 0,1,2 or 0..9; got {text!r}")
+    if len(set(numbers)) < len(numbers) or min(numbers) < 0:
+        raise ConfigError(f"seeds must be different integers >= 0; got {text!r}")
     return numbers
 
 

@@ -72,8 +72,6 @@ def read_plan(settings: Sequence[str]) -> Plan:
             plan = replace(plan, search_seed=_whole(key, value, 0))
         elif key == "seeds":
             seeds = () if value == "none" else tuple(read_seeds(value))
-            if len(set(seeds)) < len(seeds) or min(seeds, default=0) < 0:
-                raise ConfigError(f"seeds must be different integers >= 0; got {value!r}")  # not after the search
             plan = replace(plan, seeds=seeds)
         elif key == "metric":
             known = (*metrics, *registered("metrics", metrics))
@@ -92,8 +90,6 @@ def read_plan(settings: Sequence[str]) -> Plan:
             plan = replace(plan, rest=(*plan.rest, setting))
     if not plan.losses:
         raise ConfigError("no loss is given; name the losses, such as loss=supap,pnp,pml/multi_similarity")
-    if len(set(plan.losses)) < len(plan.losses):
-        raise ConfigError(f"each loss may be named once; got {', '.join(plan.losses)}")
     return plan
 
 

@@ -102,7 +102,7 @@ def reproduce(
     if rule not in (None, *RULES):
         raise ConfigError(f"--rule must be {', '.join(RULES)}; got {rule!r}")
     launcher, settings = read_launcher(settings)
-    chosen = None if seeds is None else tuple(dict.fromkeys(read_seeds(seeds)))
+    chosen = None if seeds is None else tuple(read_seeds(seeds))
     plan = planned(grid, settings, _roots(data_roots), stand_in, chosen, held_out=rule == "held_out")
     tasks = _tasks(plan, out, jobs, launcher)
     if dry_run:
