@@ -210,6 +210,7 @@ def mistakes(rank: int) -> dict[str, Callable[[], object]]:
         "labels of another kind": lambda: loss(rows, labels.float() if odd else labels),
         "integers on one": lambda: loss(rows.long() if odd else rows, labels),
         "labels that are a list": lambda: loss(rows, labels.tolist() if odd else labels),
+        "no gradient on one": lambda: loss(rows.clone().requires_grad_(not odd), labels),
         "labels too few": lambda: loss(rows, labels[:kept]),
         "four dimensions": lambda: gather_rows(torch.zeros(1, 2, 3, 4 + odd)),
         "evaluation of other rows": lambda: evaluate(rows + odd, labels, **some),  # type: ignore[arg-type]

@@ -107,6 +107,7 @@ DIFFERENT = {
     "labels of another kind": r"ValueError: labels must have .* torch.int64 \[4\], process 1: torch.float32 \[4\]",
     "integers on one": r"ValueError: embeddings must have .* torch.float32 \[4, 4\], process 1: torch.int64 \[4, 4\]",
     "labels that are a list": r"TypeError: labels must be a tensor .* process 1: something else",
+    "no gradient on one": "ValueError: embeddings must require a gradient on all .* or on none; without: process 1",
     "labels too few": r"ValueError: embeddings, labels must have one row per sample; process 1 has \[4, 3\]",
     "four dimensions": r"ValueError: rows must have .* \[1, 2, 3, 4\], process 1: torch.float32 \[1, 2, 3, 5\]",
     "evaluation of other rows": "ValueError: all processes must pass the same input; they differ in embeddings.",

@@ -104,7 +104,8 @@ def gather_rows(rows: Tensor, *, even: bool = False) -> Tensor:
         [rows of all processes, ...]. Without a process group: `rows`.
 
     Raises:
-        ValueError: on every process, if shapes or dtypes differ, or the promise is broken.
+        ValueError: on every process, if shapes or dtypes differ, only some of the rows require a gradient, or the
+            promise is broken.
 
     >>> gather_rows(torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
@@ -116,7 +117,7 @@ def gather_rows(rows: Tensor, *, even: bool = False) -> Tensor:
 
 
 SIZES = 6  # largest number of dimensions of a tensor
-KIND, DTYPE, DIMS, ROWS = range(4)  # places in the description of a value, see `_described`; more sizes follow ROWS
+KIND, GRAPH, DTYPE, DIMS, ROWS = range(5)  # places in the description of a value, see `_described`; more sizes follow
 NONE, TENSOR, OTHER = range(3)  # values of KIND
 DTYPES = {zlib.crc32(str(d).encode()): str(d) for d in vars(torch).values() if isinstance(d, torch.dtype)}
 
@@ -140,8 +141,11 @@ def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
             raise TypeError(f"{name} must be a tensor [row, ...] on all processes; got {told}")
         if any(entry[KIND] != here[0][KIND] for entry in here):
             raise ValueError(f"{name} must be given on all processes or on none; got {told}")
-        if any(entry[:ROWS] + entry[ROWS + 1 :] != here[0][:ROWS] + here[0][ROWS + 1 :] for entry in here):
+        if any(entry[DTYPE:ROWS] + entry[ROWS + 1 :] != here[0][DTYPE:ROWS] + here[0][ROWS + 1 :] for entry in here):
             raise ValueError(f"{name} must have the same width and dtype on all processes; got {told}")
+        if len({entry[GRAPH] for entry in here}) > 1:  # the backward pass of one process would wait for the others
+            without = ", ".join(str(r) for r in processes if not here[r][GRAPH])
+            raise ValueError(f"{name} must require a gradient on all processes or on none; without: process {without}")
     given = [name for at, name in enumerate(batch) if everyone[0][at][KIND] == TENSOR]
     counts = [[entry[ROWS] for entry in process if entry[KIND] == TENSOR] for process in everyone]
     for r in processes:
@@ -154,12 +158,13 @@ def _agreed(batch: Mapping[str, object], even: bool) -> list[int]:
 
 
 def _described(value: object) -> list[int]:
-    """Description of a value in numbers, with the places KIND, DTYPE, DIMS and sizes. The first size is ROWS."""
+    """Description of a value in numbers, with the places KIND, GRAPH, DTYPE, DIMS and sizes. The first size is ROWS."""
     if value is None:
-        return [NONE] + [0] * (2 + SIZES)
+        return [NONE] + [0] * (ROWS - 1 + SIZES)
     if not isinstance(value, Tensor) or not 1 <= value.dim() <= SIZES:
-        return [OTHER] + [0] * (2 + SIZES)
-    return [TENSOR, zlib.crc32(str(value.dtype).encode()), value.dim(), *value.shape, *[0] * (SIZES - value.dim())]
+        return [OTHER] + [0] * (ROWS - 1 + SIZES)
+    graph, dtype = torch.is_grad_enabled() and value.requires_grad, zlib.crc32(str(value.dtype).encode())
+    return [TENSOR, graph, dtype, value.dim(), *value.shape, *[0] * (SIZES - value.dim())]
 
 
 def _told(entry: list[int]) -> str:
