@@ -15,8 +15,10 @@ from rankgrad_papers.studies import matrix
 from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS
 from rankgrad_papers.values import append, cells
 
+FAST = ("photographs", "banking77")  # to compose the settings takes seconds: images and texts stand for the other sets
 
-@pytest.mark.parametrize("data", SETS)
+
+@pytest.mark.parametrize("data", [d if d in FAST else pytest.param(d, marks=pytest.mark.slow) for d in SETS])
 def test_every_trial_of_every_loss_has_settings_that_there_are(data):
     words = matrix.shared_settings(data, Path("DIR"), Path("model.pt") if data == "photographs" else None)
     for loss in LOSSES:
