@@ -132,8 +132,14 @@ class RankLoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """BibTeX of the paper of the loss for the model card; "" without a paper."""
-        return citation_of(self.loss)
+        """BibTeX of the paper of the loss, for the model card.
+
+        Raises:
+            AttributeError: the loss has no paper. The model card then has no entry for it, instead of an empty one.
+        """
+        if not (citation := citation_of(self.loss)):
+            raise AttributeError(f"{type(self.loss).__name__} has no paper to cite")
+        return citation
 
 
 class GradedRerankingEvaluator(Evaluator):
