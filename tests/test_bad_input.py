@@ -443,8 +443,9 @@ def test_everything_is_computed_on_the_device_of_the_input_whatever_the_default_
     made = {name: kind() for name, kind in LOSSES.items()}  # a loss with a state has it on the default device
 
     def found() -> list[object]:
-        values: list[object] = [evaluate(rows, LABELS, extra=["FNMR@FMR=0.1"], bootstrap=9, weights=[1] * 6)]
-        values += [evaluate_graded(rows, rows, [{0: 1}] * 6, bootstrap=0), topk(rows, rows, 2)[0].tolist()]
+        report = evaluate(rows, LABELS, extra=["FNMR@FMR=0.1"], bootstrap=9, weights=[1] * 6)
+        values: list[object] = [report.values, report.intervals, topk(rows, rows, 2)[0].tolist()]
+        values += [evaluate_graded(rows, rows, [{0: 1}] * 6, bootstrap=0).values]
         values += [
             metrics.nmi(LABELS.tolist(), [1, 1, 2, 2, 3, 3]),
             metrics.spearman(scores, scores[:, ::2].repeat(1, 2)),
