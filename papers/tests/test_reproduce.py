@@ -888,3 +888,12 @@ def test_a_table_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduce_module, "write", lambda *_: "")
     reproduce("roadmap/table9", ["launcher=submitit", "launcher.timeout_min=5"], tmp_path, stand_in="glyphs", seeds="0")
     assert len(elsewhere.runs) == 2 and not any("launch" in word for run in elsewhere.runs for word in run.settings)
+
+
+@pytest.mark.parametrize(("name", "points", "runs"), [("roadmap/fig4", 22, 20), ("roadmap/fig12", 11, 10)])
+def test_the_published_point_of_several_curves_is_trained_once(name, points, runs):
+    grid = grids()[name]
+    plan = planned(grid, [], {}, "glyphs")
+    assert len(plan.settings) == points and len(set(plan.settings.values())) == runs
+    composed = [OmegaConf.to_yaml(compose(each).loss) for each in dict.fromkeys(plan.settings.values())]
+    assert len(set(composed)) == runs  # no two runs train the same loss
