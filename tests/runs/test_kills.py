@@ -148,11 +148,11 @@ def kill_at_call(name: str, number: int, after: bool, by: int = signal.SIGKILL) 
     def patch() -> None:
         real, calls, process = getattr(os, name), [0], os.getpid()
 
-        def killing(*arguments: object) -> object:
+        def killing(*arguments: object, **named: object) -> object:
             calls[0] += os.getpid() == process
             if calls[0] == number and not after:
                 os.kill(os.getpid(), by)
-            found = real(*arguments)
+            found = real(*arguments, **named)
             if calls[0] == number and after:
                 os.kill(os.getpid(), by)
             return found
