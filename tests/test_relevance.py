@@ -9,7 +9,7 @@ import pytest
 import reference
 import torch
 
-from rankgrad import relevance
+from rankgrad import metrics, relevance
 from rankgrad.losses import SmoothAPLoss
 
 
@@ -151,6 +151,16 @@ def test_exponential_gains_of_small_grades_keep_their_digits_in_float32():
     grades = torch.tensor([1e-4, 0.5, 3.0])
     exact = torch.expm1(grades.double() * math.log(2))
     torch.testing.assert_close(relevance.gains_of(grades, "exp2").double(), exact, rtol=1e-6, atol=0)
+
+
+def test_exponential_gains_of_tiny_grades_do_not_vanish_and_those_of_whole_grades_are_exact():
+    """2^g rounds to 1 below 1e-16. Then NDCG of a list of such grades would be 0, whatever the order is."""
+    tiny = torch.tensor([[1e-20, 3e-20, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(relevance.gains_of(tiny, "exp2"), tiny * math.log(2), rtol=1e-15, atol=0)
+    scores = torch.tensor([[3.0, 2.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(metrics.ndcg(scores, tiny, gain="exp2"), metrics.ndcg(scores, tiny), rtol=1e-15, atol=0)
+    whole = torch.arange(53)
+    assert relevance.gains_of(whole.double(), "exp2").tolist() == [2**grade - 1 for grade in whole.tolist()]
 
 
 def test_hierarchical_labels_without_gains_match_on_all_levels():

@@ -7,6 +7,7 @@ batch, relevance is a matrix (`from_labels`). For a gallery of any size, it is c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -307,8 +308,11 @@ def gains_of(grades: Tensor, kind: str) -> Tensor:
     """
     if kind not in ("linear", "exp2"):
         raise ValueError(f"gain must be 'linear' (g) or 'exp2' (2^g - 1); got {kind!r}")
-    # in float64: 2^g - 1 of a small gain would lose its digits
-    return grades if kind == "linear" else (torch.exp2(grades.double()) - 1).to(grades.dtype)
+    if kind == "linear":
+        return grades
+    # 2^g - 1 of a small grade would lose its digits, and expm1 is not exact for whole grades
+    exact = grades.double()
+    return torch.where(exact < 1, torch.expm1(exact * math.log(2)), torch.exp2(exact) - 1).to(grades.dtype)
 
 
 def _indices(given: object) -> Tensor:

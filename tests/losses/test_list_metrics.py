@@ -14,6 +14,7 @@ from rankgrad.losses import (
     LambdaLoss,
     ListNetLoss,
     LogSumExpLoss,
+    NDCGLoss,
     RankLoss,
     ROCAUCLoss,
     SupAPLoss,
@@ -181,6 +182,16 @@ def test_the_loss_of_precision_at_k_bounds_what_is_missed_of_the_best_that_can_b
         missed = hits.sum(1).clamp(max=k) / k - metrics.precision_at_k(scores, hits, k)
         for loss in (LambdaLoss("precision", k, **NONE), exact_step(LambdaLoss("precision", k, **NONE))):
             assert (loss.from_scores(scores, hits) >= missed - 1e-12).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tiny_grades_of_exponential_gains_are_learned_like_linear_ones(dtype):
+    """2^g - 1 is proportional to g there, and NDCG is a ratio."""
+    scores, grades = torch.tensor([[0.5, 0.9, 0.1]], dtype=dtype), torch.tensor([[1e-20, 0.0, 3e-20]], dtype=dtype)
+    for kind in (LambdaLoss, NDCGLoss):
+        values = [kind(gain=gain, tau=0.1).from_scores(scores, grades) for gain in ("exp2", "linear")]
+        torch.testing.assert_close(*values)
+        assert values[0] > 0
 
 
 def test_large_grades_have_a_finite_gradient():

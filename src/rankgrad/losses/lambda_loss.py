@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -171,8 +172,8 @@ def _relative_gains(lists: Lists, kind: Gain) -> Tensor:
         return lists.gain
     exact = lists.gain.double()
     most = lists.rectangle(exact, 0.0).amax(1)[lists.query]
-    # 2^g - 1 over 2^most: 2^128 would be infinite in float32
-    return (torch.exp2(exact - most) - torch.exp2(-most)).to(lists.gain.dtype)
+    # (2^g - 1) / 2^most: 2^128 would be infinite in float32, and the difference of two powers loses a small g
+    return (torch.exp2(exact - most) * -torch.expm1(-exact * math.log(2))).to(lists.gain.dtype)
 
 
 def _ndcg(places: _Places, k: int | None, gain: Gain) -> Swaps:
