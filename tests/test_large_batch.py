@@ -116,6 +116,32 @@ def test_buffers_that_change_what_is_computed_are_those_of_the_first_pass() -> N
     torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
 
 
+class CentredByFirstBatches(nn.Module):
+    """Subtracts a running mean of the inputs, which is None until the first forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("mean", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        now = x.detach().mean(0)
+        self.mean = now if self.mean is None else (self.mean + now) / 2
+        embedded: Tensor = self.layer(x - self.mean)
+        return embedded
+
+
+def test_a_buffer_that_is_none_until_the_first_pass_is_none_again_in_the_second_and_updated_once() -> None:
+    torch.manual_seed(0)
+    model = CentredByFirstBatches().double()
+    other = copy.deepcopy(model)
+    x = torch.randn(ROWS, 6, dtype=torch.float64)
+    whole = gradients(other, SmoothAPLoss(), torch.cat([other(part) for part in torch.split(x, 4)]))
+    parts = gradients(model, SmoothAPLoss(), embed_in_parts(model, x, 4))
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+    assert torch.equal(model.mean, other.mean)
+
+
 def test_a_memory_inside_the_loss_is_written_once() -> None:
     model = network()
     memory = CrossBatchMemory(SmoothAPLoss(), size=100, need_ids=False)

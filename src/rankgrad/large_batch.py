@@ -117,7 +117,7 @@ class _Twice:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.buffers: dict[str, Tensor] | None = None
+        self.buffers: dict[str, Tensor | None] | None = None
 
     def __call__(self, part: Any, device: torch.device | str | None) -> Tensor:
         with still(self.model):  # only whole batches may update the running statistics of a loss in the model
@@ -128,16 +128,19 @@ class _Twice:
             return _moved(lambda rows: functional_call(self.model, before, (rows,), tie_weights=False), part, device)
 
 
-def _buffers(model: nn.Module) -> dict[str, Tensor]:
-    """All buffers by name. A module that occurs twice has one name: `functional_call` would not restore a second."""
+def _buffers(model: nn.Module) -> dict[str, Tensor | None]:
+    """All buffers by name, also those that are None until the first forward pass.
+
+    A module that occurs twice has one name: `functional_call` would not restore a second.
+    """
     return {
         f"{place}.{name}" if place else name: buffer
         for place, module in model.named_modules()
-        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False)
+        for name, buffer in module._buffers.items()  # named_buffers leaves out None
     }
 
 
-def _copies(buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _copies(buffers: Mapping[str, Tensor | None]) -> dict[str, Any]:
     """Copies of buffers. A tensor with two names has one copy."""
-    copies = {id(buffer): buffer.clone() for buffer in buffers.values()}
+    copies = {id(buffer): None if buffer is None else buffer.clone() for buffer in buffers.values()}
     return {name: copies[id(buffer)] for name, buffer in buffers.items()}
