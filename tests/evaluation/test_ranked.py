@@ -175,12 +175,21 @@ def test_names_of_ir_measures_and_ranx_mean_the_same_as_trec_evals(name, shown):
 
 
 @pytest.mark.parametrize(
-    "name", ["nDCG@0", "P", "rbp.95", "map_10.5", "nope", "P_5(p=0.8)", "rbp(p=1.5)", "iprec_at_recall_2"]
+    "name",
+    [
+        *("nDCG@0", "P", "rbp.95", "map_10.5", "nope", "P_5(p=0.8)", "rbp(p=1.5)", "iprec_at_recall_2"),
+        *("P_" + "9" * 400, "map(rel=inf)", "map(rel=2.5)"),
+    ],
 )
 def test_a_measure_that_there_is_not_is_named(name):
     with pytest.raises(ValueError, match="measure") as raised:
         asked([name])
     assert repr(name) in str(raised.value)
+
+
+def test_expected_reciprocal_rank_takes_grades_of_which_the_power_of_two_overflows():
+    found = evaluate({"a": {"q": {"x": 2.0, "y": 1.0}}}, {"q": {"x": 1999, "y": 2000}}, ["err(max_grade=2000)@5"])
+    assert found.values["a"]["err_5(max_grade=2000)"] == pytest.approx(1 / 2 + 1 / 2 * 1 / 2)
 
 
 # ------------------------------------------------------------------------------------------------------------ the input

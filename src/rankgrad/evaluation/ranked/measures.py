@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...checks import closest
+from ...checks import closest, number
 from .placing import Judgements, Placed
 from .texts import Array
 
@@ -275,7 +275,7 @@ def _expected_reciprocal_rank(measure: ListMeasure, lists: JudgedLists, relevant
         )
     kept = (placed.grade > 0) & _upto(measure, placed.rank)
     query, rank = placed.query[kept], placed.rank[kept].astype(np.float64)
-    stops = (np.exp2(placed.grade[kept]) - 1) / 2.0**highest
+    stops = np.exp2(placed.grade[kept] - highest) - np.exp2(-highest)  # 2^1024 overflows
     place = counted_within(query)
     order = np.argsort(place, kind="stable")
     ends = np.append(0, np.cumsum(np.bincount(place)[1:]))
@@ -453,9 +453,9 @@ def _named(name: str) -> list[ListMeasure]:
 
 def _length(text: str, name: str) -> float:
     try:
-        return float(text)
+        return number(float(text), name)
     except ValueError:
-        raise ValueError(f"measure {name!r}: {text!r} is not a number") from None
+        raise ValueError(f"measure {name!r}: {text!r} is not a finite number") from None
 
 
 def _options(kind: str, text: str, name: str) -> tuple[int | None, tuple[tuple[str, Any], ...]]:
@@ -471,7 +471,10 @@ def _options(kind: str, text: str, name: str) -> tuple[int | None, tuple[tuple[s
                 raise ValueError(f"measure {name!r}: dcg must be log2 or exp-log2; got {value!r}")
             options.append((key, value))
         elif key == "rel":
-            level = int(_length(value, name))
+            lowest = _length(value, name)
+            if lowest != int(lowest):
+                raise ValueError(f"measure {name!r}: rel is the lowest relevant grade, an integer; got {value}")
+            level = int(lowest)
         else:
             options.append((key, _length(value, name)))
     return level, tuple(options)
