@@ -355,6 +355,15 @@ def test_k_may_be_any_integer_in_any_place_and_nothing_else(problem, name):
         read(ranks, relevant, k=2, **more)
 
 
+@pytest.mark.parametrize("name", AT_K)
+def test_the_largest_k_is_that_of_torch_and_a_larger_one_is_refused(problem, name):
+    """Comparing ranks with a larger integer was an OverflowError."""
+    read, (scores, relevant, valid) = AT_K[name], problem(4)
+    assert read(scores, relevant, 2**63 - 1, valid).isfinite().all()
+    with pytest.raises(ValueError, match="k is a number of items and must be an integer <= 9223372036854775807; got 1"):
+        read(scores, relevant, 10**30, valid)
+
+
 @pytest.mark.parametrize("bad", [0, 1.0, True, "1", [1]])
 def test_k_of_the_metrics_that_need_none_is_checked_too(problem, bad):
     lists = problem(4)

@@ -12,6 +12,7 @@ import math
 import numbers
 import operator
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -151,6 +152,24 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
         }[low is not None, high is not None]
         raise ValueError(f"{what} and must be an integer{allowed}; got {value!r}")
     return whole
+
+
+def list_length(value: object, what: str) -> int:
+    """The value as an int in 1 .. 2^63 - 1, which torch can compare with ranks.
+
+    Args:
+        value: the argument.
+        what: beginning of the message: the argument and its meaning.
+
+    Raises:
+        ValueError: the value is not such an integer.
+
+    >>> list_length(10**30, "k is a list length")
+    Traceback (most recent call last):
+        ...
+    ValueError: k is a list length and must be an integer <= 9223372036854775807; got 1000000000000000000000000000000
+    """
+    return integer(integer(value, what, low=1), what, high=sys.maxsize)
 
 
 def tensor(value: Numbers, name: str) -> Tensor:

@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .checks import Numbers, integer, number, query_weights, tensor
+from .checks import Numbers, list_length, number, query_weights, tensor
 from .normalize import unit_rows
 from .ranks import Ties, check_lists, exact_ranks
 from .ranks.lists import check_relevance
@@ -81,7 +81,7 @@ def _as_relevance(relevant: Numbers) -> Tensor:
 
 
 def _whole(k: object, what: str = "items") -> int:
-    return integer(k, f"k is a number of {what}", low=1)
+    return list_length(k, f"k is a number of {what}")
 
 
 def _mean(values: PerQuery, counted: Tensor, weights: Numbers | None, name: str) -> Tensor:

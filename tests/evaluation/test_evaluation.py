@@ -518,6 +518,7 @@ def test_fnmr_of_a_report_is_that_of_all_pairs(block):
         (["AP@"], "unknown metric 'AP@'; did you mean 'AP'?"),
         (["map@10"], "unknown metric 'map@10'; did you mean 'AP@10'?"),
         (["P@0"], "unknown metric 'P@0'"),
+        (["P@" + "9" * 30], "'P@9{30}' ends in a list length and must be an integer <= 9223372036854775807; got 9{30}"),
         (["AP@R"], "unknown metric 'AP@R'; did you mean 'mAP@R'?"),
         (["FNMR@FMR=2"], "'FNMR@FMR=2' must end in a share of false matches"),
         (["FNMR@FMR=x"], "'FNMR@FMR=x' must end in a share of false matches"),
@@ -703,7 +704,7 @@ def test_queries_that_stand_in_the_gallery_under_no_name_are_noticed(noise, simi
     assert not evaluate(queries[:2], labels[:2], **settings).notes
 
 
-@pytest.mark.parametrize("ks", [5, "12", None, [1.0], [True], ["1"], []])
+@pytest.mark.parametrize("ks", [5, "12", None, [1.0], [True], ["1"], [], torch.tensor(5), [10**30]])
 def test_list_lengths_that_are_none_are_refused(ks):
     with pytest.raises(ValueError, match="ks (are|must be)"):
         plain(whole(6, 2), torch.arange(6) % 2, ks=ks)

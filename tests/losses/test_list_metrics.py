@@ -151,6 +151,7 @@ def test_items_behind_k_are_pulled_up_and_pairs_behind_k_are_left_alone():
         ({"measure": "mrr", "k": 3}, "k is for 'ndcg' and 'precision' only"),
         ({"measure": "precision"}, "'precision' needs it"),
         ({"k": 0}, "k is a list length"),
+        ({"k": 2**63}, "k is a list length and must be an integer <= 9223372036854775807"),
         ({"gain": "square"}, "gain must be"),
         ({"tau": 0}, "tau is a temperature"),
     ],

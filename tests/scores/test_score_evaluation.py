@@ -228,6 +228,8 @@ def test_what_cannot_be_evaluated_is_refused():
         evaluate_scores([1.0, 2.0, 3.0], table_of([0, 0, 0]))
     with pytest.raises(ValueError, match="3 of the 3 rows"):
         evaluate_scores([1.0, 2.0, 3.0], table_of([1, 1, 1]))
+    with pytest.raises(ValueError, match="'P@9{30}' ends in a list length and must be an integer <= "):
+        evaluate_scores([1.0, 2.0, 3.0], table_of([1, 0, 0]), metrics=["P@" + "9" * 30])
     with pytest.raises(ValueError, match="no rows"):
         evaluate_scores([], ScoreTable.of(np.zeros((0, 2)), np.zeros(0), np.zeros(0, dtype=int)))
     with pytest.raises(ValueError, match="none of the 2 queries"):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import metrics
-from ..checks import Numbers, integer, number, query_weights
+from ..checks import Numbers, integer, list_length, number, query_weights
 from ..checks import tensor as as_tensor
 from ..distributed import gather_objects, on_all, on_first, require_same, world
 from ..normalize import unit_rows
@@ -425,9 +425,14 @@ def _weight_of_each(weights: Numbers | None, queries: int) -> Array:
 
 def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read], list[float]]:
     """List lengths, metric -> function of the ranks, and the requested false match rates."""
-    if not isinstance(ks, (Sequence, np.ndarray, Tensor)) or isinstance(ks, str) or not len(ks):
+    if (
+        not isinstance(ks, (Sequence, np.ndarray, Tensor))
+        or isinstance(ks, str)
+        or getattr(ks, "ndim", 1) != 1
+        or not len(ks)
+    ):
         raise ValueError(f"ks must be a list of list lengths, at least one, integers >= 1; got {ks!r}")
-    lengths = [integer(k, "ks are list lengths", low=1) for k in ks]
+    lengths = [list_length(k, "ks are list lengths") for k in ks]
     extra = listed(extra, "extra", least=0)
     rates = {name: rate for name in extra if (rate := false_match_rate(name)) is not None}
     names = (*(f"R@{k}" for k in lengths), *WHOLE, *(name for name in extra if name not in rates))

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from .. import metrics
-from ..checks import closest, number
+from ..checks import closest, list_length, number
 from ..plugins import Plugin, registered
 from ..types import TiedRanks
 
@@ -216,6 +216,7 @@ def reading(name: str) -> Read:
             f"such as {length}: {', '.join(lengths)}; and {FNMR}f with a rate f"
         )
     read = AT[kind].read
+    list_length(k, f"{name!r} ends in a list length")
     return lambda part: read(part, k)
 
 

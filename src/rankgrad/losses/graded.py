@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import flag, integer, number
+from ..checks import flag, list_length, number
 from ..metrics import Gain, hierarchical_ap, ndcg, soft_recall_at_k
 from ..ranks import Soft
 from ..relaxations import Heaviside, Sigmoid, SupStep
@@ -131,7 +131,7 @@ def list_lengths(k: object) -> tuple[int, ...]:
     """The k of Recall@k, checked."""
     if isinstance(k, str) or not isinstance(k, Iterable):
         raise ValueError(f"k must be a sequence of list lengths, such as (1, 2, 4); got {k!r}")
-    lengths = tuple(integer(each, "k holds list lengths", low=1) for each in k)
+    lengths = tuple(list_length(each, "k holds list lengths") for each in k)
     if not lengths:
         raise ValueError("k must hold at least one list length; got none")
     return lengths

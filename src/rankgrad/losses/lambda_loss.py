@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import integer
+from ..checks import list_length
 from ..kernels.host import on_host, zeros_like
 from ..kernels.sorting import sort_rows
 from ..metrics import Gain
@@ -86,7 +86,7 @@ class LambdaLoss(RetrievalLoss):
             raise ValueError(f"k is for 'ndcg' and 'precision' only; 'precision' needs it; got k={k!r} for {measure!r}")
         check_gain(gain)
         self.measure, self.tau, self.gain = measure, tau, gain
-        self.k = None if k is None else integer(k, "k is a list length", low=1)
+        self.k = None if k is None else list_length(k, "k is a list length")
         self._step = Softplus(tau)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:

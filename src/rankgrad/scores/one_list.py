@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import closest, number
+from ..checks import closest, list_length, number
 from ..evaluation.measures import PARTIAL
 
 Array = npt.NDArray[Any]
@@ -168,7 +168,8 @@ def reading(name: str) -> Reading:
     if name.startswith(PARTIAL):
         return partial(Groups.roc_auc, fpr=_rate(name))
     if kind in LENGTHS and length.isdecimal() and int(length):
-        return lambda groups: LENGTHS[kind](groups, int(length))
+        k = list_length(int(length), f"{name!r} ends in a list length")
+        return lambda groups: LENGTHS[kind](groups, k)
     known = ["AP", "ROC AUC", f"{PARTIAL}0.05", "P@100", "found@100"]
     raise ValueError(
         f"unknown metric {name!r} of one list{closest(name, known)} Known: {', '.join(known)}, with any rate or length"
