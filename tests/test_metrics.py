@@ -200,7 +200,7 @@ def test_integer_relevance_is_read_as_bool_or_grades():
     assert torch.equal(metrics.ndcg(scores, grades), metrics.ndcg(scores, grades.double()))
 
 
-@pytest.mark.parametrize("scale", [1e300, 1e-60, 1 + 1e-9, 1e9])
+@pytest.mark.parametrize("scale", [1e299, 1e-60, 1 + 1e-9, 1e9])
 def test_gains_keep_their_digits_whatever_the_precision_of_the_scores(scale):
     scores, grades = torch.tensor([[0.5, 0.25, 0.75, 0.1]]), torch.tensor([[1, 0, 2, 3]]).double() + 3e-9
     gains = scale * grades * (torch.tensor([[1, 0, 1, 1]]))
@@ -208,6 +208,14 @@ def test_gains_keep_their_digits_whatever_the_precision_of_the_scores(scale):
         wanted = read(scores.double(), gains)
         torch.testing.assert_close(read(scores, gains), wanted, rtol=1e-15, atol=0)
         assert wanted.isfinite().all() and wanted > 0
+
+
+@pytest.mark.parametrize("read", [metrics.hierarchical_ap, metrics.ndcg, metrics.dcg, metrics.average_precision])
+def test_gains_whose_sum_would_overflow_are_refused_and_smaller_ones_give_finite_numbers(read):
+    scores, relative = torch.tensor([[0.3, 0.2, 0.1]]), torch.tensor([[0.9, 1.0, 0.0]], dtype=torch.float64)
+    assert read(scores, 1e300 * relative).isfinite().all()
+    with pytest.raises(ValueError, match=r"gains must be in 0 .. 1e\+300; got 9e\+307"):
+        read(scores, 1e308 * relative)
 
 
 def test_complex_relevance_is_refused():

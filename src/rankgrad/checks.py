@@ -24,6 +24,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
+SUMMABLE = 1e300  # the sum of larger numbers may overflow
 Numbers = Union["Tensor", npt.NDArray[Any], Sequence[Any]]  # "|" does not work with a name in quotes
 Spelling = Callable[..., str]  # (argument[, value]) -> what the caller types to set it
 
@@ -245,10 +246,10 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     given = tensor(weights, "weights").to(counted.device).double()
     if given.shape != counted.shape:
         raise ValueError(f"weights must be [query], {len(counted)} numbers; got shape {tuple(given.shape)}")
-    bad = ~((given >= 0) & (given <= 1e300))  # the sum of larger weights may overflow
+    bad = ~((given >= 0) & (given <= SUMMABLE))
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
-        raise ValueError(f"weights must be in 0 .. 1e300; the weight of query {row} is {float(given[row])}")
+        raise ValueError(f"weights must be in 0 .. {SUMMABLE:g}; the weight of query {row} is {float(given[row])}")
     if not bool((given[counted] > 0).any()):
         raise ValueError("weights must be > 0 for at least one query that counts; all of them are 0")
     return given

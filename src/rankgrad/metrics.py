@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .checks import Numbers, list_length, number, query_weights, tensor
+from .checks import SUMMABLE, Numbers, list_length, number, query_weights, tensor
 from .normalize import unit_rows
 from .ranks import Ties, check_lists, exact_ranks
 from .ranks.lists import check_relevance
@@ -74,9 +74,9 @@ def _as_relevance(relevant: Numbers) -> Tensor:
     if relevant.dtype == torch.bool:
         return relevant
     gains = relevant if relevant.is_floating_point() else relevant.double()
-    bad = ~(gains.isfinite() & (gains >= 0))
+    bad = ~((gains >= 0) & (gains <= SUMMABLE))
     if bool(bad.any()):
-        raise ValueError(f"gains must be finite and >= 0; got {float(gains[bad][0])}")
+        raise ValueError(f"gains must be in 0 .. {SUMMABLE:g}; got {float(gains[bad][0])}")
     return gains
 
 

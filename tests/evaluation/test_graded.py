@@ -28,7 +28,7 @@ def test_a_key_that_is_no_row_of_the_corpus_is_refused_with_its_query(key):
         evaluate_graded(QUERIES, CORPUS, [{0: 1}, {key: 1}])
 
 
-@pytest.mark.parametrize("gain", ["1", "much", None, [1], -1, float("nan")])
+@pytest.mark.parametrize("gain", ["1", "much", None, [1], -1, float("nan"), 1e308])
 def test_a_gain_that_is_no_number_is_refused_with_its_query_and_row(gain):
     with pytest.raises(ValueError, match="gains must be numbers.*query 1 and row 2 is"):
         evaluate_graded(QUERIES, CORPUS, [{0: 1}, {2: gain}])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import metrics
-from ..checks import Numbers, integer, number
+from ..checks import SUMMABLE, Numbers, integer, number
 from ..checks import tensor as as_tensor
 from ..normalize import unit_rows
 from ..ranks import exact_ranks
@@ -167,9 +167,9 @@ def _gain(gain: Any, query: int, item: object) -> float:
         value = math.nan if isinstance(gain, str) else float(gain)
     except (TypeError, ValueError):
         value = math.nan
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value <= SUMMABLE:
         raise ValueError(
-            f"gains must be numbers, finite and >= 0; the gain of query {query} and row {item} is {gain!r}"
+            f"gains must be numbers in 0 .. {SUMMABLE:g}; the gain of query {query} and row {item} is {gain!r}"
         )
     return value
 
