@@ -505,7 +505,11 @@ def test_fnmr_of_a_report_is_that_of_all_pairs(block):
     for rate in (0, 0.001, 0.1, 0.5, 1):
         report = plain(x, labels, extra=[f"FNMR@FMR={rate}"], block=block)
         wanted = metrics.fnmr_at_fmr(scores, relevant, exists, fmr=rate).item()
-        assert report.values[f"FNMR@FMR={rate:g}"] == pytest.approx(wanted)
+        assert report.values[f"FNMR@FMR={rate}"] == pytest.approx(wanted)
+    close = {"FNMR@FMR=0.2500001": 0.2500001, "FNMR@FMR=0.2500002": 0.2500002, "FNMR@FMR=1e-1": 0.1}
+    report = plain(x, labels, extra=list(close), block=block)  # each under the name that was asked for
+    for name, rate in close.items():
+        assert report.values[name] == pytest.approx(metrics.fnmr_at_fmr(scores, relevant, exists, fmr=rate).item())
     cosine = evaluate(x, labels, extra=["FNMR@FMR=0.1"], bootstrap=0, clusters="none", block=block)
     unit = unit_rows(x.double())
     wanted = metrics.fnmr_at_fmr((unit @ unit.T).round(decimals=9), relevant, exists, fmr=0.1).item()

@@ -26,7 +26,7 @@ from ..relevance import Ids, Labels, as_labels, words_of
 from ..search import RankBlock, check_embeddings, duplicate_rows, rank_blocks
 from ..tables import aligned
 from .json_report import JSONReport, are_numbers
-from .measures import FNMR, WHOLE, Read, false_match_rate, listed, needs_irrelevant, reading
+from .measures import WHOLE, Read, false_match_rate, listed, needs_irrelevant, reading
 from .statistics import intervals_of_means
 
 Array = npt.NDArray[Any]
@@ -423,8 +423,8 @@ def _weight_of_each(weights: Numbers | None, queries: int) -> Array:
     return _array(query_weights(weights, torch.ones(queries, dtype=torch.bool, device="cpu")))
 
 
-def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read], list[float]]:
-    """List lengths, metric -> function of the ranks, and the requested false match rates."""
+def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read], dict[str, float]]:
+    """List lengths, metric -> function of the ranks, and metric -> false match rate."""
     if (
         not isinstance(ks, (Sequence, np.ndarray, Tensor))
         or isinstance(ks, str)
@@ -436,7 +436,7 @@ def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read]
     extra = listed(extra, "extra", least=0)
     rates = {name: rate for name in extra if (rate := false_match_rate(name)) is not None}
     names = (*(f"R@{k}" for k in lengths), *WHOLE, *(name for name in extra if name not in rates))
-    return lengths, {name: reading(name) for name in names}, list(rates.values())
+    return lengths, {name: reading(name) for name in names}, rates
 
 
 def _check_settings(
@@ -463,14 +463,14 @@ class _Ranking:
 
     Attributes:
         readings: metric -> function of the ranks.
-        rates: false match rates.
+        rates: metric -> false match rate.
         protocol: arguments of `rank_blocks`.
         progress: whether to print progress.
         shared: whether several processes share the work.
     """
 
     readings: dict[str, Read]
-    rates: list[float]
+    rates: dict[str, float]
     protocol: dict[str, Any]
     progress: bool
     shared: bool
@@ -505,7 +505,7 @@ def _ranked_levels(problem: _Problem, ranking: _Ranking) -> list[_RankedLevel]:
             f"none of the {len(problem.queries)} queries has a relevant item in the gallery; at least one is needed. "
             "Check that labels and ref_labels use the same numbers, and that a class has two members."
         )
-    without_rates = replace(ranking, rates=[])
+    without_rates = replace(ranking, rates={})
     return [*(_ranked(problem, level, without_rates) for level in range(len(problem.levels) - 1)), finest]
 
 
@@ -529,10 +529,10 @@ def _ranked(problem: _Problem, level: int, ranking: _Ranking) -> _RankedLevel:
     if len(pairs):
         first = torch.tensor([True, False], device="cpu").expand(len(pairs), 2)
         of_pairs["AUC_hardest"] = float(metrics.auc_hardest(torch.from_numpy(pairs), first))
-    for at, rate in enumerate(ranking.rates):
+    for at, name in enumerate(ranking.rates):
         fnmr = _PairScores.joined([matches[at] for _, matches in shares]).fnmr()
         if fnmr is not None:
-            of_pairs[f"{FNMR}{rate:g}"] = fnmr
+            of_pairs[name] = fnmr
     return _RankedLevel(
         per_query={name: of_all(values) for name, values in zip(ranking.readings, ranked.metrics.T, strict=True)},
         counted=of_all(np.ones(len(ranked.rows), dtype=bool)),
@@ -598,7 +598,7 @@ def _ranked_share(problem: _Problem, level: int, ranking: _Ranking) -> tuple[_Me
     """This process's part of the queries, and the scores of pairs for each false match rate."""
     same = problem.leave_one_out
     parts = [_MeasuredQueries.none(len(ranking.readings))]
-    matches = [_PairScores(rate, len(problem.gallery) * len(problem.queries)) for rate in ranking.rates]
+    matches = [_PairScores(rate, len(problem.gallery) * len(problem.queries)) for rate in ranking.rates.values()]
     for block in rank_blocks(
         problem.queries,
         problem.levels[level],
