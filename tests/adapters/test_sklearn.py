@@ -233,6 +233,16 @@ def test_a_batch_has_a_row_of_each_kind_and_hidden_may_be_one_number():
     assert RankClassifier(hidden=16, steps=2).fit(rows, ~many).network_[0].out_features == 16
 
 
+def test_a_constant_column_is_not_divided_by_its_rounding_error():
+    """The standard deviation of 0.1, 0.1, ... is 5e-16: a new row with 0.100001 would be 10^9 deviations away."""
+    rows, hits = rare(300)
+    rows = np.c_[rows, np.full(300, 0.1)]
+    model = RankClassifier(**SMALL).fit(rows, hits)
+    assert model.scale_[-1] == 1
+    moved = rows + [0, 0, 0, 0, 1e-6]
+    np.testing.assert_allclose(model.decision_function(moved), model.decision_function(rows), atol=1e-3)
+
+
 def test_mistakes_are_told():
     rows, hits = rare(200)
     with pytest.raises(ValueError, match="1 class"):

@@ -71,7 +71,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         else:
             raise TypeError(f"loss must be one of rankgrad.losses, such as LogSumExpLoss(); got {self.loss!r}")
         self.mean_, spread = rows.mean(0), rows.std(0)
-        self.scale_ = np.where(spread > 0, spread, 1.0)
+        varies = rows.min(0) < rows.max(0)  # rounding gives a constant column a spread above 0
+        self.scale_ = np.where(varies & (spread > 0), spread, 1.0)
         inputs = torch.from_numpy((rows - self.mean_) / self.scale_)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):
