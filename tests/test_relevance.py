@@ -137,6 +137,20 @@ def test_items_with_the_query_s_id_do_not_enter_the_denominator_of_gains():
     assert torch.equal(gains[0] * valid[0], expected)
 
 
+@pytest.mark.filterwarnings("error")
+def test_integers_of_another_byte_order_of_objects_and_of_read_only_memory_are_labels():
+    """A big-endian file, a column of a data frame, and a column of pandas 3, whose memory is read-only."""
+    read_only = np.array([3, 1])
+    read_only.setflags(write=False)
+    for given in (np.array([3, 1], dtype=">i4"), np.array([3, 1], dtype=object), read_only):
+        assert relevance.as_labels(given)[0].tolist() == [3, 1]
+    with pytest.raises(ValueError, match="got larger ones"):
+        relevance.as_labels(np.array([2**70, 1], dtype=object))
+    for given in ([True, False], [1, None], [1.0, 2.0]):
+        with pytest.raises(TypeError, match="got object"):
+            relevance.as_labels(np.array(given, dtype=object))
+
+
 def test_levels_are_shared_from_the_coarse_end_only():
     labels = torch.tensor([[0, 5, 7], [1, 5, 7], [0, 6, 7], [0, 5, 8]])
     assert relevance.shared_levels(labels[:1], labels).tolist() == [[3, 0, 1, 2]]

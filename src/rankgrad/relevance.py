@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .checks import dense
+from .checks import dense, tensor
 from .types import Mask
 
 Array = npt.NDArray[Any]
@@ -59,7 +59,7 @@ def as_labels(
     words = words_of(*sides)
     if words is not None:
         return [torch.from_numpy(np.searchsorted(words, side)) for side in sides]
-    numbers = [side if isinstance(side, Tensor) else torch.as_tensor(side, device="cpu") for side in sides]
+    numbers = [tensor(side, name) for side, name in zip(sides, names, strict=False)]
     return [side if side.dtype == torch.bool else side.long() for side in numbers]
 
 
@@ -97,9 +97,14 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
             texts = numbers.size and all(isinstance(word, str) for word in np.asarray(value, dtype=object).flat)
             numbers = numbers.astype(str) if texts else numbers.astype(object)
         kind = numbers.dtype.kind
+    if isinstance(numbers, np.ndarray) and kind == "O" and numbers.size and all(map(_is_integer, numbers.flat)):
+        try:  # a column of a data frame may hold integers as objects
+            numbers, kind = numbers.astype(np.int64), "i"
+        except OverflowError:
+            raise ValueError(
+                f"{name} must fit into signed 64-bit integers; got larger ones. Pass them as strings."
+            ) from None
     if kind not in "biuUS":
-        if isinstance(numbers, np.ndarray) and kind == "O" and all(isinstance(one, int) for one in numbers.flat):
-            raise ValueError(f"{name} must fit into signed 64-bit integers; got larger ones. Pass them as strings.")
         cure = "Number the classes, e.g. by numpy.unique(labels, return_inverse=True)[1]."
         if kind == "f" and numbers.ndim == 2:
             cure = f"Of a one-hot {name} take {name}.argmax(1); of a multi-hot one {name} > 0."
@@ -110,6 +115,11 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
             raise ValueError(f"{name} must fit into signed 64-bit integers; got {numbers.max()}. Pass them as strings.")
         numbers = numbers.astype(np.int64)
     return numbers
+
+
+def _is_integer(value: object) -> bool:
+    """Whether this is an integer of Python or numpy, and no bool."""
+    return type(value) is int or isinstance(value, np.integer)
 
 
 def _refuse_ambiguous(labels: Tensor | Array, name: str) -> None:
