@@ -39,6 +39,15 @@ def test_equal_differences_have_no_p():
     assert (found.mean, found.p, found.low, found.high) == (0.5, None, 0.5, 0.5)
 
 
+@pytest.mark.parametrize("scale", [1e-13, 1.0, 1e9])
+def test_the_unit_of_the_values_does_not_change_the_test(scale):
+    """What counts as equal differences is relative to the values: 1e-13 of one unit is 0.1 of another."""
+    one, other = np.array([0.6, 0.7, 0.8, 0.5, 0.9, 0.7]), np.array([0.5, 0.7, 0.6, 0.5, 0.7, 0.6])
+    assert paired_t_test(scale * one, scale * other).p == pytest.approx(paired_t_test(one, other).p)
+    constant = paired_t_test(scale * one + 0.1 * scale, scale * one)
+    assert constant.p is None and constant.low == constant.high == pytest.approx(0.1 * scale)
+
+
 def test_fewer_than_six_pairs_have_an_interval_and_no_p():
     one = [2.0 + pair**2 for pair in range(FEWEST)]
     assert FEWEST == 6 and paired_t_test(one, [1.0] * FEWEST).p is not None and not caution(FEWEST)

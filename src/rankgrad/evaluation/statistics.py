@@ -109,7 +109,7 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
         raise ValueError(f"confidence must be between 0 and 1, such as 0.95; got {confidence}")
     differences = np.subtract(one, other, dtype=np.float64)
     mean, n = math.fsum(differences) / len(differences), len(differences)
-    if np.ptp(differences) <= 1e-12:
+    if np.ptp(differences) <= 1e-12 * max(np.abs(one).max(), np.abs(other).max()):  # equal, except for rounding
         return PairedDifference(mean, None, mean, mean, n)
     error = float(differences.std(ddof=1)) / math.sqrt(n)
     half = error * float(special.stdtrit(n - 1, (1 + confidence) / 2))
