@@ -550,6 +550,12 @@ def test_ranks_tell_integers_apart_that_float64_does_not(low):
     assert metrics.spearman(values, [2.0, 0.0, 3.0, 1.0]).item() == 1
 
 
+def test_one_number_has_no_rank():
+    for call in (partial(metrics.average_ranks, 3.0), partial(metrics.spearman, 3.0, 2.0)):
+        with pytest.raises(ValueError, match="values must be .*; got one number, 3"):
+            call()
+
+
 def test_spearman_without_ties_is_the_sum_of_squares_formula_row_by_row():
     g = torch.Generator().manual_seed(1)
     a, b = torch.randn(2, 4, 9, generator=g, dtype=torch.float64)

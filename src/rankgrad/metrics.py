@@ -637,10 +637,15 @@ def false_matches(fmr: float, irrelevant: int) -> int:
 def average_ranks(values: Numbers) -> Tensor:
     """[..., n] float64 ranks 1 .. n of the values, 1 is the largest; tied values share their mean rank.
 
+    Raises:
+        ValueError: the values have no dimension.
+
     >>> average_ranks(torch.tensor([0.5, 0.9, 0.5]))
     tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
     """
     values = tensor(values, "values")
+    if values.dim() == 0:
+        raise ValueError(f"values must be [..., n]; got one number, {values.item()}")
     if values.dtype == torch.long:
         values = ~values  # -values - 1; float64 would round large integers to the same number
     else:
