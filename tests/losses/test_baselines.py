@@ -367,6 +367,18 @@ def histogram_by_hand(cosines: list[tuple[float, bool]], bins: int) -> float:
     return sum(h * sum(of_relevant[: r + 1]) for r, h in enumerate(of_others))
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_the_length_of_an_embedding_does_not_matter_and_a_zero_row_has_no_huge_gradient(name):
+    """A length below 1e-12 was taken as 1e-12, so the gradient of a row of zeros was 1e11."""
+    torch.manual_seed(0)
+    loss, rows = baseline(name), torch.randn(len(LABELS), DIM)
+    for scale in (1e-30, 1e30):
+        torch.testing.assert_close(loss(scale * rows, LABELS), loss(rows, LABELS))
+    rows[0] = 0
+    loss(rows.requires_grad_(), LABELS).backward()
+    assert rows.grad[0].abs().max() < 100
+
+
 @pytest.mark.parametrize("bins", [1, 7, 100])
 def test_the_histogram_loss_is_its_double_sum_over_bins_with_and_without_references(bins):
     refs, ref_labels, ref_ids = references()

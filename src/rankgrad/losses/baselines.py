@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checks import number
+from ..normalize import unit_rows
 from ..relevance import from_labels, validity
 from ..types import Mask, PerQuery, Scores
 from .checked import Batch, ClassLoss, ReferencedLoss
@@ -48,7 +49,7 @@ class CrossEntropyLoss(ClassLoss):
     def logits(self, embeddings: Tensor) -> Tensor:
         """[row, class] scores of the classes."""
         weight, bias = (each.to(embeddings) for each in (self.classifier.weight, self.classifier.bias))
-        return F.linear(self.scale * F.normalize(embeddings, dim=1), weight, bias)
+        return F.linear(self.scale * unit_rows(embeddings), weight, bias)
 
     def of_batch(self, batch: Batch) -> Tensor:
         """Mean cross-entropy of the batch."""
@@ -75,8 +76,8 @@ class _PairLoss(ReferencedLoss):
         assert batch.labels is not None
         relevant, valid = from_labels(batch.labels, batch.ref_labels, ids=batch.ids, ref_ids=batch.ref_ids)
         valid = torch.ones_like(relevant) if valid is None else valid
-        rows = F.normalize(batch.embeddings, dim=1)
-        cosine = rows @ (rows if batch.ref_emb is None else F.normalize(batch.ref_emb, dim=1)).T
+        rows = unit_rows(batch.embeddings)
+        cosine = rows @ (rows if batch.ref_emb is None else unit_rows(batch.ref_emb)).T
         return self.of_pairs(cosine[relevant & valid], cosine[~relevant & valid]) + 0 * cosine.sum()
 
 
@@ -228,7 +229,7 @@ class PMLBatchLoss(ClassLoss):
 
     def of_batch(self, batch: Batch) -> Tensor:
         """The library's value. Its distances expect float32, so this runs outside autocast."""
-        embeddings = F.normalize(batch.embeddings, dim=1) if self.normalize else batch.embeddings
+        embeddings = unit_rows(batch.embeddings) if self.normalize else batch.embeddings
         pairs: Pairs | None = None if self.miner is None else self.miner(embeddings, batch.labels)
         result: Tensor = self.loss(embeddings, batch.labels, pairs)
         return result
