@@ -185,6 +185,18 @@ def test_the_loss_of_precision_at_k_bounds_what_is_missed_of_the_best_that_can_b
             assert (loss.from_scores(scores, hits) >= missed - 1e-12).all()
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [LambdaLoss(), LambdaLoss("map"), LambdaLoss("mrr"), LambdaLoss("precision", 1), ListNetLoss(), NDCGLoss()],
+    ids=str,
+)
+def test_a_gain_that_rounds_to_zero_in_the_precision_of_the_scores_is_irrelevant_and_said_to_be(loss):
+    gains = torch.tensor([[1e-60, 0.0, 0.0]], dtype=torch.float64)
+    for dtype, found in ((torch.float32, False), (torch.float64, True)):
+        loss.from_scores(torch.tensor([[0.5, 0.9, 0.1]], dtype=dtype), gains)
+        assert loss.stats["counted"].item() is loss.stats["has_relevant"].item() is found
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tiny_grades_of_exponential_gains_are_learned_like_linear_ones(dtype):
     """2^g - 1 is proportional to g there, and NDCG is a ratio."""

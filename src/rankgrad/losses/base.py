@@ -373,10 +373,12 @@ class RetrievalLoss(CheckedLoss):
         self.stats = {}
         costs, which, kinds = [], [], []
         for part in zip(scores, relevant, valid, strict=True):
+            # a gain that rounds to 0 in the precision of the scores is irrelevant
+            seen = part[1].to(part[0].dtype) if part[1].is_floating_point() else part[1]
             if self.positives is not None:
-                require_positives(*part[1:], self.positives)
+                require_positives(seen, part[2], self.positives)
             values, counts = self.per_query(*part)
-            kinds.append(has_kinds(*part[1:]))
+            kinds.append(has_kinds(seen, part[2]))
             values = values.to(part[0].dtype)
             if not values.requires_grad:
                 values = values + 0 * part[0].sum(1)  # attach a constant loss to the graph, too

@@ -92,7 +92,7 @@ class LambdaLoss(RetrievalLoss):
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """Weighted sum over the pairs of each list; a list counts if it has a relevant item."""
         if relevant.dtype != torch.bool and self.measure != "ndcg":
-            relevant = relevant > 0
+            relevant = relevant.to(scores.dtype) > 0
         places = _Places.of(scores.detach(), relevant, valid, self.positives)
         swaps = SWAPS[self.measure](places, self.k, self.gain)
         values: PerQuery = _PairCosts.apply(scores, places, swaps, self._step)
