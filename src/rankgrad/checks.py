@@ -323,6 +323,21 @@ def number(
     return real
 
 
+def coverage(confidence: object) -> float:
+    """The confidence of an interval as a float between 0 and 1. An interval of confidence 1 would hold every number.
+
+    >>> coverage(95)
+    Traceback (most recent call last):
+        ...
+    ValueError: confidence is a coverage and must be between 0 and 1, such as 0.95; got 95
+    """
+    what = "confidence is a coverage"
+    real = number(confidence, what)
+    if not 0 < real < 1:
+        raise ValueError(f"{what} and must be between 0 and 1, such as 0.95; got {confidence!r}")
+    return real
+
+
 def flag(value: object, name: str) -> bool:
     """The value, which must be True or False; "no" and 0 raise a ValueError.
 

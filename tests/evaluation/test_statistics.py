@@ -7,9 +7,15 @@ import statistics
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
+from rankgrad.evaluation import evaluate, ranked
+from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_t_test, spread
+from rankgrad.report.paired import paired_difference
+from rankgrad.scores.evaluation import evaluate_scores
+from rankgrad.scores.table import ScoreTable
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 10, 200])
@@ -53,6 +59,23 @@ def test_fewer_than_six_pairs_have_an_interval_and_no_p():
     assert FEWEST == 6 and paired_t_test(one, [1.0] * FEWEST).p is not None and not caution(FEWEST)
     few = paired_t_test(one[1:], [1.0] * (FEWEST - 1))
     assert few.p is None and few.low < few.mean < few.high and "p-value" in caution(few.n)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 95, -0.5, float("nan"), "0.95", None])
+def test_a_confidence_is_between_0_and_1_in_every_evaluation(bad):
+    """Of two evaluations, one took 1, whose interval went from the least to the greatest resample."""
+    rows, classes = torch.eye(4), [0, 0, 1, 1]
+    table = ScoreTable({}, torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    for call in (
+        lambda: paired_t_test([1.0, 2.0], [3.0, 5.0], bad),
+        lambda: paired_difference(np.array([1.0, 2.0]), np.array([3.0, 5.0]), confidence=bad),
+        lambda: evaluate(rows, classes, confidence=bad),
+        lambda: evaluate_graded(rows, rows, [{0: 1}] * 4, confidence=bad),
+        lambda: evaluate_scores(np.arange(4.0), table, confidence=bad),
+        lambda: ranked.evaluate({"a": {"q": {"x": 1.0}}}, {"q": {"x": 1}}, confidence=bad),
+    ):
+        with pytest.raises(ValueError, match="confidence is a coverage and must be"):
+            call()
 
 
 @pytest.mark.parametrize(("one", "other"), [([], []), ([1.0], [2.0]), ([1.0, 2.0], [1.0])])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import metrics
-from ..checks import Numbers, integer, list_length, number, query_weights
+from ..checks import Numbers, coverage, integer, list_length, query_weights
 from ..checks import tensor as as_tensor
 from ..distributed import gather_objects, on_all, on_first, require_same, world
 from ..normalize import unit_rows
@@ -442,8 +442,7 @@ def _asked(ks: object, extra: Sequence[str]) -> tuple[list[int], dict[str, Read]
 def _check_settings(
     confidence: float, resample: str, clusters: str, query_without_relevant: str, similarity: str
 ) -> None:
-    if not 0 < number(confidence, "confidence is a coverage") < 1:
-        raise ValueError(f"confidence is a coverage and must be between 0 and 1; got {confidence}")
+    coverage(confidence)
     for name, value, known in (
         ("resample", resample, ("class", "query")),
         ("clusters", clusters, ("auto", "none")),

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import metrics
-from ..checks import SUMMABLE, Numbers, integer, number
+from ..checks import SUMMABLE, Numbers, coverage, integer
 from ..checks import tensor as as_tensor
 from ..normalize import unit_rows
 from ..ranks import exact_ranks
@@ -73,7 +73,7 @@ def evaluate_graded(
     sides = _sides(queries, corpus, similarity)
     integer(bootstrap, "bootstrap is a number of resamples", low=0)
     integer(seed, "seed is the seed of the bootstrap", low=0)
-    number(confidence, "confidence is a coverage", above=0, high=1)
+    coverage(confidence)
     count, items = map(len, sides)
     where, amounts = _pairs(gains, count, items)
     names = listed(names, "names")

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import coverage
+
 Array = npt.NDArray[Any]
 Values = Sequence[float] | npt.NDArray[np.float64]
 
@@ -105,8 +107,7 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
 
     if len(one) != len(other) or len(one) < 2:
         raise ValueError(f"a paired test needs two lists of two or more values; got {len(one)} and {len(other)}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, such as 0.95; got {confidence}")
+    coverage(confidence)
     differences = np.subtract(one, other, dtype=np.float64)
     mean, n = math.fsum(differences) / len(differences), len(differences)
     if np.ptp(differences) <= 1e-12 * max(np.abs(one).max(), np.abs(other).max()):  # equal, except for rounding

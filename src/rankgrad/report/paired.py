@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import coverage
 from ..evaluation.statistics import FEWEST
 
 Array = npt.NDArray[np.float64]
@@ -66,8 +67,7 @@ def paired_difference(
         raise ValueError(
             f"need values of the same queries, at least one; got {len(run)}, {len(other)} and {len(group)} groups"
         )
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, such as 0.95; got {confidence}")
+    coverage(confidence)
     difference = np.asarray(run, dtype=np.float64) - other
     number = np.unique(group, return_inverse=True)[1]
     size = np.bincount(number).astype(np.float64)

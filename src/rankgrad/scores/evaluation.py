@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..checks import Numbers, integer, number
+from ..checks import Numbers, coverage, integer
 from ..checks import tensor as as_tensor
 from ..evaluation import FEW_DRAWN
 from ..evaluation.graded import GradedRanks, means_of, need_graded, of_relevant_alone
@@ -131,7 +131,7 @@ def evaluate_scores(
     ROC AUC  75.0 %
     """
     integer(bootstrap, "bootstrap is a number of resamples", low=0)
-    number(confidence, "confidence is a coverage", above=0, high=1)
+    coverage(confidence)
     integer(seed, "seed is the seed of the bootstrap", low=0)
     if gain not in ("exp2", "linear"):
         raise ValueError(f"gain must be 'exp2' or 'linear'; got {gain!r}")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...checks import integer, number, unknown
+from ...checks import coverage, integer, number, unknown
 from ...files import shown
 from .comparison import Difference, differences, intervals, pairs_of
 from .given import Groups, Run, groups_of, runs_of, source
@@ -107,7 +107,7 @@ def evaluate(
         judged_only=judged_only,
         baseline=baseline,
         bootstrap=integer(bootstrap, "bootstrap is a number of resamples", low=0),
-        confidence=number(confidence, "confidence is a coverage", above=0),
+        confidence=coverage(confidence),
         seed=integer(seed, "seed is the seed of the bootstrap", low=0),
         trec_eval=trec_eval,
     )
@@ -158,8 +158,6 @@ class _Protocol:
     trec_eval: int
 
     def __post_init__(self) -> None:
-        if self.confidence >= 1:
-            raise ValueError(f"confidence is a coverage and must be between 0 and 1; got {self.confidence}")
         if self.missing not in ("zero", "skip"):
             raise ValueError(f"missing must be 'zero' or 'skip'; got {self.missing!r}")
         if self.trec_eval not in (9, 10):
