@@ -16,6 +16,8 @@ from torch import Tensor
 from rankgrad import losses, metrics
 from rankgrad.ranks import Ties, exact_ranks, soft_ranks
 from rankgrad.relaxations import Sigmoid
+from rankgrad.scores.evaluation import evaluate_scores
+from rankgrad.scores.table import ScoreTable
 from rankgrad.types import TiedRanks
 
 
@@ -548,6 +550,18 @@ def test_ranks_tell_integers_apart_that_float64_does_not(low):
     values = torch.tensor([2, 0, 3, 1]) + low
     assert metrics.average_ranks(values).tolist() == [2, 4, 1, 3]
     assert metrics.spearman(values, [2.0, 0.0, 3.0, 1.0]).item() == 1
+
+
+def test_complex_numbers_are_refused_where_they_would_lose_their_imaginary_parts():
+    given, labels = torch.ones(2, dtype=torch.complex64), [0, 1]
+    for call, name in (
+        (lambda: metrics.average_ranks(given), "values"),
+        (lambda: metrics.dists_inter(given[:, None], labels), "embeddings"),
+        (lambda: metrics.mean_average_precision([[0.9, 0.1]] * 2, [[1, 0]] * 2, weights=given), "weights"),
+        (lambda: evaluate_scores(given, ScoreTable({}, torch.tensor([1.0, 0.0]))), "scores"),
+    ):
+        with pytest.raises(TypeError, match=f"{name} must be real numbers; got torch.complex64"):
+            call()
 
 
 def test_one_number_has_no_rank():

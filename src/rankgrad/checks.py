@@ -233,6 +233,14 @@ def dense(value: object, name: str) -> Tensor:
     return value
 
 
+def real_tensor(value: Numbers, name: str) -> Tensor:
+    """`tensor`, but complex numbers are a TypeError: converting them to floats would drop their imaginary parts."""
+    given = tensor(value, name)
+    if given.is_complex():
+        raise TypeError(f"{name} must be real numbers; got {given.dtype}")
+    return given
+
+
 def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     """Weights of queries as a float64 tensor [query].
 
@@ -243,7 +251,7 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     Raises:
         ValueError: the weights do not fit.
     """
-    given = tensor(weights, "weights").to(counted.device).double()
+    given = real_tensor(weights, "weights").to(counted.device).double()
     if given.shape != counted.shape:
         raise ValueError(f"weights must be [query], {len(counted)} numbers; got shape {tuple(given.shape)}")
     bad = ~((given >= 0) & (given <= SUMMABLE))

@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .checks import SUMMABLE, Numbers, list_length, number, query_weights, tensor
+from .checks import SUMMABLE, Numbers, list_length, number, query_weights, real_tensor, tensor
 from .normalize import unit_rows
 from .ranks import Ties, check_lists, exact_ranks
 from .ranks.lists import check_relevance
@@ -643,7 +643,7 @@ def average_ranks(values: Numbers) -> Tensor:
     >>> average_ranks(torch.tensor([0.5, 0.9, 0.5]))
     tensor([2.5000, 1.0000, 2.5000], dtype=torch.float64)
     """
-    values = tensor(values, "values")
+    values = real_tensor(values, "values")
     if values.dim() == 0:
         raise ValueError(f"values must be [..., n]; got one number, {values.item()}")
     if values.dtype == torch.long:
@@ -755,7 +755,7 @@ def _expected_information(rows: Tensor, columns: Tensor) -> float:
 
 def _class_sums(embeddings: Numbers, labels: Labels) -> tuple[Tensor, Tensor, Tensor]:
     """[class, dim] sums of the L2-normalised rows in float64, [class] rows that are not 0, [class] counts."""
-    embeddings, (truth,) = tensor(embeddings, "embeddings"), as_labels(labels)
+    embeddings, (truth,) = real_tensor(embeddings, "embeddings"), as_labels(labels)
     if embeddings.dim() != 2 or truth.shape != embeddings.shape[:1] or len(truth) == 0:
         raise ValueError(
             f"need embeddings [image, dim] and labels [image]; got {tuple(embeddings.shape)}, {tuple(truth.shape)}"

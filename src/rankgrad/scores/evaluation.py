@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..checks import Numbers, coverage, integer
-from ..checks import tensor as as_tensor
+from ..checks import Numbers, coverage, integer, real_tensor
 from ..evaluation import FEW_DRAWN
 from ..evaluation.graded import GradedRanks, means_of, need_graded, of_relevant_alone
 from ..evaluation.json_report import JSONReport
@@ -172,7 +171,7 @@ def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dic
 
 def _checked(scores: Numbers, table: ScoreTable) -> Tensor:
     """[row] float64 finite scores."""
-    checked = as_tensor(scores, "scores").detach().cpu().double()
+    checked = real_tensor(scores, "scores").detach().cpu().double()
     if checked.shape != (len(table),):
         raise ValueError(f"scores must be [row], one for each of {len(table)} rows; got {tuple(checked.shape)}")
     if not len(table):
