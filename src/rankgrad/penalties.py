@@ -89,7 +89,10 @@ class Rational:
     def __call__(self, above: Tensor) -> Tensor:
         """(b R - log(1 + b R)) / b^2."""
         scaled = self.b * above
-        return (scaled - torch.log1p(scaled)) / self.b**2
+        # where b R is small, the difference loses its digits: there the first terms of its series, exact to rounding
+        small = scaled.clamp(max=torch.finfo(above.dtype).eps ** 0.2)
+        series = above.square() * (1 / 2 - small * (1 / 3 - small * (1 / 4 - small * (1 / 5 - small / 6))))
+        return torch.where(scaled <= small, series, (scaled - torch.log1p(scaled)) / self.b / self.b)
 
 
 @dataclass(frozen=True)

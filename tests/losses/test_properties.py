@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import decimal
 import inspect
 import math
 import pickle
@@ -593,6 +594,23 @@ def test_perfect_scores_cost_nothing(name):
     value.backward()
     # a sigmoid one score unit below costs exp(-100)
     assert value.item() == pytest.approx(0, abs=1e-9) and embeddings.grad.abs().max() < 1e-9
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("b", [1e-20, 1e-6, 0.01, 2.0, 1e6])
+def test_pnp_ib_keeps_its_digits_where_b_r_is_small(b, dtype, tolerance):
+    """b R - log(1 + b R) is about (b R)^2 / 2. In float32 the difference was 0 for b = 1e-6, as was the gradient."""
+    above = torch.tensor([1e-8, 1e-4, 0.01, 0.5, 3.0, 1e3], dtype=dtype, requires_grad=True)
+    value = penalties.Rational(b)(above)
+    (slope,) = torch.autograd.grad(value.sum(), above)
+    with decimal.localcontext() as context:
+        context.prec = 90
+        factor = decimal.Decimal(b)
+        exact = [(factor * r - (1 + factor * r).ln()) / factor**2 for r in map(decimal.Decimal, above.tolist())]
+    wanted = torch.tensor([float(each) for each in exact], dtype=torch.float64)
+    torch.testing.assert_close(value.detach().double(), wanted, rtol=tolerance, atol=0)
+    wide = above.detach().double()
+    torch.testing.assert_close(slope.double(), wide / (1 + b * wide), rtol=tolerance, atol=0)
 
 
 def test_soft_recall_count_of_perfect_scores_keeps_the_tail_of_its_sigmoids():
