@@ -118,6 +118,15 @@ def test_images_may_have_other_endings(tmp_path, ending):
     assert load_voc(home, "test", "data").scenes[0].path.name == f"a.b.{ending}"
 
 
+@pytest.mark.parametrize(
+    ("text", "difficult"), [("1", True), (" true\n", True), ("True", True), ("0", False), ("false", False), ("", False)]
+)
+def test_difficult_may_be_a_number_a_word_or_empty(tmp_path, text, difficult):
+    xml = annotation([("disc", (3, 3, 9, 9), 0)]).replace("<difficult>0", f"<difficult>{text}")
+    [scene] = load_voc(one(tmp_path, xml), "test", ["disc"]).scenes
+    assert scene.difficult.tolist() == [difficult]
+
+
 # ---------------------------------------------------------------------------------------------------- what is refused
 
 
@@ -132,6 +141,7 @@ def test_images_may_have_other_endings(tmp_path, ending):
             ValueError,
             "xmin must be a finite number; got 'a'",
         ),
+        (annotation([("disc", (3, 3, 9, 9), 2)]), ValueError, "difficult must be 0 or 1; got '2'"),
         (annotation([("disc", (3, 3, float("inf"), 9), 0)]), ValueError, "xmax must be a finite number; got 'inf'"),
         (annotation([("disc", (3, float("nan"), 9, 9), 0)]), ValueError, "ymin must be a finite number; got 'nan'"),
         # infinite in float32

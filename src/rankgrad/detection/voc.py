@@ -260,7 +260,8 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file cannot be read, it has an unknown class, or a corner of a box is not a finite number.
+        ValueError: the file cannot be read, it has an unknown class, a corner of a box is not a finite number, or
+            difficult is neither 0 nor 1.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. The annotations of VOC 2012's test set are not public")
@@ -284,7 +285,7 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
             continue
         boxes.append((x1 - 1, y1 - 1, x2, y2))
         labels.append(number[name])
-        difficult.append(entry.findtext("difficult", "0").strip() == "1")
+        difficult.append(_difficult(entry, path))
     return (
         Scene(
             name=path.stem,
@@ -322,6 +323,14 @@ def _number(entry: ElementTree.Element, key: str, path: Path) -> float:
     if not abs(number) <= LARGEST:
         raise ValueError(f"{shown(path)}: {key} must be a finite number; got {text!r}")
     return number
+
+
+def _difficult(entry: ElementTree.Element, path: Path) -> bool:
+    """Whether an object is difficult. Some tools write true and false; an object without the entry is not difficult."""
+    text = (entry.findtext("difficult") or "0").strip().lower()
+    if text not in ("0", "1", "false", "true"):
+        raise ValueError(f"{shown(path)}: difficult must be 0 or 1; got {text!r}")
+    return text in ("1", "true")
 
 
 def _size(root: ElementTree.Element, path: Path, image: Path) -> tuple[int, int]:
