@@ -282,6 +282,35 @@ def test_an_infinite_box_fails_at_the_check_and_when_training_begins(tmp_path, c
         load_voc(home, "test", "data")
 
 
+def test_the_check_lists_every_annotation_and_list_that_cannot_be_used(tmp_path, capsys):
+    home = shapes(tmp_path)
+    for name in ("000", "008", "009"):
+        (home / "Annotations" / f"{name}.xml").write_text("")
+    (home / "Annotations" / "001.xml").write_text(annotation([("only here", (3, 3, 9, 9), 0), ("", (3, 3, 9, 9), 0)]))
+    (home / "Annotations" / "002.xml").unlink()
+    (home / "ImageSets" / "Main" / "train.txt").write_bytes(b"\xff\xfe")
+    assert main(["detect", "check", "--root", str(home)]) == 2
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  wrong")]
+    assert len(lines) == 4
+    for words in (
+        ("3 annotations, e.g. 000.xml, 008.xml, 009.xml: ", "no element found"),
+        ("1 annotations, e.g. 001.xml: ", "has no name"),
+        ("1 annotations, e.g. 002.xml: ", "does not exist"),
+        ("train.txt", "is not UTF-8"),
+    ):
+        assert any(all(word in line for word in words) for line in lines), words
+    for path in (home / "Annotations").iterdir():
+        path.write_text("")
+    assert inspect_voc(home).wrong == 1 and "10 annotations" in str(inspect_voc(home))
+
+
+def test_the_check_of_an_official_year_lists_every_annotation_that_cannot_be_used(tmp_path):
+    home = write_tree(tmp_path / "VOC2007", {"test": ["a", "b", "c"]})
+    (home / "Annotations" / "a.xml").write_text("")
+    text = str(inspect_voc(tmp_path))
+    assert "2 annotations, e.g. b.xml, c.xml: " in text and "1 annotations, e.g. a.xml: " in text
+
+
 def test_official_counts_are_compared(tmp_path, monkeypatch):
     objects = {"a": [("person", (3, 3, 20, 20), 0), ("dog", (3, 3, 20, 20), 1)], "b": [("cat", (3, 3, 20, 20), 0)]}
     write_tree(tmp_path / "VOC2007", {"trainval": ["a"], "test": ["b"]}, objects)

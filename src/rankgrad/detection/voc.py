@@ -11,7 +11,8 @@ import math
 import os
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ CLASSES = (
 FOLDERS = ("Annotations", "ImageSets/Main", "JPEGImages")
 ENDINGS = (".jpg", ".jpeg", ".png")
 LARGEST = torch.finfo(torch.float32).max  # boxes are float32
+Wrong = tuple[Path, str]  # an annotation that cannot be used, and the message
 NAMED = 5  # largest number of names that a message lists
 
 
@@ -112,7 +114,9 @@ class Scenes:
         )
 
 
-def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc") -> Scenes:
+def load_voc(
+    root: str | Path, split: str, classes: str | Sequence[str] = "voc", wrong: list[Wrong] | None = None
+) -> Scenes:
     """Read the images of one or several sets.
 
     Args:
@@ -121,6 +125,7 @@ def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc")
             years.
         classes: "voc": VOC's twenty classes. "data": all classes of the folder's annotations, sorted. Or a list of
             names.
+        wrong: gets each annotation that cannot be used. Its image is left out. None: the first one is raised.
 
     Raises:
         FileNotFoundError: a folder, list, annotation or image is missing.
@@ -164,10 +169,22 @@ def load_voc(root: str | Path, split: str, classes: str | Sequence[str] = "voc")
                 f"{', '.join(missing[:NAMED])}{' ...' if len(missing) > NAMED else ''}"
             )
         for each in listed:
-            scene, without_area = read_scene(home / "Annotations" / f"{each}.xml", files[each], number)
-            scenes.append(scene)
-            left_out += without_area
+            path = home / "Annotations" / f"{each}.xml"
+            with _collected(wrong, path):
+                scene, without_area = read_scene(path, files[each], number)
+                scenes.append(scene)
+                left_out += without_area
     return Scenes(split, names, tuple(scenes), tuple(left_out))
+
+
+@contextmanager
+def _collected(wrong: list[Wrong] | None, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if wrong is None:
+            raise
+        wrong.append((path, str(error)))
 
 
 def _year(part: str) -> tuple[str | None, str]:
@@ -238,12 +255,17 @@ def image_files(home: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted(paths) if path.suffix.lower() in ENDINGS}
 
 
-def class_names(home: Path) -> set[str]:
-    """The classes in the annotations of a folder."""
+def class_names(home: Path, wrong: list[Wrong] | None = None) -> set[str]:
+    """The classes in the annotations of a folder. `wrong` is as for `load_voc`.
+
+    Raises:
+        ValueError: an annotation cannot be read, or none has an object.
+    """
     names: set[str] = set()
     for path in sorted((home / "Annotations").glob("*.xml")):
-        names |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
-    if not names:
+        with _collected(wrong, path):
+            names |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
+    if not names and not wrong:
         raise ValueError(f"{home / 'Annotations'} has no annotated object")
     return names
 

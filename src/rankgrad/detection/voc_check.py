@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from ..datasets.check import Inspection, Observation
 from ..datasets.images import image_size, some
-from .voc import CLASSES, FOLDERS, Scenes, class_names, folder, image_names, load_voc, set_names
+from .voc import CLASSES, FOLDERS, Scenes, Wrong, class_names, folder, image_names, load_voc, set_names
 
 # Published numbers of images, objects without difficult ones, and all objects of these sets.
 COUNTS = {
@@ -52,13 +53,17 @@ def _home(root: Path, year: str | None) -> Path | None:
 
 
 def _official(root: Path, split: str, images: bool) -> list[Observation]:
+    wrong: list[Wrong] = []
+    private = [Observation("note", "2012/test has no public annotations, so it cannot be evaluated")]
     try:
-        scenes = load_voc(root, split)
+        scenes = load_voc(root, split, wrong=wrong)
     except (OSError, ValueError) as error:
-        if split.startswith("2012/test"):
-            return [Observation("note", "2012/test has no public annotations, so it cannot be evaluated")]
+        if split == "2012/test":
+            return private
         todo = "unpack the official archive of this set into the same VOCdevkit"
         return [Observation("wrong", f"{split}: {error}", todo)]
+    if wrong:
+        return private if split == "2012/test" else _unusable(wrong)
     counts = (len(scenes), sum(scenes.objects().values()), sum(scenes.objects(difficult=True).values()))
     text = f"{split}: {counts[0]} images, {counts[1]} objects ({counts[2]} with the difficult ones)"
     published = COUNTS.get(split)
@@ -78,20 +83,43 @@ def _plain(home: Path, images: bool) -> list[Observation]:
         return [
             Observation("wrong", f"{home / 'ImageSets' / 'Main'} has no list", "write trainval.txt and test.txt there")
         ]
-    classes = sorted(class_names(home))
+    wrong: list[Wrong] = []
+    listed: dict[str, set[str]] = {}
+    classes = sorted(class_names(home, wrong))
+    if not classes:
+        return _unusable(wrong)
     strange = sorted(set(classes) - set(CLASSES))
     findings = [Observation("ok", f"{len(classes)} classes: {', '.join(classes)}")]
     if strange:
         findings.append(Observation("note", "the classes are not VOC's own: read the folder with data.classes=data"))
     for name in names:
+        without: list[Wrong] = []
         try:
-            scenes = load_voc(home, name, classes)
+            listed[name] = set(image_names(home, name))
+            scenes = load_voc(home, name, classes, without)
         except (OSError, ValueError) as error:
             findings.append(Observation("wrong", f"{name}: {error}", "correct the list, or get the files"))
             continue
-        findings.append(Observation("ok", scenes.summary()))
+        wrong += without
+        if without:
+            text = f"{scenes.summary()}; {len(without)} images have an annotation that cannot be used"
+            findings.append(Observation("note", text))
+        else:
+            findings.append(Observation("ok", scenes.summary()))
         findings += _boxes(name, scenes) + (_sizes(name, scenes) if images else [])
-    return findings + _overlap(home, names)
+    return findings + _unusable(wrong) + _overlap(listed)
+
+
+def _unusable(wrong: list[Wrong]) -> list[Observation]:
+    """The annotations that cannot be used, one line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for path, text in {path: text for path, text in reversed(wrong)}.items():  # the first message about each
+        reasons.setdefault(text.removeprefix(str(path)).lstrip(": "), []).append(path.name)
+    todo = "correct these annotations, or take their images off the lists"
+    return [
+        Observation("wrong", f"{len(names)} annotations, e.g. {some(sorted(names), SHOWN)}: {reason}", todo)
+        for reason, names in sorted(reasons.items())
+    ]
 
 
 def _boxes(split: str, scenes: Scenes) -> list[Observation]:
@@ -144,14 +172,15 @@ def _sizes(split: str, scenes: Scenes) -> list[Observation]:
     return findings or [Observation("ok", f"{split}: every image decodes and has the annotated size")]
 
 
-def _overlap(home: Path, names: list[str]) -> list[Observation]:
-    """Images that are in the test list and in a list for training."""
-    if "test" not in names:
-        return []
-    test = set(image_names(home, "test"))
+def _overlap(listed: Mapping[str, set[str]]) -> list[Observation]:
+    """Images that are in the test list and in a list for training.
+
+    Args:
+        listed: list -> its images.
+    """
     findings = []
-    for name in names:
-        common = test & set(image_names(home, name)) if name in ("train", "val", "trainval") else set()
+    for name, images in listed.items():
+        common = listed.get("test", set()) & images if name in ("train", "val", "trainval") else set()
         if common:
             text = f"{len(common)} images are in {name} and in test, e.g. {sorted(common)[0]}"
             findings.append(Observation("wrong", text, "remove them from one of the lists"))
