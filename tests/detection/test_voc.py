@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -193,6 +194,14 @@ def test_missing_images_and_annotations_are_named(tmp_path):
         (home / "JPEGImages" / f"{name}.jpg").unlink()
     with pytest.raises(FileNotFoundError, match="2 of the 3 images of test: 008, 010$"):
         load_voc(home, "test", "data")
+
+
+def test_two_files_of_one_image_are_refused_if_the_image_is_listed(tmp_path):
+    home = shapes(tmp_path)
+    shutil.copy(home / "JPEGImages" / "000.jpg", home / "JPEGImages" / "000.PNG")
+    assert len(load_voc(home, "test", "data")) == 3
+    with pytest.raises(ValueError, match="2 images of the name 000: 000.PNG, 000.jpg"):
+        load_voc(home, "trainval", "data")
 
 
 @pytest.mark.parametrize(("text", "message"), [("\n", "has no image"), ("000\n000\n", "has 1 images more than once")])

@@ -169,9 +169,15 @@ def load_voc(
                 f"{', '.join(missing[:NAMED])}{' ...' if len(missing) > NAMED else ''}"
             )
         for each in listed:
+            if len(files[each]) > 1:  # which of them was annotated?
+                raise ValueError(
+                    f"{home / 'JPEGImages'} has {len(files[each])} images of the name {each}: "
+                    f"{', '.join(path.name for path in files[each])}. Remove all but one"
+                )
+        for each in listed:
             path = home / "Annotations" / f"{each}.xml"
             with _collected(wrong, path):
-                scene, without_area = read_scene(path, files[each], number)
+                scene, without_area = read_scene(path, files[each][0], number)
                 scenes.append(scene)
                 left_out += without_area
     return Scenes(split, names, tuple(scenes), tuple(left_out))
@@ -248,11 +254,15 @@ def set_names(home: Path) -> list[str]:
     return [name for name in names if "_" not in name] or names
 
 
-def image_files(home: Path) -> dict[str, Path]:
-    """Name without ending -> file, of all images of a folder."""
+def image_files(home: Path) -> dict[str, list[Path]]:
+    """Name without ending -> its files, of all images of a folder."""
     with os.scandir(home / "JPEGImages") as entries:
         paths = [Path(entry.path) for entry in entries]
-    return {path.stem: path for path in sorted(paths) if path.suffix.lower() in ENDINGS}
+    files: dict[str, list[Path]] = {}
+    for path in sorted(paths):
+        if path.suffix.lower() in ENDINGS:
+            files.setdefault(path.stem, []).append(path)
+    return files
 
 
 def class_names(home: Path, wrong: list[Wrong] | None = None) -> set[str]:
