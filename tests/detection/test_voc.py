@@ -153,6 +153,8 @@ def test_difficult_may_be_a_number_a_word_or_empty(tmp_path, text, difficult):
             ValueError,
             "width and height of the image must be integers",
         ),
+        (annotation([("disc", (3, 3, 9, 9), 0)], (10**400, 9)), ValueError, "numbers of pixels; one is too large"),
+        ("<svg><path/></svg>", ValueError, "its root is 'svg', not annotation"),
     ],
 )
 def test_an_annotation_that_cannot_be_read_is_named(tmp_path, xml, error, message):

@@ -334,9 +334,12 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
 def _root(path: Path) -> ElementTree.Element:
     try:
         with open_file(path) as file:
-            return ElementTree.parse(file).getroot()
+            root = ElementTree.parse(file).getroot()
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an encoding that is not known
         raise ValueError(f"{path} is not a readable annotation: {error}") from None
+    if root.tag != "annotation" and root.find("object") is None:  # otherwise an image without objects
+        raise ValueError(f"{shown(path)} is not an annotation of VOC: its root is {shown(root.tag)!r}, not annotation")
+    return root
 
 
 def _text(entry: ElementTree.Element, key: str, path: Path) -> str:
@@ -372,6 +375,8 @@ def _size(root: ElementTree.Element, path: Path, image: Path) -> tuple[int, int]
         width, height = (0, 0) if entry is None else (int(entry.findtext(key) or 0) for key in ("width", "height"))
     except ValueError as error:
         raise ValueError(f"{shown(path)}: width and height of the image must be integers: {error}") from None
+    if max(width, height) > LARGEST:
+        raise ValueError(f"{shown(path)}: width and height of the image must be numbers of pixels; one is too large")
     if width > 0 and height > 0:
         return width, height
     height, width = image_size(image)
