@@ -806,6 +806,20 @@ def test_a_class_folder_without_an_image_is_named(tmp_path):
     assert "empty" in table.summary() and "texts" in table.summary()
 
 
+def test_a_class_folder_that_cannot_be_read_is_listed_once(tmp_path, monkeypatch):
+    home = folder_of(tmp_path, {"a": 2, "b": 2})
+    (home / "locked").mkdir()
+    scan = os.scandir
+
+    def refuse(path):
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert read_folder(home).skipped == ((str(home / "locked"), "Permission denied"),)
+
+
 def test_broken_files_are_listed_with_their_reason_and_the_rest_is_used(tmp_path):
     root = folder_of(tmp_path, {"a": 3, "b": 3, "c": 1, "d": 2, "all broken": 1})
     jpeg = save(root / "a" / "truncated.jpg", size=(200, 200))

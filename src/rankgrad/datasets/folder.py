@@ -221,7 +221,8 @@ def read_folder(root: str | Path) -> ClassFolders:
                 inner = (path.parent for path, reason in entries if reason is None and path.parent != folder)
                 deeper = next(((folder, lower) for lower in inner), None)
             skipped += [(path, reason) for path, reason in entries if reason is not None]
-            if here.folders and all(reason is not None for _, reason in entries):
+            # a folder that cannot be read is among its own entries, with the reason
+            if here.folders and all(reason is not None and path != folder for path, reason in entries):
                 skipped.append((folder, EMPTY))
     return ClassFolders(
         root,
