@@ -347,6 +347,7 @@ def test_arrays_of_an_npz_that_are_wrong_are_refused(tmp_path):
         ({"X": np.ones((2, 2)), "x1": [1, 2], "y": [0, 1]}, "'x1'"),
         ({"X": np.ones((3, 2)), "y": [0, np.nan, 1]}, "row 1: the label 'y' is empty"),
         ({"X": np.ones((3, 2)), "y": [0, -1, 1]}, "row 1.*-1"),
+        ({"X": np.ones((3, 2)), "y": [0, 1e39, 1]}, "row 1: the label 'y' is 1e.39"),  # infinite in float32
         ({"X": np.ones((3, 2)), "y": [0, 1j, 1]}, "row 0: 'y' is a complex"),
         ({"X": np.ones((3, 2))}, "'label'"),
     ):

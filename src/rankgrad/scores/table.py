@@ -24,6 +24,7 @@ from .division import held_out
 from .reading import files_of, read_file
 
 Array = npt.NDArray[Any]
+LARGEST = torch.finfo(torch.float32).max  # grades are float32
 # Role of a column -> names of the columns that "auto" looks for, in this order.
 AUTOMATIC = {"label": ("label", "y"), "query": ("query", "qid"), "split": ("split",)}
 
@@ -448,6 +449,13 @@ def _relevance(table: ScoreTable, values: Array, name: str, positive: str | floa
         raise ValueError(
             f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be >= 0. Correct it, or name the "
             f"label that is relevant: {setting('positive', 1)}"
+        )
+    large = np.flatnonzero(grades > LARGEST)
+    if len(large):
+        row = int(large[0])
+        raise ValueError(
+            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be at most {LARGEST:.2g}. Correct "
+            f"it, or name the label that is relevant: {setting('positive', 1)}"
         )
     if (grades == grades[0]).all():
         raise ValueError(
