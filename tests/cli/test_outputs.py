@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from small_runs import make_photos, make_texts, small, small_texts, train
 from small_tables import one_list, settings
 
 from rankgrad.cli import main
+from rankgrad.cli.outputs import check_output
 from rankgrad.datasets.text import load_text
 from rankgrad.runs.folder import Run
 
@@ -61,6 +63,31 @@ def test_no_output_replaces_what_the_command_reads(run, photos, tmp_path, capsys
     other = tmp_path / "scores.csv"
     for _ in range(2):  # an earlier output may be replaced
         assert main(["predict", str(tmp_path / "scores"), str(rows), "-o", str(other)]) == 0
+
+
+@pytest.mark.parametrize("option", ["report -o", "embed -o"])
+def test_an_output_that_is_a_pipe_is_refused_before_the_work(run, photos, tmp_path, capsys, option):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    command, option = option.split()
+    words = [run.folder, photos] if command == "embed" else [run.folder]
+    assert main([command, *map(str, words), option, str(pipe)]) == 2
+    assert f"{option} {pipe} is a pipe or a device; give a file" in capsys.readouterr().err
+    assert pipe.is_fifo()
+    for device in ("/dev/null", "/dev/stdout"):
+        with pytest.raises(ValueError, match=f"{device} is a pipe or a device"):
+            check_output(Path(device), "-o")
+
+
+def test_numbers_that_do_not_fit_on_the_disk_leave_the_earlier_file(run, tmp_path, monkeypatch, capsys):
+    (old := tmp_path / "numbers.json").write_text("old")
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(old))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["evaluate", str(run.folder), "-o", str(old)]) == 2
+    assert "No space left" in capsys.readouterr().err and old.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [old]
 
 
 def test_a_page_at_a_place_that_nobody_named_replaces_only_a_page_of_ours(run, tmp_path, monkeypatch, capsys):

@@ -321,6 +321,12 @@ def test_settings_of_the_evaluation_are_refused_before_the_training(tree, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+def test_numbers_and_page_need_two_files(finished, tmp_path, capsys):
+    same = str(tmp_path / "both")
+    message = fails(capsys, "detect", "evaluate", str(finished.folder), "-o", same, "--page", same)
+    assert message == f"-o and --page are both {same}; give two files" and not Path(same).exists()
+
+
 def test_a_threshold_out_of_range_is_refused_before_the_images_are_searched(finished, capsys, monkeypatch):
     monkeypatch.setattr(runs, "detect", lambda *_, **__: pytest.fail("the images were searched first"))
     assert "> 0 and <= 1; got 1.5" in fails(capsys, "detect", "evaluate", str(finished.folder), "--ious", "0.5,1.5")

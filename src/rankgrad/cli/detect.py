@@ -108,12 +108,15 @@ def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..config import packages
     from ..detection.run import evaluate_run
+    from ..files import write_text
     from .outputs import check_output
 
     for path, option in ((arguments.out, "-o"), (arguments.page, "--page")):
         check_output(path, option)
         if path and not path.parent.is_dir():
             raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
+    if arguments.out and arguments.page and arguments.out.absolute() == arguments.page.absolute():
+        raise ValueError(f"-o and --page are both {arguments.out}; give two files")
     try:
         ious = None if arguments.ious is None else [float(iou) for iou in arguments.ious.split(",")]
     except ValueError:
@@ -130,7 +133,7 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
     )
     print(report)
     if arguments.out:
-        report.to_json(arguments.out)
+        write_text(arguments.out, report.to_json())
     for path in (arguments.out, arguments.page):
         if path:
             print(f"wrote {path}")

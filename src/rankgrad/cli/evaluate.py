@@ -111,6 +111,7 @@ def _refuse(arguments: argparse.Namespace, defaults: Mapping[str, Any], why: str
 def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     from ..distributed import on_first
     from ..evaluation.measures import meaning
+    from ..files import write_text
     from ..runs.folder import Run
     from .outputs import check_output
 
@@ -123,7 +124,7 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     report = (_of_scores if of_scores else _of_embeddings)(arguments, source, extra, device)
     say(f"{report}\n\n{aligned([(name, meaning(name)) for name in report.values], left=2)}")
     if arguments.out:
-        on_first(lambda: report.to_json(arguments.out))
+        on_first(lambda: write_text(arguments.out, report.to_json() + "\n"))
         say(f"wrote {arguments.out}")
 
 

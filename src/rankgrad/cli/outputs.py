@@ -35,8 +35,8 @@ def check_output(out: Path | None, option: str, *read: Path) -> None:
         read: what the command reads: files, or folders, which are not looked into.
 
     Raises:
-        ValueError: `out` is a folder, is one of the files that are read, or belongs to a run or an index; the
-            report.html of a run may be written again.
+        ValueError: `out` is a folder, a pipe or a device, is one of the files that are read, or belongs to a run or an
+            index; the report.html of a run may be written again.
 
     >>> import tempfile
     >>> table = Path(tempfile.mkdtemp()) / "rows.csv"
@@ -47,6 +47,9 @@ def check_output(out: Path | None, option: str, *read: Path) -> None:
     """
     if out is not None and out.is_dir():
         raise ValueError(f"{option} {shown(out)} is a folder; give a file")
+    # it would be replaced: as root, /dev/null itself, or the link /dev/stdout
+    if out is not None and out.exists() and (not out.is_file() or out.absolute().parent == Path("/dev")):
+        raise ValueError(f"{option} {shown(out)} is a pipe or a device; give a file")
     if out is None or not out.is_file():
         return
     if any(path.is_file() and out.samefile(path) for path in read):
