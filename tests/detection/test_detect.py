@@ -321,6 +321,21 @@ def test_settings_of_the_evaluation_are_refused_before_the_training(tree, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "words", [("figure", "--run", "RUN"), ("embed", "RUN", "."), ("export", "RUN"), ("evaluate", "RUN")]
+)
+def test_a_command_for_retrieval_says_that_the_run_is_a_detector(finished, capsys, words):
+    message = fails(capsys, *(word.replace("RUN", str(finished.folder)) for word in words))
+    assert str(finished.folder) in message and ("task=detection" in message or "detect evaluate" in message)
+
+
+def test_a_run_of_another_kind_is_no_detector(tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text("task: scores\n")
+    assert "task=scores; this command needs a run of task=detection" in fails(
+        capsys, "detect", "evaluate", str(tmp_path)
+    )
+
+
 def test_numbers_and_page_need_two_files(finished, tmp_path, capsys):
     same = str(tmp_path / "both")
     message = fails(capsys, "detect", "evaluate", str(finished.folder), "-o", same, "--page", same)

@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder or file. Several processes share the work."""
     from ..checks import as_options, spelled
     from ..distributed import PATIENCE, group
+    from ..runs.folder import check_kind
     from .outputs import check_output
 
     if arguments.workers < 0 or arguments.batch_size < 1:
@@ -78,6 +79,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         )
     if not arguments.images.exists():
         raise FileNotFoundError(f"{arguments.images} does not exist")
+    check_kind(arguments.model, "retrieval")
     check_output(arguments.out, "-o", arguments.images, arguments.model)
     device = machine(arguments)
     with group(timeout=PATIENCE), spelled(as_options({"root": "DIR_OR_FILE"})):

@@ -121,6 +121,8 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     extra = [name.strip() for name in arguments.extra.split(",") if name.strip()]
     of_scores = Run(source).kind == "scores"
+    if Run(source).kind == "detection":
+        raise ValueError(f"{source} holds a detector: measure it with rankgrad detect evaluate {source}")
     report = (_of_scores if of_scores else _of_embeddings)(arguments, source, extra, device)
     say(f"{report}\n\n{aligned([(name, meaning(name)) for name in report.values], left=2)}")
     if arguments.out:

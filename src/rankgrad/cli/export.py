@@ -35,8 +35,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the file, and print how to prepare an image."""
     from ..config import packages
     from ..index.export import export
+    from ..runs.folder import check_kind
     from .outputs import check_output
 
+    check_kind(arguments.model, "retrieval")
     check_output(arguments.out, "-o", arguments.model)
     trust = packages(arguments.trust)
     about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize, trust=trust)

@@ -22,7 +22,7 @@ from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
 from ..files import write_npz, write_text
 from ..models.state_dicts import misfits, one_line, read_plain, write_plain
-from ..runs.folder import Run
+from ..runs.folder import Run, check_kind
 from ..training import runner
 from .adapter import LossHandle, use_ap_loss
 from .data import DetectionData, DetectionSet
@@ -172,9 +172,10 @@ def evaluate_run(
 
     Raises:
         FileNotFoundError: there is no model.
-        ValueError: a threshold is out of range.
+        ValueError: a threshold is out of range, or the run is of another kind.
     """
     run = Run(folder)
+    check_kind(folder, "detection")
     if not run.weights.exists():
         raise FileNotFoundError(f"{run.weights} does not exist: give the folder of a finished run of a detector")
     config = plain(load(run.config, trust))
@@ -190,7 +191,7 @@ def evaluate_run(
     settings = replace(settings, data=data, evaluation=how)
     model, names = load_detector(run.weights)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    test = load_voc(data.root, split or data.test, names)
+    test = load_voc(data.root, data.test if split is None else split, names)
     images = DetectionSet(test.scenes, *data.sides)
     detections = detect(model, images, batch_size=how.batch_size, workers=data.workers, progress=progress)
     report = evaluate(detections, test, settings)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from .. import figure_style as style
 from .. import search
 from ..files import read_npz
-from ..runs.folder import Run
+from ..runs.folder import Run, check_kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,7 +130,8 @@ def compute(
         trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
-        ValueError: no run is given, a run is not finished, the test sets differ, or no query fits the choice.
+        ValueError: no run is given, a run is not finished or of another kind, the test sets differ, or no query fits
+            the choice.
     """
     from ..config import load
     from ..datasets.base import Table
@@ -143,6 +144,7 @@ def compute(
     if not runs or queries < 1 or k < 1:
         raise ValueError(f"need at least one run, query and item; got {len(runs)}, {queries} and {k}")
     for folder in runs:
+        check_kind(folder, "retrieval")
         if not Run(folder).finished:
             raise ValueError(f"{folder} is not a finished run: give the folder of a finished run of rankgrad train")
     config = load(Run(runs[0]).config, trust)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..evaluation import Report
-from ..files import AGAIN, read_json, read_text, remove_leftovers, sha256_of, write_text
+from ..files import AGAIN, read_json, read_text, remove_leftovers, sha256_of, shown, write_text
 from ..files.folders import HOLDER, lock
 from ..targets import ConfigError
 from ..tasks import TASKS
@@ -225,6 +225,17 @@ def existing(folder: Path) -> Run:
     if not run.config.exists():
         raise ConfigError(f"nothing to resume: {run.config} does not exist. resume= needs the folder of a run")
     return run
+
+
+def check_kind(folder: Path, kind: str) -> None:
+    """Raise if a folder holds a run of another kind. A folder without settings passes.
+
+    Raises:
+        ValueError: the kind of the run, and the kind that is needed.
+    """
+    has = Run(folder).kind
+    if Run(folder).config.exists() and has != kind:
+        raise ValueError(f"{shown(folder)} holds a run of task={has}; this command needs a run of task={kind}")
 
 
 @contextmanager
