@@ -429,6 +429,7 @@ def test_a_faster_rcnn_starts_from_a_file_freezes_the_first_stages_and_finds_som
         ("faster_rcnn", {"norm": "group"}, "norm must be frozen or batch; got 'group'"),
         ("small", {"finest": 2}, "finest must be 4 or 8; got 2"),
         ("small", {"anchors": [[8], [16], [32]]}, "anchors must be 2 lists of equal length"),
+        ("small", {"anchors": [[8], [-16]]}, "must be > 0; got"),
         ("small", {"widths": [8]}, "widths must be four numbers"),
         ("small", {"rois": 0}, "model.rois counts boxes and must be an integer >= 1; got 0"),
         ("small", {"proposals": 0}, "model.proposals counts boxes"),

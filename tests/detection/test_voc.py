@@ -198,6 +198,13 @@ def test_missing_images_and_annotations_are_named(tmp_path):
         load_voc(home, "test", "data")
 
 
+def test_a_class_that_is_a_number_must_be_quoted(tmp_path):
+    home = one(tmp_path, annotation([("1", (3, 3, 9, 9), 0)]))
+    with pytest.raises(ValueError, match="must be texts; got 1. Quote"):
+        load_voc(home, "test", [1, 2])
+    assert load_voc(home, "test", ["1", "2"]).objects() == {"1": 1, "2": 0}
+
+
 def test_two_files_of_one_image_are_refused_if_the_image_is_listed(tmp_path):
     home = shapes(tmp_path)
     shutil.copy(home / "JPEGImages" / "000.jpg", home / "JPEGImages" / "000.PNG")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -222,6 +223,8 @@ def small_rcnn(
         raise ValueError(
             f"anchors must be {levels} lists of equal length, finest level first; got {[list(s) for s in anchors]}"
         )
+    if not all(0 < side < math.inf for sides in anchors for side in sides):
+        raise ValueError(f"anchors are sides in pixels and must be > 0; got {[list(s) for s in anchors]}")
     generator = AnchorGenerator(tuple(map(tuple, anchors)), (tuple(ratios),) * levels)
     pool = MultiScaleRoIAlign([str(level) for level in range(levels)], output_size=cells, sampling_ratio=2)
     return FasterRCNN(

@@ -154,6 +154,9 @@ def load_voc(
         raise ValueError(f"classes must be voc, data or a list of names; got {classes!r}")
     else:
         names = tuple(classes)
+        numbers = [name for name in names if not isinstance(name, str)]
+        if numbers:  # not converted: 01 was read as 1
+            raise ValueError(f"classes must be texts; got {numbers[0]!r}. Quote numbers: \"classes=['{numbers[0]}']\"")
         if len(set(names)) != len(names) or not names:
             raise ValueError(f"classes must be different names, at least one; got {list(names)}")
     number = {name: index for index, name in enumerate(names)}
