@@ -438,7 +438,7 @@ def test_a_tensor_that_does_not_store_its_numbers_is_refused_by_the_name_of_the_
 @pytest.mark.parametrize("items", [60, 20_000])
 def test_everything_is_computed_on_the_device_of_the_input_whatever_the_default_device(items):
     g = torch.Generator().manual_seed(0)
-    scores, relevant = torch.rand(4, items, generator=g), torch.rand(4, items, generator=g) < 0.1
+    scores, relevant = torch.rand(2, items, generator=g), torch.rand(2, items, generator=g) < 0.1
     rows, query = embeddings(), torch.arange(items) // 9
     made = {name: kind() for name, kind in LOSSES.items()}  # a loss with a state has it on the default device
 

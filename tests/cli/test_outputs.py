@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from children_here import Here
 from small_runs import make_photos, make_texts, small, small_texts, train
 from small_tables import one_list, settings
 
 from rankgrad.cli import main
 from rankgrad.cli.outputs import check_output
 from rankgrad.datasets.text import load_text
+from rankgrad.runs import compare
 from rankgrad.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -161,7 +163,8 @@ def test_classes_that_differ_only_in_case_or_spaces_are_named(tmp_path):
     assert "count as different: 'Cat' / 'cat '" in notes
 
 
-def test_a_comparison_that_never_began_binds_nobody(tmp_path, capsys):
+def test_a_comparison_that_never_began_binds_nobody(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(compare, "Children", Here())
     texts = make_texts(tmp_path / "texts.csv")
     words = ["compare", "loss=supap", "seeds=0", "-o", str(tmp_path / "compare")]
     wrong = tmp_path / "wrong.csv"
