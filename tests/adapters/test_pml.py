@@ -604,6 +604,8 @@ def test_mistakes_of_an_evaluation_are_told():
     query, labels = in_groups(20, 0)
     with pytest.raises(ValueError, match="max_bin_count.*AP@10"):
         AccuracyCalculator(k="max_bin_count")
+    with pytest.raises(ValueError, match="extra must be a list of metrics by name, such as .* got 'R@4'"):
+        AccuracyCalculator(extra="R@4")
     with pytest.raises(ValueError, match="Primary metrics must be one or more"):
         AccuracyCalculator(include=("recall",))
     calculator = AccuracyCalculator(exclude=("NMI", "AMI"), device=torch.device("cpu"))

@@ -267,6 +267,8 @@ def test_tables_are_means_over_the_queries_of_a_class_and_of_a_super_label():
     )
     with pytest.raises(ValueError, match="no per-class metric 'map'; known: R@1"):
         report.worst_classes(metric="map")
+    with pytest.raises(ValueError, match="n is a number of classes and must be an integer >= 0; got -1"):
+        report.worst_classes(-1)
 
 
 def test_the_bootstrap_is_seeded_brackets_the_mean_and_is_wider_over_classes():

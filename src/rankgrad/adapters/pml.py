@@ -28,6 +28,7 @@ from .. import memory
 from ..checks import Numbers
 from ..checks import tensor as as_tensor
 from ..evaluation import Report, evaluate
+from ..evaluation.measures import listed
 from ..losses import RetrievalLoss, SumLoss
 
 Pairs = tuple[Tensor, ...]
@@ -236,7 +237,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
         super().__init__(
             tuple(include), tuple(exclude), avg_of_avgs, return_per_class, device=device, knn_func=len, kmeans_func=len
         )
-        self.extra, self.similarity = list(extra), similarity
+        self.extra, self.similarity = listed(extra, "extra", least=0), similarity
         self.report: Report | None = None
 
     def get_curr_metrics(self) -> list[str]:

@@ -81,6 +81,7 @@ class Report(JSONReport):
 
     def worst_classes(self, n: int = 10, metric: str = "AP") -> tuple[Row, ...]:
         """The n classes of lowest mean `metric`, worst first. Classes without a counted query are left out."""
+        integer(n, "n is a number of classes", low=0)
         if self.per_class and metric not in self.per_query:
             raise ValueError(f"no per-class metric {metric!r}; known: {', '.join(self.per_query)}")
         return tuple(sorted((row for row in self.per_class if row["counted"]), key=lambda row: float(row[metric]))[:n])
