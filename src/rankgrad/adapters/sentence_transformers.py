@@ -273,20 +273,24 @@ class RankLoss(nn.Module):
 
     @property
     def citation(self) -> str:
-        """BibTeX of the paper of the loss, for the model card.
-
-        Raises:
-            AttributeError: the loss has no paper. The model card then has no entry for it, instead of an empty one.
-        """
-        if not (citation := citation_of(self._inner)):
-            raise AttributeError(f"{type(self._inner).__name__} has no paper to cite")
-        return citation
+        """BibTeX of the paper of the loss, for the model card. Without a paper there is no such attribute."""
+        return citation_of(self._inner)
 
 
 def citation_of(loss: nn.Module) -> str:
-    """BibTeX of the paper of a loss; for a SumLoss, of the papers of its parts; "" without a paper."""
+    """BibTeX of the paper of a loss; for a SumLoss, of the papers of its parts.
+
+    Raises:
+        AttributeError: there is no paper. The model card then has no entry for the loss, instead of an empty one.
+    """
+    if not (citation := _bibtex(loss)):
+        raise AttributeError(f"{type(loss).__name__} has no paper to cite")
+    return citation
+
+
+def _bibtex(loss: nn.Module) -> str:
     if isinstance(loss, SumLoss):
-        return "".join(dict.fromkeys(citation_of(part) for part in loss.losses.values()))
+        return "".join(dict.fromkeys(_bibtex(part) for part in loss.losses.values()))
     source = loss.source if isinstance(loss, RetrievalLoss) else ""
     year = re.search(r"\b(19|20)\d\d\b", source)
     if year is None:

@@ -29,6 +29,7 @@ except ModuleNotFoundError as error:
 from ..checks import integer
 from ..defaults import LOSSES
 from ..losses import RetrievalLoss, find
+from ..scores.encoding import mean_and_deviation
 from ..scores.evaluation import values_of
 from ..scores.model import build_ranker
 from ..scores.settings import Model
@@ -70,9 +71,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             loss = checked_loss(copy.deepcopy(self.loss))  # its running statistics belong to this training
         else:
             raise TypeError(f"loss must be one of rankgrad.losses, such as LogSumExpLoss(); got {self.loss!r}")
-        self.mean_, spread = rows.mean(0), rows.std(0)
-        varies = rows.min(0) < rows.max(0)  # rounding gives a constant column a spread above 0
-        self.scale_ = np.where(varies & (spread > 0), spread, 1.0)
+        self.mean_, self.scale_ = np.array([mean_and_deviation(column) for column in rows.T]).T
         inputs = torch.from_numpy((rows - self.mean_) / self.scale_)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):

@@ -248,11 +248,18 @@ def _fitted_numbers(name: str, column: Array) -> NumberColumn | None:
     given = column[~missing]
     if not len(given) or (given.min() == given.max() and not missing.any()):
         return None
-    scale = max(float(np.abs(given).max()), np.finfo(np.float64).tiny)  # without it, the square of 1e300 overflows
-    mean, deviation = float((given / scale).mean() * scale), float((given / scale).std() * scale)
-    return NumberColumn(
-        name, mean, deviation if given.min() < given.max() and deviation > 0 else 1.0, bool(missing.any())
-    )
+    return NumberColumn(name, *mean_and_deviation(given), bool(missing.any()))
+
+
+def mean_and_deviation(column: Array) -> tuple[float, float]:
+    """Mean and standard deviation of numbers; the deviation is 1 if all are equal, as rounding would give 1e-16.
+
+    >>> mean_and_deviation(np.array([1.0, 3.0])), mean_and_deviation(np.array([0.1, 0.1, 0.1]))[1]
+    ((2.0, 1.0), 1.0)
+    """
+    scale = max(float(np.abs(column).max()), np.finfo(np.float64).tiny)  # without it, the square of 1e300 overflows
+    mean, deviation = float((column / scale).mean() * scale), float((column / scale).std() * scale)
+    return mean, deviation if column.min() < column.max() and deviation > 0 else 1.0
 
 
 def _fitted_words(name: str, column: Array, fewest: int, most: int) -> WordColumn | None:
