@@ -74,6 +74,15 @@ def test_a_run_leaves_settings_model_numbers_detections_and_a_page(finished):
         assert file["boxes"].shape == (len(file["scores"]), 4) and file["names"].tolist() == ["008", "009", "010"]
 
 
+def test_images_of_both_lists_are_named_before_the_training(tree, tmp_path):
+    said: list[str] = []
+    for test in ("test", "trainval"):
+        config = compose(settings(tree, f"data.test={test}", f"out={tmp_path}/{test}"), "detect")
+        runs.DetectionTask(plain(config), True, said.append)
+    assert len(said) == 3
+    assert re.match(r"8 images are in trainval and in trainval, e.g. 000", said[2])
+
+
 def test_losses_are_logged_with_the_change_from_cross_entropy_to_the_loss_and_ap_between_epochs(finished):
     logged = curves(finished)
     names = {"loss", "loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"}

@@ -468,3 +468,8 @@ def test_matches_hold_every_detection_once_and_remember_its_image():
     for row in range(0, len(matches.score), 7):
         image, place = int(matches.image[row]), int(matches.place[row])
         assert matches.score[row] == pytest.approx(float(detections[image].scores[place]))
+
+
+def test_thresholds_that_agree_in_seven_digits_have_names_of_their_own():
+    names = set(values(found([], []), scene([]), ious=(0.55, 0.55000001)))
+    assert {"AP55", "AP55.000001"} <= names

@@ -67,6 +67,12 @@ class DetectionTask:
         integer(settings.evaluation.every, "evaluation.every counts epochs", low=0)
         self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
         say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
+        common = sorted({scene.path for scene in self.scenes.scenes} & {scene.path for scene in self.test.scenes})
+        if common:
+            say(
+                f"{len(common)} images are in {data.train} and in {data.test}, e.g. {common[0].name}: the test is on "
+                "images of the training. Remove them from one of the lists"
+            )
         for scenes, difficult in ((self.scenes, train.difficult), (self.test, False)):
             if not any(scenes.objects(difficult).values()):  # nothing to learn, or no AP
                 raise ConfigError(

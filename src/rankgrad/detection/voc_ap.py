@@ -524,4 +524,4 @@ def percent(iou: float) -> str:
     >>> f"AP{percent(0.5)}"
     'AP50'
     """
-    return f"{100 * iou:g}"
+    return f"{100 * iou:.10g}"  # 10 digits: more would show the rounding of 100 * 0.55
