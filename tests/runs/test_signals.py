@@ -66,6 +66,23 @@ def test_a_signal_that_is_ignored_stays_ignored():
         signal.signal(signal.SIGHUP, earlier)
 
 
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_after_a_command_was_stopped_does_not_take_its_last_line(number, monkeypatch, capsys):
+    def stopped(words: list[str]) -> int:
+        raise Stopped(signal.SIGTERM)
+
+    def asked_again(error: KeyboardInterrupt) -> str:
+        signal.raise_signal(number)
+        return "stopped; continue"
+
+    monkeypatch.setattr(cli, "_main", stopped)
+    monkeypatch.setattr(signals, "last_words", asked_again)
+    with graceful():  # without it, a signal would end the tests where the command does not ignore it
+        assert cli.main(["train"]) == 128 + signal.SIGTERM
+        assert requested() == 0
+    assert capsys.readouterr().err == "\nstopped; continue\n"
+
+
 def test_outside_the_main_thread_nothing_is_handled():
     seen = []
 

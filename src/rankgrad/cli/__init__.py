@@ -94,14 +94,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = next((word for word in words if not word.startswith("-")), "")
     # after an interruption, the same command continues
     again = words if _goes_on(name) else []
-    try:
-        with signals.graceful(), signals.continue_with(lambda: again), plain_warnings():
-            return _main(words)
-    except KeyboardInterrupt as stopped:
-        if signals.speaks():
-            with suppress(OSError):  # the terminal may be gone
-                print(f"\n{signals.last_words(stopped)}", file=sys.stderr)
-        return signals.exit_code(stopped)
+    with signals.graceful():
+        try:
+            with signals.continue_with(lambda: again), plain_warnings():
+                return _main(words)
+        except KeyboardInterrupt as stopped:
+            signals.ignore()
+            if signals.speaks():
+                with suppress(OSError):  # the terminal may be gone
+                    print(f"\n{signals.last_words(stopped)}", file=sys.stderr)
+            return signals.exit_code(stopped)
 
 
 def _goes_on(name: str) -> bool:

@@ -117,6 +117,16 @@ def take_back() -> None:
             signal.signal(number, _asked)
 
 
+def ignore() -> None:
+    """Ignore further signals until the end of `graceful`: a stopped command still prints its last line.
+
+    A process of several may be asked twice: by another process, and later when it sees that its parent has died.
+    """
+    if _request is not None and _in_main_thread():
+        for number in _request.handled:
+            signal.signal(number, signal.SIG_IGN)
+
+
 def _in_main_thread() -> bool:
     """Whether this is the main thread: Python sets and calls signal handlers only there."""
     return threading.current_thread() is threading.main_thread()
