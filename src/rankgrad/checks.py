@@ -117,6 +117,21 @@ def _typed(value: object) -> str:
     return words[value] if value is None or isinstance(value, bool) else str(value).replace("\t", "\\t")
 
 
+def whole_number(value: object) -> int | None:
+    """The value as an int if it is an integer of Python or numpy, or a tensor without dimensions; else None.
+
+    >>> whole_number(np.int64(3)), whole_number(True), whole_number(2.0)
+    (3, None, None)
+    """
+    # numpy and torch have their own booleans; torch, and numpy before 2, would accept them as 0 and 1
+    if isinstance(value, (bool, np.bool_)) or str(getattr(value, "dtype", "")) == "torch.bool":
+        return None
+    try:
+        return operator.index(value) if getattr(value, "ndim", 0) == 0 else None  # type: ignore[arg-type]  # the call tests it
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def integer(value: object, what: str, low: int | None = None, high: int | None = None) -> int:
     """The value as an int. It may be an integer of Python or numpy, or a tensor without dimensions; not True or 2.0.
 
@@ -136,14 +151,7 @@ def integer(value: object, what: str, low: int | None = None, high: int | None =
         ...
     ValueError: k counts items and must be an integer >= 1; got True
     """
-    whole: int | None
-    try:
-        # numpy and torch have their own booleans; torch, and numpy before 2, would accept them as 0 and 1
-        number = not isinstance(value, (bool, np.bool_)) and str(getattr(value, "dtype", "")) != "torch.bool"
-        number = number and getattr(value, "ndim", 0) == 0
-        whole = operator.index(value) if number else None  # type: ignore[arg-type]  # this call tests it
-    except (TypeError, ValueError, RuntimeError):
-        whole = None
+    whole = whole_number(value)
     if whole is None or (low is not None and whole < low) or (high is not None and whole > high):
         allowed = {
             (False, False): "",

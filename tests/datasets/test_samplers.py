@@ -141,6 +141,52 @@ def test_wrong_arguments_are_named(arguments, error, message):
         MPerClassBatchSampler(**{"labels": [0, 0, 1, 1], "classes_per_batch": 2, "samples_per_class": 2, **arguments})
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, torch.tensor])
+def test_integers_of_numpy_and_torch_are_integers_and_the_state_is_plain(kind):
+    labels = np.repeat(np.arange(6), 4)
+    made = HierarchicalBatchSampler(
+        labels,
+        labels // 3,
+        kind(4),
+        kind(2),
+        batches_per_pair=kind(5),
+        batches_per_epoch=kind(4),
+        seed=kind(3),
+        rank=kind(1),
+        world_size=kind(2),
+        super_labels_per_batch=kind(2),
+    )
+    plain = HierarchicalBatchSampler(labels, labels // 3, 4, 2, 5, 4, 3, 1, 2)
+    made.set_epoch(kind(2))
+    plain.set_epoch(2)
+    for state in (made.state_dict(), made.state_dict(batches_done=kind(1))):
+        assert {type(value) for value in state.values()} <= {int, str}
+    assert made.state_dict() == plain.state_dict() and list(made) == list(plain)
+    shuffled = ShuffledBatches(kind(8), kind(4), seed=kind(2))
+    assert list(shuffled) == list(ShuffledBatches(8, 4, seed=2)) and type(shuffled.state_dict()["images"]) is int
+
+
+@pytest.mark.parametrize(
+    ("done", "error", "message"),
+    [(1.5, TypeError, "an integer; got 1.5"), (-1, ValueError, ">= 0"), (4, ValueError, "epoch, which has 3; got 4")],
+)
+def test_a_state_with_a_wrong_number_of_batches_is_refused_before_it_is_saved(done, error, message):
+    sampler = MPerClassBatchSampler([0, 0, 1, 1], 2, 2, batches_per_epoch=3)
+    with pytest.raises(error, match=f"batches_done .*{message}"):
+        sampler.state_dict(batches_done=done)
+
+
+def test_labels_may_be_a_column_of_a_data_frame_which_holds_objects():
+    words, numbers = ["b", "b", "a", "a", "c", "c"], [7, 7, -1, -1, 9, 9]
+    for given in (words, numbers):
+        expected = list(MPerClassBatchSampler(given, 2, 2))
+        assert list(MPerClassBatchSampler(np.array(given, dtype=object), 2, 2)) == expected
+    # numpy would make strings of all, so that a missing label would be a class of its own
+    for mixed in (["a", "a", float("nan"), "b"], [1, 1, "b", "b"], np.array(["a", "a", None, "b"])):
+        with pytest.raises(TypeError, match="labels must be integers or strings"):
+            MPerClassBatchSampler(mixed, 2, 1)
+
+
 def test_batches_are_a_function_of_seed_and_epoch():
     def rows(seed: int, epoch: int) -> list[list[int]]:
         sampler = MPerClassBatchSampler(uneven_labels(), 4, 3, seed=seed)

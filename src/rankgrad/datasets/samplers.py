@@ -19,6 +19,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import index
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ import numpy.typing as npt
 from torch import Tensor
 from torch.utils.data import BatchSampler
 
+from ..checks import whole_number
 from ..defaults import CLASSES_PER_BATCH, SAMPLES_PER_CLASS, SHORT_CLASSES
 from ..distributed import world
 
@@ -120,9 +122,7 @@ class EpochBatches(BatchSampler):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; `start_batch` does not change."""
-        if epoch < 0:
-            raise ValueError(f"epoch must be >= 0; got {epoch}")
-        self.epoch, self._named = epoch, True
+        self.epoch, self._named = _integer("epoch", epoch, 0), True
 
     def state_dict(self, batches_done: int | None = None) -> dict[str, Any]:
         """Return the state for `load_state_dict`, as plain values; it is the same on every process.
@@ -130,9 +130,15 @@ class EpochBatches(BatchSampler):
         Args:
             batches_done: number of batches of this epoch that were trained on. The sampler does not know it, since a
                 DataLoader requests batches ahead of time. None: the state before the next iteration.
+
+        Raises:
+            ValueError: an epoch has fewer than batches_done batches.
         """
         if batches_done is not None:
-            return {**self._identity(), "epoch": self.epoch, "start_batch": batches_done}
+            done = _integer("batches_done", batches_done, 0)
+            if done > len(self):
+                raise ValueError(f"batches_done counts batches of this epoch, which has {len(self)}; got {done}")
+            return {**self._identity(), "epoch": self.epoch, "start_batch": done}
         epoch = self.epoch if self._named else self.epoch + 1
         return {**self._identity(), "epoch": epoch, "start_batch": self.start_batch}
 
@@ -164,8 +170,7 @@ class EpochBatches(BatchSampler):
         rank, world_size = self.rank, self.world_size
         if rank is None or world_size is None:
             return world()
-        _need_integer("world_size", world_size, 1)
-        _need_integer("rank", rank, 0)
+        world_size, rank = _integer("world_size", world_size, 1), _integer("rank", rank, 0)
         if rank >= world_size:
             raise ValueError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")
         return rank, world_size
@@ -211,10 +216,13 @@ class ClassBatches(EpochBatches):
     ) -> None:
         super().__init__(rank, world_size)
         check_settings(classes_per_batch, samples_per_class, batches_per_epoch, short_classes=short_classes)
-        _need_integer("seed", seed, 0)
-        if seed >= 2**32:
-            raise ValueError(f"seed must be < 2**32; got {seed}")
-        self.seed = seed
+        # integers of numpy would be in the state, which holds plain values
+        classes_per_batch = index(classes_per_batch)
+        if samples_per_class != "all":
+            samples_per_class = index(samples_per_class)
+        if batches_per_epoch is not None:
+            batches_per_epoch = index(batches_per_epoch)
+        self.seed = _seed(seed)
         self.samples_per_class = samples_per_class
         self.short_classes = short_classes
         self._labels = _labels("labels", labels)
@@ -507,10 +515,10 @@ class HierarchicalBatchSampler(ClassBatches):
                 "super-label, and get no batches",
                 stacklevel=3,
             )
-        self.batches_per_pair, self.pair_order = batches_per_pair, pair_order
-        self.super_labels_per_batch = super_labels_per_batch
+        self.batches_per_pair, self.pair_order = index(batches_per_pair), pair_order
+        self.super_labels_per_batch = index(super_labels_per_batch)
         if batches_per_epoch is None:
-            self.batches_per_epoch = len(self._pairs) * batches_per_pair
+            self.batches_per_epoch = len(self._pairs) * self.batches_per_pair
 
     def _super_label_of_each_class(self, super_labels: Labels) -> tuple[npt.NDArray[Any], IntArray]:
         """(names of the super-labels, [usable class] number of its super-label)."""
@@ -618,9 +626,10 @@ class ShuffledBatches(EpochBatches):
 
     def __init__(self, images: int, batch_size: int, seed: int = 0) -> None:
         super().__init__()
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= images:
+        self.images, size = _integer("images", images, 0), whole_number(batch_size)
+        if size is None or not 1 <= size <= self.images:
             raise ValueError(f"batch_size must be 1 .. {images}, the number of images; got {batch_size!r}")
-        self.images, self.batch_size, self.seed = images, batch_size, seed
+        self.batch_size, self.seed = size, _seed(seed)
         self._part()  # raises for a wrong rank now, not when training starts
 
     def __len__(self) -> int:
@@ -743,19 +752,19 @@ def check_settings(
     Raises:
         TypeError, ValueError: naming the setting.
     """
-    _need_integer("classes_per_batch", classes_per_batch, 1)
+    _integer("classes_per_batch", classes_per_batch, 1)
     if samples_per_class != "all":
-        _need_integer("samples_per_class", samples_per_class, 1, ', or "all"')
-    _need_integer("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch, 1)
+        _integer("samples_per_class", samples_per_class, 1, ', or "all"')
+    _integer("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch, 1)
     for name, value, known in (
         ("short_classes", short_classes, SHORT_CLASS_RULES),
         ("pair_order", pair_order, PAIR_ORDERS),
     ):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
-    _need_integer("super_labels_per_batch", super_labels_per_batch, 1)
+    _integer("super_labels_per_batch", super_labels_per_batch, 1)
     if batches_per_pair is not None:
-        _need_integer("batches_per_pair", batches_per_pair, 1)
+        _integer("batches_per_pair", batches_per_pair, 1)
         if classes_per_batch < super_labels_per_batch:
             raise ValueError(
                 f"classes_per_batch must be >= {super_labels_per_batch}, one class of each super-label; got "
@@ -817,6 +826,10 @@ def _deal(cards: int, sizes: IntArray, rng: np.random.RandomState) -> IntArray:
 def _labels(name: str, labels: Labels) -> npt.NDArray[Any]:
     """[image] int64, or strings."""
     array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.dtype.kind in "OU":  # a column of a data frame holds objects, and numpy makes strings of a mixed list
+        values = np.asarray(labels, dtype=object)
+        mixed = len({isinstance(value, str) for value in values.flat}) > 1
+        array = values if mixed else np.asarray(values.tolist())
     if array.size == 0:  # an empty list becomes an array of floats; a later check has a clearer message for it
         array = array.astype(np.int64)
     if array.dtype.kind not in "iuU":
@@ -829,11 +842,20 @@ def _labels(name: str, labels: Labels) -> npt.NDArray[Any]:
     return array
 
 
-def _need_integer(name: str, value: object, low: int, more: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+def _integer(name: str, value: object, low: int, more: str = "") -> int:
+    number = whole_number(value)
+    if number is None:
         raise TypeError(f"{name} must be an integer{more}; got {value!r}")
-    if value < low:
-        raise ValueError(f"{name} must be >= {low}{more}; got {value}")
+    if number < low:
+        raise ValueError(f"{name} must be >= {low}{more}; got {number}")
+    return number
+
+
+def _seed(value: object) -> int:
+    seed = _integer("seed", value, 0)
+    if seed >= 2**32:
+        raise ValueError(f"seed must be < 2**32; got {seed}")
+    return seed
 
 
 __all__ = [

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..checks import integer
+
 FIELDS = ("scores", "targets", "valid")  # fields of `Scored`, and names of the buffers of a slot
 
 
@@ -44,9 +46,7 @@ class ScoreMemory(nn.Module):
 
     def __init__(self, batches: int) -> None:
         super().__init__()
-        if isinstance(batches, bool) or not isinstance(batches, int) or batches < 0:
-            raise ValueError(f"memory is a number of batches and must be an integer >= 0; got {batches!r}")
-        self.batches = batches
+        self.batches = integer(batches, "memory is a number of batches", low=0)
         self.register_buffer("written", torch.zeros((), dtype=torch.long))
         self.reset()
 

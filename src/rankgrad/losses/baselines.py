@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import number
+from ..checks import integer, number
 from ..normalize import unit_rows
 from ..relevance import from_labels, validity
 from ..types import Mask, PerQuery, Scores
@@ -101,11 +101,7 @@ class HistogramLoss(_PairLoss):
 
     def __init__(self, bins: int = 100) -> None:
         super().__init__()
-        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-            raise ValueError(
-                f"bins is the number of intervals of the histograms and must be an integer >= 1; got {bins!r}"
-            )
-        self.bins = bins
+        self.bins = integer(bins, "bins is the number of intervals of the histograms", low=1)
 
     def of_pairs(self, relevant: Tensor, others: Tensor) -> Tensor:
         """The double sum over bins; 0 where one kind of pair is missing."""
