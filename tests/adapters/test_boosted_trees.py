@@ -79,12 +79,23 @@ def test_every_loss_gives_finite_slopes_of_hits_in_one_list(name):
         assert np.isfinite(gradient).all() and np.isfinite(curvature).all() and (curvature > 0).all()
 
 
+@pytest.mark.filterwarnings("error")
 def test_lists_in_the_right_order_have_no_gradient_and_still_a_positive_curvature():
     rows, grades, _ = lists()
     for module, data in of_both(rows, grades, group=SIZES):
         loss = losses.SmoothAPLoss(tau=1e-3)
         gradient, curvature = module.objective(loss)(10.0 * grades, data)
         assert not gradient.any() and (curvature > 0).all()
+
+
+def test_no_gradient_of_lists_out_of_order_is_a_warning_and_a_larger_lambda_helps():
+    rows, hits = np.zeros((4000, 1)), np.tile([0] * 9 + [1], 400)
+    for module, data in of_both(rows, hits, group=[10] * 400):
+        with pytest.warns(UserWarning, match=r"RaMBORecallLoss.* no gradient .*larger lambda_"):
+            gradient, _ = module.objective(losses.RaMBORecallLoss())(np.zeros(4000), data)
+        assert not gradient.any()
+        gradient, _ = module.objective(losses.RaMBORecallLoss(lambda_=4.0 * 400))(np.zeros(4000), data)
+        assert gradient.any()
 
 
 def test_both_train_and_get_better_on_other_queries():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
 from ..scores.table import ScoreTable
 
 Array = npt.NDArray[Any]
+ROUNDING = 1e-6  # largest value of a loss of lists that are in order
 LEAST = 1e-3  # curvature of a row without a gradient; the mean over all rows is 1
 
 
@@ -94,6 +96,8 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool
 
     Both are divided by the mean curvature, so that limits such as `min_child_weight` have the same scale for every
     loss. The step of a leaf is the ratio of two sums, so the division does not change it.
+
+    Warns if no row has a gradient although the loss is not 0.
     """
     relevance = torch.as_tensor(np.asarray(rows.labels, dtype=np.float32))
     if bool(((relevance == 0) | (relevance == 1)).all()):
@@ -106,6 +110,13 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool
     mean = curvature.mean()
     if mean > 0:
         slope, curvature = slope / mean, curvature / mean
+    elif float(value.detach()) > ROUNDING:
+        warnings.warn(
+            f"{loss} has no gradient at these scores although lists are out of order, so the next tree learns nothing. "
+            "Choose a larger temperature; for RaMBO's losses a larger lambda_, whose effect is divided by the number "
+            "of lists",
+            stacklevel=3,
+        )
     curvature = curvature + LEAST
     weights = rows.row_weights()
     if weights is not None:
