@@ -249,6 +249,9 @@ def test_what_does_not_fit_is_refused_with_what_to_do(folder, words, tmp_path):
     loss, rows = RankLoss(losses.SmoothAPLoss()), torch.randn(4, 2)
     with pytest.raises(ValueError, match="no output 'embeddings'; it has last_hidden_state"):
         loss({"last_hidden_state": rows}, torch.arange(4))
+    for outputs in (rows, (rows,)):  # what a plain module returns
+        with pytest.raises(TypeError, match=f"must return its embeddings by name, .*; got {type(outputs).__name__}"):
+            loss(outputs, torch.arange(4))
     with pytest.raises(ValueError, match="needs classes: the data set must have a column label"):
         loss({"embeddings": rows}, None)
     with pytest.raises(ValueError, match="reduction='mean'"):

@@ -145,6 +145,11 @@ class RankLoss:
             labels: [row] classes, [row, level] a hierarchy or [row, class] bool.
             num_items_in_batch: number of labels of the whole step: of all accumulated batches and processes.
         """
+        if not isinstance(outputs, Mapping):  # the Trainer reads metrics from outputs by name, too
+            raise TypeError(
+                "the model must return its embeddings by name, in a dict or a ModelOutput such as EmbeddingOutput; got "
+                f"{type(outputs).__name__}"
+            )
         if self.output not in outputs:
             raise ValueError(
                 f"the model has no output {self.output!r}; it has {', '.join(outputs)}. Wrap the model in "
