@@ -25,6 +25,7 @@ from rankgrad.losses.baselines import CrossEntropyLoss
 from rankgrad.memory import CrossBatchMemory, memory_buffers
 
 ROWS, CLASSES, DIM = 12, 5, 4
+UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 # Rows of each process: uneven, with classes that are on one process only, and a process without any.
 SPLITS: dict[int, tuple[tuple[int, ...], ...]] = {
     2: ((6, 6), (11, 1)),
@@ -150,6 +151,7 @@ def _work(rank: int, processes: int, folder: str) -> None:
     found["references"] = against(rank, processes)
     found["order"] = gather_rows(torch.full((rank, 1), rank)).flatten().tolist()
     found["flags"] = gather_rows(torch.tensor([rank % 2 == 0])).tolist()
+    found["unsigned"] = [gather_rows(torch.tensor([rank + 7], dtype=kind)).tolist() for kind in UNSIGNED]
     found["even"] = gather_rows(torch.tensor([float(rank)]), even=True).tolist()
     found["evaluation"] = evaluated(shared=True)
     found["codes"] = evaluated_codes(shared=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from over_processes import SPLITS, Outcome, against, alone, cases, evaluated, evaluated_codes, spawn
+from over_processes import SPLITS, UNSIGNED, Outcome, against, alone, cases, evaluated, evaluated_codes, spawn
 
 from rankgrad.evaluation import Report
 
@@ -65,6 +65,7 @@ def test_rows_and_objects_come_in_the_order_of_the_processes(count: int) -> None
     for found in processes(count):
         assert found["order"] == [rank for rank in range(count) for _ in range(rank)]
         assert found["flags"] == [rank % 2 == 0 for rank in range(count)]
+        assert found["unsigned"] == [[rank + 7 for rank in range(count)]] * len(UNSIGNED)
         assert found["even"] == list(range(count))
         assert found["objects"] == [{"rank": rank} for rank in range(count)]
         assert found["first"] == "from 0"

@@ -197,8 +197,11 @@ def _device(tensor: Tensor) -> torch.device:
 def _all_rows(rows: Tensor, sizes: list[int]) -> Tensor:
     """Gather without gradient. Shorter tensors are padded for the transfer."""
     sent = rows.detach()
+    # some communication libraries cannot send these
     if sent.dtype == torch.bool:
-        sent = sent.to(torch.uint8)  # some communication libraries cannot send booleans
+        sent = sent.to(torch.uint8)
+    elif sent.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        sent = sent.long()
     most = max(sizes)
     if len(sent) < most:
         sent = torch.cat([sent, sent.new_zeros(most - len(sent), *sent.shape[1:])])
@@ -267,7 +270,8 @@ class GlobalBatch(nn.Module):
 
         Args:
             embeddings: [row, dim] of this process; may have no rows.
-            labels: labels of these rows, of any kind that the loss takes. The classes may differ between the processes.
+            labels: labels of these rows, of any kind that the loss takes; a tensor. The classes may differ between the
+                processes.
             ids: [row] sample ids, on all processes or on none.
             ref_emb: [item, dim] other items of this process to compare the rows with, such as the texts of its images.
                 The rows of all processes are compared with the items of all processes. With gradient.
