@@ -27,6 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 
 from rankgrad.adapters.sklearn import RankClassifier, Ranker, _batches, scorer  # noqa: E402
 from rankgrad.losses import (  # noqa: E402
+    LOSSES,
     AdaptiveROADMAPLoss,
     LambdaLoss,
     LogSumExpLoss,
@@ -233,6 +234,21 @@ def test_a_batch_has_a_row_of_each_kind_and_hidden_may_be_one_number():
     assert RankClassifier(hidden=16, steps=2).fit(rows, ~many).network_[0].out_features == 16
 
 
+def test_settings_may_be_integers_of_numpy_as_a_search_over_an_array_gives_them():
+    rows, hits = rare(200)
+    plain = RankClassifier(steps=5, batch=64, hidden=8, random_state=0).fit(rows, hits)
+    model = RankClassifier(steps=np.int64(5), batch=np.int64(64), hidden=np.int64(8), random_state=0).fit(rows, hits)
+    np.testing.assert_array_equal(model.decision_function(rows), plain.decision_function(rows))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_ranker_of_hits_takes_every_loss(name):
+    rows, grades, query = queries()
+    for hits in (grades > 0, (grades > 0).astype(float)):
+        model = Ranker(LOSSES[name](), steps=2, hidden=4, random_state=0).fit(rows, hits, query=query)
+        assert np.isfinite(model.predict(rows)).all()
+
+
 def test_a_constant_column_is_not_divided_by_its_rounding_error():
     """The standard deviation of 0.1, 0.1, ... is 5e-16: a new row with 0.100001 would be 10^9 deviations away."""
     rows, hits = rare(300)
@@ -257,6 +273,9 @@ def test_mistakes_are_told():
         Ranker().fit(rows, hits, query=np.arange(5))
     with pytest.raises(ValueError, match="row 151 has -1"):
         Ranker(batch=10, steps=1).fit(rows, -1.0 * (np.arange(200) == 151), query=np.arange(200) // 10)
+    for steps in (0, 1.5):
+        with pytest.raises(ValueError, match=f"steps.* integer >= 1; got {steps}"):
+            RankClassifier(steps=steps).fit(rows, np.arange(200) % 2)
     for batch in (0, 1):
         with pytest.raises(ValueError, match=f"batch.*{batch}"):
             RankClassifier(batch=batch).fit(rows, np.arange(200) % 2)

@@ -59,7 +59,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         self.learning_rate, self.weight_decay, self.random_state = learning_rate, weight_decay, random_state
 
     def _train(self, rows: Array, relevance: Tensor, query: Tensor | None) -> None:
-        integer(self.batch, "batch is a number of rows", low=2)
+        batch = integer(self.batch, "batch is a number of rows", low=2)
+        steps = integer(self.steps, "steps counts steps of AdamW", low=1)
         if not has_order(relevance, query):
             raise ValueError("no query has rows of different relevance, so no order can be learned")
         hidden = (self.hidden,) if isinstance(self.hidden, (int, Integral)) else tuple(self.hidden)
@@ -80,8 +81,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             optimizer = torch.optim.AdamW(
                 self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay
             )
-            schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=self.steps)
-            for chosen in _batches(relevance, query, self.batch, self.steps):
+            schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=steps)
+            for chosen in _batches(relevance, query, batch, steps):
                 optimizer.zero_grad()
                 ids = None if query is None else query[chosen]
                 value = loss.from_lists(self.network_(inputs[chosen]), relevance[chosen], ids)
@@ -250,7 +251,9 @@ class Ranker(_Network):
         if len(negative):
             raise ValueError(f"y must be grades >= 0; row {negative[0]} has {y[negative[0]]:g}")
         self.has_queries_ = query is not None
-        self._train(X, torch.from_numpy(np.array(y, dtype=np.float64)), _ids(query, len(X)))  # pandas' y is read-only
+        grades = torch.from_numpy(np.array(y, dtype=np.float64))  # a copy: pandas' y is read-only
+        hits = bool(((grades == 0) | (grades == 1)).all())  # every loss takes bool, only some take grades
+        self._train(X, grades > 0 if hits else grades, _ids(query, len(X)))
         return self
 
     def predict(self, X: Any) -> Array:
