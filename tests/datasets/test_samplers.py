@@ -176,6 +176,25 @@ def test_a_state_with_a_wrong_number_of_batches_is_refused_before_it_is_saved(do
         sampler.state_dict(batches_done=done)
 
 
+@pytest.mark.parametrize("done", [0, 1, 3, 4])
+def test_an_iteration_has_a_state_that_a_stateful_loader_saves_and_loads(done):
+    def fresh() -> MPerClassBatchSampler:
+        return MPerClassBatchSampler(uneven_labels(), 5, 3, batches_per_epoch=4, seed=2)
+
+    whole, sampler, resumed = fresh(), fresh(), fresh()
+    list(sampler)
+    iteration = iter(sampler)
+    for _ in range(done):
+        next(iteration)
+    # in the order of torchdata's StatefulDataLoader
+    of_sampler, of_iteration = sampler.state_dict(), iteration.state_dict()
+    resumed.load_state_dict(of_sampler)
+    iteration = iter(resumed)
+    iteration.load_state_dict(of_iteration)
+    expected = whole.batches(1)[done:] or whole.batches(2)
+    assert list(iteration) == expected and list(resumed) == whole.batches(2 if done < 4 else 3)
+
+
 def test_labels_may_be_a_column_of_a_data_frame_which_holds_objects():
     words, numbers = ["b", "b", "a", "a", "c", "c"], [7, 7, -1, -1, 9, 9]
     for given in (words, numbers):

@@ -106,14 +106,18 @@ class EpochBatches(BatchSampler):
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield this process's part of the batches of an epoch from `start_batch` on. Resets `start_batch` to 0."""
+        """This process's part of the batches of an epoch from `start_batch` on. Resets `start_batch` to 0."""
+        return _Iteration(self)
+
+    def _numbered(self) -> Iterator[tuple[int, EpochList[int]]]:
+        """Yield (number of batches of the epoch up to this one, this process's part of it)."""
         if not 0 <= self.start_batch <= len(self):
             raise ValueError(f"start_batch must be 0 .. {len(self)}, the batches of an epoch; got {self.start_batch}")
         rank, world_size = self._part()
         epoch, start = self.epoch if self._named else self.epoch + 1, self.start_batch
         self.epoch, self.start_batch, self._named = epoch, 0, False
-        for batch in self.batches(epoch)[start:]:
-            yield EpochList(batch[rank::world_size], epoch)
+        for number, batch in enumerate(self.batches(epoch)[start:], start + 1):
+            yield number, EpochList(batch[rank::world_size], epoch)
 
     @property
     def sampler(self) -> EpochBatches:  # type: ignore[override]  # BatchSampler has an attribute of this name
@@ -174,6 +178,30 @@ class EpochBatches(BatchSampler):
         if rank >= world_size:
             raise ValueError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")
         return rank, world_size
+
+
+class _Iteration(Iterator[list[int]]):
+    """An iteration over a sampler.
+
+    torchdata's StatefulDataLoader saves its state and loads it. The state of the sampler alone would be the next epoch.
+    """
+
+    def __init__(self, sampler: EpochBatches) -> None:
+        self._sampler, self._batches = sampler, sampler._numbered()
+        self._epoch = self._done = 0
+
+    def __next__(self) -> list[int]:
+        self._done, batch = next(self._batches)
+        self._epoch = batch.epoch
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._done in (0, len(self._sampler)):  # before the first batch and after the last one
+            return self._sampler.state_dict()
+        return {**self._sampler.state_dict(self._done), "epoch": self._epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._sampler.load_state_dict(state)
 
 
 class ClassBatches(EpochBatches):
