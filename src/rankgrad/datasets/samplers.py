@@ -397,7 +397,8 @@ class MPerClassBatchSampler(ClassBatches):
     processes.
 
     Args:
-        labels: [image] the class of each image: any integers, or strings; a tensor, an array or a list.
+        labels: [image] the class of each image: any integers, or strings; a tensor, an array, a list or a column of a
+            data frame.
         classes_per_batch: P, >= 1. Losses need at least 2. If there are fewer classes, all of them
             (`SmallClassWarning`).
         samples_per_class: K, >= 1. Losses need at least 2. "all": every class gives all its images.
