@@ -86,7 +86,7 @@ FROM_RUNS: Mapping[str, FromRuns] = {
         [f"rankgrad paper-figure roadmap/fig6 --run {COMPARED} --show differ --queries 3"],
         _GLYPHS
         + " Only queries whose nearest image is right in one run and wrong in the other. The supplement's three "
-        "figures are the same for runs on CUB, SOP and iNaturalist.",
+        "figures are the same for runs on CUB, SOP and iNaturalist, with `-k 10`.",
         ("roadmap/fig13", "roadmap/fig14", "roadmap/fig15"),
     ),
 }

@@ -97,6 +97,14 @@ def test_smooth_ap_underrates_the_loss_and_pushes_relevant_items_apart_while_sup
     assert bool((result.gradients["SupAP"][~result.relevant] > 0).all())
 
 
+@pytest.mark.parametrize(
+    ("figure", "shown"), [("fig7", ["Smooth-AP"]), ("fig8", ["exact step among relevant", "SupAP"])]
+)
+def test_a_figure_of_the_toy_shows_the_losses_of_the_papers_panels_under_the_exact_one(figure, shown):
+    drawing = analysis.FIGURES[f"roadmap/{figure}"].draw(gradients.toy())
+    assert [axes.get_title(loc="left").partition(":")[0] for axes in drawing.axes] == ["1 − AP", *shown]
+
+
 def test_toy_values_are_those_of_plain_loops():
     scores, relevant = [0.3, 0.9, 0.31, 0.6], [True, False, True, False]
     result = gradients.toy(scores, relevant, tau=0.05)

@@ -33,7 +33,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Log:
-    """log(1 + R): RaMBO's "log" (w_k = log(1 + 1/k)) and PNP-Ds (eq. 10); slope 1 / (1 + R).
+    """log(1 + R): RaMBO's "log" (w_k = log(1 + 1/k)) and PNP-Ds (eq. 12); slope 1 / (1 + R).
 
     >>> Log()(torch.tensor([0.0, 1.0]))
     tensor([0.0000, 0.6931])

@@ -210,17 +210,18 @@ FIGURES: dict[str, Study] = {
         0.5,
     ),
     "roadmap/fig7": Study(
-        "gradients of Smooth-AP, and with the exact step among relevant items",
-        "Smooth-AP lowers one relevant score. With the exact step this push is gone, and almost no gradient is left.",
+        "gradients of Smooth-AP",
+        "Smooth-AP lowers one relevant score, hardly moves the irrelevant one, and is below 1 − AP.",
         gradients.toy,
-        partial(gradients.draw_toy, names=("1 - AP", "Smooth-AP", "exact step among relevant")),
+        partial(gradients.draw_toy, names=("1 - AP", "Smooth-AP")),
         0.5,
     ),
     "roadmap/fig8": Study(
-        "gradient of SupAP",
-        "Both relevant items move up and the irrelevant one moves down, and the loss bounds 1 − AP from above.",
+        "gradients with the exact step among relevant items, and of SupAP",
+        "With the exact step no relevant item is pushed down, and almost no gradient is left. With SupAP both relevant "
+        "items move up and the irrelevant one moves down, and the loss bounds 1 − AP from above.",
         gradients.toy,
-        partial(gradients.draw_toy, names=("1 - AP", "SupAP")),
+        partial(gradients.draw_toy, names=("1 - AP", "exact step among relevant", "SupAP")),
         0.5,
     ),
     "roadmap/fig9": Study(

@@ -99,7 +99,8 @@ def draw_toy(results: Toy, names: Sequence[str] | None = None) -> Figure:
 
     Args:
         results: of `toy`.
-        names: losses to draw; None: all. ROADMAP's Figs. 1a and 7 show Smooth-AP, Fig. 8 SupAP.
+        names: losses to draw; None: all. ROADMAP's Fig. 1a shows Smooth-AP and SupAP, Fig. 7 Smooth-AP, Fig. 8 the
+            exact step among relevant items and SupAP.
     """
     shown = list(results.values) if names is None else list(names)
     drawing = style.figure(style.ONE, toy_height(len(shown)))

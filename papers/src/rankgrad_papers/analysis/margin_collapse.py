@@ -1,6 +1,6 @@
 r"""RaMBO, Fig. 3: a rank loss is 0 for any gap, however small, so scores collapse unless they are shifted.
 
-Gradient descent on the recall loss (eq. 17, weight "log") moves free scores on a line, with weight decay towards 0
+Gradient descent on the recall loss (eq. 20, weight "log") moves free scores on a line, with weight decay towards 0
 [ours; the figure of the paper is a sketch]. Once the order is right, the loss is 0 and only the weight decay is left:
 all scores collapse. With the shift of eq. 14 (irrelevant + alpha/2, relevant - alpha/2), the order is right only for
 gaps of at least alpha, and the scores keep this gap.

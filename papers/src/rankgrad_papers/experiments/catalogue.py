@@ -130,7 +130,7 @@ def entries() -> tuple[Entry, ...]:
         figure("pnp/fig6"),
         figure("pnp/fig6-ring"),
         *table(*(f"pnp/table{number}" for number in range(1, 8))),
-        shown("pnp/fig7", "retrieved examples"),
+        shown("pnp/fig7", "retrieved examples (the paper's: SOP, VehicleID, iNaturalist)"),
         *table("pnp/fig8"),
         figure("roadmap/fig1"),
         figure("roadmap/fig7"),
@@ -143,10 +143,10 @@ def entries() -> tuple[Entry, ...]:
         figure("roadmap/fig11"),
         *table(*(f"roadmap/table{number}" for number in (1, 2, 3, 4, 6, 7, 8))),
         *table("roadmap/table5", "roadmap/fig4", "roadmap/fig5", "roadmap/fig12", "roadmap/table9"),
-        shown("roadmap/fig6", "retrieved examples"),
-        shown("roadmap/fig13", "retrieved examples (the paper's: CUB)"),
-        shown("roadmap/fig14", "retrieved examples (the paper's: SOP)"),
-        shown("roadmap/fig15", "retrieved examples (the paper's: iNaturalist)"),
+        shown("roadmap/fig6", "retrieved examples (the paper's: iNaturalist, -k 4)"),
+        shown("roadmap/fig13", "retrieved examples (the paper's: CUB, -k 10)"),
+        shown("roadmap/fig14", "retrieved examples (the paper's: SOP, -k 10)"),
+        shown("roadmap/fig15", "retrieved examples (the paper's: iNaturalist, -k 10)"),
     )
 
 
