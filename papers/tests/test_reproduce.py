@@ -835,7 +835,8 @@ def test_slopes_of_auc_follow_the_step_and_small_steps_estimate_the_area_better(
 def test_long_lists_are_measured_by_the_benchmark(tmp_path, monkeypatch):
     found = Result([ResultTable("Long lists", ("scores", "ms"), [["100,000", 3.0]])], [])
     monkeypatch.setattr("rankgrad_papers.timing.long_list.long_list", lambda options: found)
-    assert "100,000  3.00" in reproduce("rambo/table6", out=tmp_path)
+    shown = reproduce("rambo/table6", out=tmp_path)
+    assert "100,000  3.00" in shown and "--long" in shown and "--device cuda" in shown
     assert "100,000" in (tmp_path / "rambo-table6.md").read_text()
     assert json.loads((tmp_path / "rambo-table6.json").read_text())[0]["rows"] == [["100,000", 3.0]]
     assert "computes rambo/table9" in reproduce("rambo/table9", out=tmp_path / "dry", dry_run=True)

@@ -77,7 +77,10 @@ def _timed(stem: Path) -> str:
     text = "\n\n".join(as_text(table) for table in result.tables)
     write_text(stem.with_suffix(".md"), text + "\n")
     write_text(stem.with_suffix(".json"), json.dumps([asdict(table) for table in result.tables], indent=1) + "\n")
-    return f"{text}\n\nThe two longest lists of the paper's table: make bench ARGS='long_list --long'"
+    return (
+        f"{text}\n\nThe two longest lists of the paper's table: make bench ARGS='long_list --long'\n"
+        "Its row of a GPU: make bench ARGS='long_list --device cuda'"
+    )
 
 
 def hyperparameters() -> Computed:
