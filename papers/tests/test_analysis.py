@@ -219,6 +219,12 @@ def test_gap_is_negative_in_a_few_percent_of_random_draws():
     assert random_gaps(draws=500, batches=3, irrelevant=5, signal=2.0).min() < -0.05
 
 
+def test_gap_of_two_equal_batches_can_be_negative():
+    scores, relevant = torch.tensor([[0.5, 0.4, 0.9, 0.1]]), torch.tensor([[False, True, True, False]])
+    gap = metrics.decomposability_gap(scores, relevant, torch.tensor([0, 0, 1, 1]))
+    assert gap.item() == pytest.approx((0.5 + 1) / 2 - (1 + 2 / 3) / 2) and gap.item() < 0
+
+
 def ragged_classes() -> torch.Tensor:
     """Labels of classes of 1 .. 9 images, in random order."""
     labels = torch.cat([torch.full((size,), 7 * size) for size in range(1, 10)] + [torch.arange(100, 104)])
