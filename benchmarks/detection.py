@@ -1,4 +1,7 @@
-"""The detection loss at the size RaMBO names: 8 images x 2000 proposals x 20 classes, with the scores of 7 batches."""
+"""The detection loss of the 320,000 elements that RaMBO names, with the scores of 7 batches.
+
+We take them as 8 images x 2000 proposals x 20 classes.
+"""
 
 from __future__ import annotations
 

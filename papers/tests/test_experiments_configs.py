@@ -227,7 +227,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             (f"rambo/{data}_log", "sampler.batches_per_pair", pairs, "text: super-label pairs of Cakir et al."),
             (f"rambo/{data}_log", "sampler.pair_order", "consecutive" if pairs else "shuffled", "A"),
             (f"rambo/{data}_log", "memory.combine", "joint", "section 4.3"),
-            (f"rambo/{data}_log", "memory.batches", 3, "section 4.3: tau = 3"),
+            (f"rambo/{data}_log", "memory.batches", 3, "appendix A"),
             (f"rambo/{data}_log", "data.train_transform.resize", SQUARE, "text"),
             (f"rambo/{data}_log", "data.train_transform.scale", PLAIN, "text: random crops of 224"),
             (f"rambo/{data}_log", "data.eval_transform.resize", SQUARE, "text"),
