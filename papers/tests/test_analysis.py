@@ -155,6 +155,13 @@ def test_examples_are_perfect_in_every_batch_and_show_what_they_are_named_after(
         decomposability.example("best")
 
 
+def test_figure_10_is_the_worst_case_and_figure_9_an_example_of_a_gap():
+    [worst] = analysis.FIGURES["roadmap/fig10"].compute()
+    assert worst.gap == pytest.approx(worst.bound, abs=1e-12)
+    apart, calibrated = analysis.FIGURES["roadmap/fig9"].compute()
+    assert 0 == calibrated.gap < apart.gap < apart.bound
+
+
 def test_juxtaposed_batches_attain_equation_8():
     scores = torch.cat([torch.arange(5.0, dtype=torch.float64).flip(0) - 5 * b for b in range(3)])
     relevant = torch.tensor(([True] * 2 + [False] * 3) * 3)

@@ -196,10 +196,10 @@ def test_all_figures_that_need_nothing_are_drawn_into_a_folder(tmp_path, monkeyp
 
 
 def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_drawn(tmp_path):
-    text = reproduce("roadmap/fig9", out=tmp_path)
+    text = reproduce("roadmap/fig10", out=tmp_path)
     assert "gap 0.1895" in text
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".pdf", ".json"}
-    assert "draws roadmap/fig9" in reproduce("roadmap/fig9", out=tmp_path / "dry", dry_run=True)
+    assert "draws roadmap/fig10" in reproduce("roadmap/fig10", out=tmp_path / "dry", dry_run=True)
     with pytest.raises(ConfigError, match="rankgrad paper-figure roadmap/fig6 --run RUN"):
         reproduce("roadmap/fig6", out=tmp_path)
 

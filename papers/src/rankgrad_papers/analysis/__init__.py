@@ -134,6 +134,7 @@ FIGURES: dict[str, Study] = {
         pnp_curves.compute,
         pnp_curves.draw_surface,
         0.3,
+        "The paper's arrows are paths of relevant items to a lower loss.",
     ),
     "pnp/fig2": Study(
         "what pushes an irrelevant item back",
@@ -225,17 +226,19 @@ FIGURES: dict[str, Study] = {
         0.5,
     ),
     "roadmap/fig9": Study(
+        "the gap between batches and their union, and what calibrated scores change",
+        "Both batches are ranked perfectly, and their union is not (a). If all scores are on the right side of α or β, "
+        "the gap is 0 (b).",
+        _examples("partly", "calibrated"),
+        decomposability.draw_examples,
+        0.3,
+        "The scores are ours. Panel b is not in the paper.",
+    ),
+    "roadmap/fig10": Study(
         "batches one behind the other attain the bound",
         "Every relevant item of the second batch is ranked behind every irrelevant item of the first. The gap equals "
         "eq. 8.",
         _examples("worst"),
-        decomposability.draw_examples,
-        0.3,
-    ),
-    "roadmap/fig10": Study(
-        "what calibrated scores change",
-        "If all scores except two are on the right side of α or β, the gap is small (a). If all are, the gap is 0 (b).",
-        _examples("partly", "calibrated"),
         decomposability.draw_examples,
         0.3,
     ),

@@ -80,7 +80,7 @@ EXAMPLES: dict[str, tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]] = {
 
 
 def example(which: str = "worst", *, alpha: float = 0.9, beta: float = 0.6) -> Example:
-    """One of `EXAMPLES`: Fig. 1b and Fig. 9 show "worst", Fig. 10 "partly" and "calibrated".
+    """One of `EXAMPLES`: Fig. 1b and Fig. 10 show "worst", Fig. 9 "partly" and "calibrated".
 
     >>> worst = example("worst")
     >>> worst.batch_ap, round(worst.ap, 3), round(worst.gap, 3), round(worst.bound, 3)
