@@ -86,6 +86,7 @@ BAD = {
     "utf-16": ("text,label\na,b\n".encode("utf-16"), "a.csv is UTF-16 .* byte order mark"),
     "open quote": (b'text,label\n"a,b\nc,d\ne,f\n', "line 2: unexpected end of data.* double quote must end with one"),
     "quote in a quote": (b'text,label\n"a "b" c",d\n', "a.csv, line 2: .* double quotes in it are written twice"),
+    "long text": (b"text,label\na,b\n" + b"a" * 200_000 + b",b\n", "line 3: .* longer than that needs a jsonl"),
     "column twice": (b"text,text\na,b\n", "a.csv, line 1: .* column 'text' twice"),
     "no rows": (b"text,label\n", "a.csv has no rows"),
     "nothing": (b"", "a.csv has no rows"),
@@ -174,6 +175,15 @@ def test_lines_of_json_are_named_too(tmp_path):
             load_text(path)
     path.write_text('{"text": "a", "label": 2.0}\n{"text": "b", "label": 10}\n')
     assert load_text(path).class_names == ("10", "2")
+
+
+def test_a_text_may_have_characters_that_end_a_line_elsewhere(tmp_path):
+    text = "one\u2028two\u0085three\x0cfour"
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text, "label": "a"}, ensure_ascii=False), encoding="utf-8")
+    (tmp_path / "a.txt").write_bytes(f"{text}\r\nfive\rsix\n".encode())
+    assert read_texts(tmp_path / "a.jsonl").texts == (text,)
+    assert read_texts(tmp_path / "a.txt").texts == (text, "five", "six")
+    assert read_texts(tmp_path / "a.txt").names == ("line 1", "line 2", "line 3")
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,11 @@ def text_of(path: Path) -> str:
         ) from None
 
 
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file in UTF-8. `str.splitlines` would also end a line at characters that a text may have."""
+    return io.StringIO(text_of(path), newline=None).readlines()
+
+
 def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
     lines = delimited(path, delimiter)
     for _, header in lines:
@@ -203,14 +208,15 @@ def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 )
             yield reader.line_num, fields
     except csv.Error as error:
+        longer = ". A text longer than that needs a jsonl or a parquet" if "field limit" in str(error) else ""
         raise ValueError(
             f"{shown(path)}, line {done + 1}: {error}. A text that begins with a double quote must end with one, and "
-            "double quotes in it are written twice"
+            f"double quotes in it are written twice{longer}"
         ) from None
 
 
 def _objects(path: Path) -> Iterator[tuple[str, Row]]:
-    lines = text_of(path).splitlines()
+    lines = lines_of(path)
     for number, line in enumerate(through(lines, "reading", "row", len(lines)), 1):
         if not line.strip():
             continue

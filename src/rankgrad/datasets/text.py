@@ -16,7 +16,7 @@ from ..files import shown
 from .division import divide, need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, class_columns
-from .tabular import AUTO, Row, read_columns, several_classes_of, splits_of, text_of
+from .tabular import AUTO, Row, lines_of, read_columns, several_classes_of, splits_of
 from .transforms import Collate
 
 LINES = ".txt"  # a text per line, without classes
@@ -185,7 +185,7 @@ def read_texts(
 
 
 def _plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
-    for number, line in enumerate(text_of(path).splitlines(), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if line.strip():
             yield f"{shown(path)}, line {number}", {"text": line.strip()}
 
