@@ -217,7 +217,7 @@ class DetectionRankLoss(nn.Module):
             torch._assert_async(good, "scores: NaN or infinity")
         elif not bool(good):
             row = int((~scores.isfinite()).any(1).nonzero()[0])
-            raise ValueError(f"scores: NaN or infinity, first in row {row}; check_finite=False turns this check off")
+            raise ValueError(f"scores: NaN or infinity, first in row {row}")
 
     def extra_repr(self) -> str:
         """The constructor's arguments, as they appear in the printed loss."""

@@ -95,7 +95,7 @@ class CheckedLoss(nn.Module):
             torch._assert_async(good.all(), what)
         elif not bool(good.all()):
             where = f", first in query {int((~good).nonzero()[0])}" if costs.ndim else ""
-            raise ValueError(f"{what}{where}; check_finite=False turns this check off")
+            raise ValueError(f"{what}{where}")
 
     def _require_between(self, name: str, values: Tensor, low: float, high: float, what: str) -> None:
         """ValueError that names the first bad row; an asynchronous assertion on CUDA and in compiled code."""
@@ -108,7 +108,7 @@ class CheckedLoss(nn.Module):
             torch._assert_async(good, f"{name}: {what}")
         elif not bool(good):
             row = int((~((values >= low) & (values <= high))).flatten(1).any(1).nonzero()[0])
-            raise ValueError(f"{name}: {what}, first in row {row}; check_finite=False turns this check off")
+            raise ValueError(f"{name}: {what}, first in row {row}")
 
 
 class ClassLoss(CheckedLoss):
