@@ -15,7 +15,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,6 +164,27 @@ def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None =
         raise ConfigError(f"{where}: {error}") from error
     except Exception as error:  # foreign code may raise any error
         raise ConfigError(f"{place} can't be made: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def section(name: str) -> Iterator[None]:
+    """A context in which errors of values name the section of the settings that holds them.
+
+    Raises:
+        ConfigError: in place of a ValueError or TypeError.
+
+    >>> with section("model"):
+    ...     raise ValueError("widths is empty")
+    Traceback (most recent call last):
+        ...
+    rankgrad.targets.ConfigError: model: widths is empty
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{name}: {error}") from error
 
 
 def named(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None = None) -> Callable[..., Any]:
@@ -379,4 +400,4 @@ def _followed(node: Any) -> dict[str, str]:
     return {name: link[1] for name, link in links if link}
 
 
-__all__ = ["NOT_OWN", "SLOTS", "ConfigError", "check", "find", "make", "named", "packages"]
+__all__ = ["NOT_OWN", "SLOTS", "ConfigError", "check", "find", "make", "named", "packages", "section"]

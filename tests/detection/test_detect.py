@@ -318,13 +318,21 @@ def test_what_does_not_fit_is_answered_with_what_would(capsys, tmp_path, monkeyp
     ("setting", "message"),
     [
         ("data.sides=[64]", r"data.sides must be two sides in pixels, shorter and longer; got \[64\]"),
-        ("evaluation.ious=[]", "ious is empty"),
-        ("evaluation.ious=[0.5,1.5]", "a number > 0 and <= 1; got 1.5"),
+        ("data.sides=[64,0]", "data.sides: longer is a side in pixels"),
+        ("ranking.weight=-1", "ranking: weight is a factor .* >= 0; got -1"),
+        ("ranking.weight=inf", "ranking: weight is a factor .* >= 0; got inf"),
+        ("ranking.keep=2", "ranking: keep is the last share .* <= 1; got 2"),
+        ("ranking.warmup=-1", "ranking: warmup is a number of training steps"),
+        ("ranking.score=probability", "ranking: score must be 'log_softmax' or 'logits'"),
+        ("train.flip=2", "train: flip is a probability"),
+        ("model.rois=0", "model: rois counts boxes"),
+        ("evaluation.ious=[]", "evaluation: ious is empty"),
+        ("evaluation.ious=[0.5,1.5]", "evaluation: .* a number > 0 and <= 1; got 1.5"),
         ("evaluation.batch_size=0", "evaluation.batch_size counts images"),
         ("evaluation.every=-1", "evaluation.every counts epochs"),
     ],
 )
-def test_settings_of_the_evaluation_are_refused_before_the_training(tree, tmp_path, setting, message):
+def test_settings_out_of_range_are_refused_before_the_training_with_their_section(tree, tmp_path, setting, message):
     with pytest.raises(ValueError, match=message):
         train(tree, setting, f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
@@ -440,11 +448,11 @@ def test_a_faster_rcnn_starts_from_a_file_freezes_the_first_stages_and_finds_som
         ("small", {"anchors": [[8], [16], [32]]}, "anchors must be 2 lists of equal length"),
         ("small", {"anchors": [[8], [-16]]}, "must be > 0; got"),
         ("small", {"widths": [8]}, "widths must be four numbers"),
-        ("small", {"rois": 0}, "model.rois counts boxes and must be an integer >= 1; got 0"),
-        ("small", {"proposals": 0}, "model.proposals counts boxes"),
-        ("faster_rcnn", {"detections": 0.5}, "model.detections counts boxes"),
-        ("small", {"positive_share": 2}, "model.positive_share is a fraction"),
-        ("small", {"score_threshold": 2}, "model.score_threshold is a fraction"),
+        ("small", {"rois": 0}, "rois counts boxes and must be an integer >= 1; got 0"),
+        ("small", {"proposals": 0}, "^proposals counts boxes"),
+        ("faster_rcnn", {"detections": 0.5}, "^detections counts boxes"),
+        ("small", {"positive_share": 2}, "^positive_share is a fraction"),
+        ("small", {"score_threshold": 2}, "score_threshold is a fraction"),
     ],
 )
 def test_models_that_cannot_be_built_are_refused(kind, given, message):

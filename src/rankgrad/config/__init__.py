@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..targets import ConfigError, make, named, packages
+from ..targets import ConfigError, make, named, packages, section
 from .checking import PATHS, check_paths
 from .hydra import default_loss
 from .options import GIVEN, GROUPS, TREES, folders, options
@@ -31,5 +31,6 @@ __all__ = [
     "parsed",
     "plain",
     "rate",
+    "section",
     "typed",
 ]

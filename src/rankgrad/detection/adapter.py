@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ..checks import number
 from ..ranks import computed
 from .loss import one_hot_targets
 
@@ -92,8 +93,8 @@ class LossHandle(nn.Module):
         for name, steps in (("warmup", warmup), ("fade", fade)):
             if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
                 raise ValueError(f"{name} is a number of training steps, an integer >= 0; got {steps!r}")
-        if not weight >= 0 or not 0 <= keep <= 1:
-            raise ValueError(f"weight must be >= 0 and keep within 0 .. 1; got weight={weight}, keep={keep}")
+        number(weight, "weight is a factor of the loss", low=0)
+        number(keep, "keep is the last share of cross-entropy", low=0, high=1)
         if score not in ("log_softmax", "logits"):
             raise ValueError(f"score must be 'log_softmax' or 'logits'; got {score!r}")
         heads = _roi_heads(model)

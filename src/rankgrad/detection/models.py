@@ -45,10 +45,10 @@ def build_detector(kind: str, num_classes: int, sides: tuple[int, int], **option
         raise ValueError(f"unknown model {kind!r}; known: {', '.join(KINDS)}")
     for name in ("rois", "detections", "proposals"):  # with 0, torchvision trains on nothing and finds nothing
         if name in options:
-            integer(options[name], f"model.{name} counts boxes", low=1)
+            integer(options[name], f"{name} counts boxes", low=1)
     for name in ("positive_share", "score_threshold"):
         if name in options:
-            number(options[name], f"model.{name} is a fraction", low=0, high=1)
+            number(options[name], f"{name} is a fraction", low=0, high=1)
     return (faster_rcnn if kind == "faster_rcnn" else small_rcnn)(num_classes, sides, **options)
 
 

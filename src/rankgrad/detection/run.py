@@ -17,7 +17,7 @@ from torch import nn
 
 from .._version import __version__
 from ..checks import integer
-from ..config import ConfigError, load, make, packages, plain, typed
+from ..config import ConfigError, load, make, packages, plain, section, typed
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
 from ..files import write_npz, write_text
@@ -61,8 +61,12 @@ class DetectionTask:
         # check the settings before files are read, and before a long training
         if len(data.sides) != 2:
             raise ConfigError(f"data.sides must be two sides in pixels, shorter and longer; got {list(data.sides)}")
-        DetectionSet((), *data.sides, **changed)
-        check_ious(settings.evaluation.ious)
+        with section("data.sides"):
+            DetectionSet((), *data.sides)
+        with section("train"):
+            DetectionSet((), 1, 1, **changed)
+        with section("evaluation"):
+            check_ious(settings.evaluation.ious)
         integer(settings.evaluation.batch_size, "evaluation.batch_size counts images", low=1)
         integer(settings.evaluation.every, "evaluation.every counts epochs", low=0)
         self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
@@ -130,7 +134,8 @@ class DetectionTask:
 def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -> tuple[nn.Module, LossHandle | None]:
     """The detector, and the loss that replaces its cross-entropy, if any."""
     options = dict(settings.model)
-    model = build_detector(options.pop("kind"), classes, settings.data.sides, **options)
+    with section("model"):
+        model = build_detector(options.pop("kind"), classes, settings.data.sides, **options)
     if settings.init is not None:
         source = Path(settings.init)
         state = _read(Run(source).weights if source.is_dir() else source)["state"]
@@ -143,7 +148,8 @@ def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -
     given = {key: value for key, value in settings.loss.items() if key != "name"}
     loss = make(given, slot="loss", trust=trust, where="loss")
     # ranks the proposals of all processes. It also wraps a single process, so a state fits any number of processes
-    return model, use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
+    with section("ranking"):
+        return model, use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
 
 
 def evaluate(detections: Sequence[Detections], test: Scenes, settings: DetectorSettings) -> DetectionReport:

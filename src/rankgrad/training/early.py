@@ -11,7 +11,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
 from ..checks import integer, number, unknown
-from ..config import ConfigError, make, named, packages, plain
+from ..config import ConfigError, make, named, packages, plain, section
 from ..datasets.folds import read_fold
 from ..datasets.rows import SPLITS
 from ..datasets.samplers import check_settings, named_as_settings
@@ -75,7 +75,7 @@ def check_retrieval(config: DictConfig) -> None:
     if config.init is None:
         _check_model(config)
     for name in ("train_transform", "eval_transform"):
-        make(config.data[name], slot="transform", trust=trust)
+        make(config.data[name], slot="transform", trust=trust, where=f"data.{name}")
     _check_loss(config)
     options = plain(config.evaluation)
     if options["split"] not in SPLITS:
@@ -91,7 +91,11 @@ def check_retrieval(config: DictConfig) -> None:
     clusters: Any = "none" if options["clusters"] == "auto" else options["clusters"]  # k-means itself needs no trial
     bootstrap = min(options["bootstrap"], 1) if isinstance(options["bootstrap"], int) else options["bootstrap"]
     four = torch.eye(2).repeat(2, 1)
-    evaluate(four, torch.tensor([0, 1, 0, 1]), ks=options["ks"], bootstrap=bootstrap, clusters=clusters)
+    with section("evaluation"):
+        extra = tuple(options["extra"])
+        evaluate(
+            four, torch.tensor([0, 1, 0, 1]), ks=options["ks"], extra=extra, bootstrap=bootstrap, clusters=clusters
+        )
 
 
 def _check_model(config: DictConfig) -> None:
@@ -109,9 +113,10 @@ def _check_model(config: DictConfig) -> None:
         return  # the caller has made the model
     _, of_the_data = TAKES.get(kind, ("", {}))
     if kind in READ:
-        check_options(kind, options)
+        with section("model"):
+            check_options(kind, options)
         return
-    with torch.device("meta"):
+    with section("model"), torch.device("meta"):
         build_model(kind, **of_the_data, **options)
 
 
@@ -119,4 +124,4 @@ def _check_loss(config: DictConfig) -> None:
     """Make the loss if it is one of this library. Others may need facts about the data."""
     kind = named(config.loss, slot="loss", trust=packages(config.get("trust")))
     if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and kind.__module__.startswith("rankgrad.losses"):
-        make(config.loss, slot="loss", trust=packages(config.get("trust")))
+        make(config.loss, slot="loss", trust=packages(config.get("trust")), where="loss")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from .._version import __version__
-from ..config import ConfigError, default_loss, make, named, packages, plain, rate
+from ..config import ConfigError, default_loss, make, named, packages, plain, rate, section
 from ..datasets.folds import held_out
 from ..datasets.noise import with_wrong_labels
 from ..datasets.protocols import Trial, over_draws, trials
@@ -470,7 +470,8 @@ def _remembering(config: DictConfig, loss: nn.Module, rows: Rows) -> nn.Module:
         raise ConfigError(f"give either memory.batches or memory.size; got batches={batches}, size={size}")
     if batches is not None:
         size = batches * _batches(config, rows).batch_size
-    return CrossBatchMemory(loss, len(rows) if size == "auto" else size, **options)
+    with section("memory"):
+        return CrossBatchMemory(loss, len(rows) if size == "auto" else size, **options)
 
 
 def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
