@@ -125,6 +125,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     monkeypatch.setattr(compare_module, "Children", runner)
     for module in (space_module, study_module, tune_module):
         monkeypatch.setattr(module, "compose", composed)
+    monkeypatch.setattr(tune_module, "_check_data", lambda config: None)  # these runs read no data
     return runner
 
 
@@ -278,6 +279,28 @@ def test_what_does_not_fit_is_said_before_the_first_run(made, tmp_path, settings
 
 
 # ------------------------------------------------------------------------------------------------------ budget, order
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["data=text", "data.root=few.csv"], "3 folds need at least 6 training classes, two in each; few has 3"),
+        (["data=text", "data.root=several.csv", "data.load.separator=|"], "fold=3/3 needs one class per text"),
+        (["data=text", "data.root=none.csv"], "data.root=none.csv does not exist in"),
+        (["task=scores", "data.root=rows.csv"], "holding out rows needs two relevant .* got 1 relevant"),
+    ],
+)
+def test_data_that_cannot_be_divided_is_said_before_the_first_run(tmp_path, monkeypatch, settings, message):
+    few = [f"{n} {label},{label}\n" for label in "abcdef" for n in "12"]
+    (tmp_path / "few.csv").write_text("".join(["text,label\n", *few]))
+    (tmp_path / "several.csv").write_text("text,label,split\na,x|y,train\nb,x,test\n")
+    rows = [f"{row},{row % 4 == 0:d},{split}\n" for split in ("train", "test") for row in range(8)]
+    (tmp_path / "rows.csv").write_text("".join(["value,label,split\n", *rows]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune_module, "search", lambda *_: pytest.fail("a trial began"))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        tune(["loss=smooth_ap", "folds=3", *settings], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_loss_has_the_same_budget_and_pruned_trials_count(made, tmp_path):

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import optuna
+from omegaconf import DictConfig
 
-from ..config import ConfigError, compose
+from ..config import ConfigError, check_paths, compose, plain, typed
 from ..files.folders import make_folder
 from ..progress import bar
 from ..runs.compare import (
@@ -39,6 +40,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
 
     Raises:
         ConfigError: a setting is wrong; the folder holds another search; all trials of a loss failed.
+        FileNotFoundError, ValueError: the data does not exist, cannot be read, or has too few classes for the folds.
         LockedError: another process uses the folder.
     """
     launcher, settings = read_launcher(settings)
@@ -53,6 +55,8 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
     finals = [*rest, *plan.final]
     for loss in plan.losses if plan.final else ():
         compose([*finals, *own[loss]], tree)  # a misspelt setting fails here, before the search
+    if not (out / JOURNAL).exists():
+        _check_data(compose([*all_runs, *own[plan.losses[0]], f"fold={plan.folds}/{plan.folds}"], tree))
     same = [f"folds={plan.folds}", f"metric={','.join(plan.metrics)}", f"search_seed={plan.search_seed}"]
     words = [word for word in plan.rest if not word.startswith("threads=")]
     with shared(out, [*words, *same, *(f"space.{name}={text}" for name, text in plan.space.items())]):
@@ -98,6 +102,21 @@ def _check_overrides(plan: Plan, spaces: Mapping[str, Mapping[str, object]]) -> 
     for name in plan.space:
         if not any(name in space for space in spaces.values()):
             raise ConfigError(f"unknown setting in space.{name}: none of {', '.join(plan.losses)} has it")
+
+
+def _check_data(config: DictConfig) -> None:
+    """Raise if the data of a trial cannot be read or divided into folds. Otherwise the first trials would fail."""
+    check_paths(config)
+    if config.task == "scores":
+        from ..scores.settings import ScoreSettings
+        from ..scores.task import divided, load_table_of
+
+        settings = typed(ScoreSettings, plain(config))
+        divided(load_table_of(settings), settings)
+    else:
+        from ..training.retrieval import load_table
+
+        load_table(config)
 
 
 def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = LOCAL) -> None:
