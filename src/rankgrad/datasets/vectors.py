@@ -251,10 +251,11 @@ def _vectors(path: Path, column: Array) -> Tensor:
         raise ValueError(
             f"embeddings in {shown(path)} must be numbers [row, width]; got {column.dtype} {tuple(column.shape)}"
         )
-    vectors = torch.from_numpy(np.ascontiguousarray(column, np.float32))
+    with np.errstate(over="ignore"):  # too large for float32: told below
+        vectors = torch.from_numpy(np.ascontiguousarray(column, np.float32))
     bad = (~vectors.isfinite().all(1)).nonzero().flatten().tolist()
     if bad:
-        raise ValueError(f"{shown(path)}, row {bad[0]}: its embedding is not finite ({len(bad)} such rows)")
+        raise ValueError(f"{shown(path)}, row {bad[0]}: its embedding is not finite in float32 ({len(bad)} such rows)")
     return vectors
 
 

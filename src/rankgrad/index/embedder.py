@@ -127,7 +127,9 @@ class Embedded:
         called, texts = tuple(map(str, names.tolist())), _texts(path, columns, len(embeddings))
         if origin is not None:
             check_inside(path, called)
-        return cls(np.ascontiguousarray(embeddings, np.float32), called, labels, class_names, origin, texts)
+        with np.errstate(over="ignore"):  # the index refuses what is too large for float32
+            rows = np.ascontiguousarray(embeddings, np.float32)
+        return cls(rows, called, labels, class_names, origin, texts)
 
 
 def _texts(path: Path, columns: Mapping[str, npt.NDArray[Any]], rows: int) -> tuple[str, ...]:
