@@ -168,6 +168,7 @@ def test_lines_of_json_are_named_too(tmp_path):
         ('{"text": "a", "label": null}\n', "line 1: 'label' is empty"),
         ('{"text": "a", "label": true}\n', "line 1: 'label' must be a text or a whole number; got True"),
         ('{"text": "a", "label": 0.5}\n', "line 1: 'label' must be a text or a whole number; got 0.5"),
+        ('{"text": "a \\ud83d", "label": 1}\n', "line 1: 'text' has a lone surrogate"),
         ('{"text": ["a"], "label": 1}\n', "line 1: 'text' must be a text or a whole number"),
     ):
         path.write_text(content)
@@ -175,6 +176,24 @@ def test_lines_of_json_are_named_too(tmp_path):
             load_text(path)
     path.write_text('{"text": "a", "label": 2.0}\n{"text": "b", "label": 10}\n')
     assert load_text(path).class_names == ("10", "2")
+
+
+def test_long_names_are_shortened_in_messages(tmp_path):
+    path, long = tmp_path / "a.csv", "x" * 50_000
+    for content, options in (
+        (f"text,label\na,{long}\na,b\nc,d\ne,f\n", {"test_fraction": 0.5}),
+        (f"text,label,super_label\na,{long},{long}\nb,{long},b\n", {}),
+        (f"text,label,split\na,b,{long}\n", {}),
+        (f"{long},label\na,b\n", {}),
+        (f"text,label,split\na,{long}|{long},train\n", {"separator": "|"}),
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match="a.csv") as caught:
+            load_text(path, **options)
+        assert "x..." in str(caught.value) and len(str(caught.value)) < 1000
+    path.write_text(f"text,label\na,{long}\nb,{long.upper()}\n")
+    summary = load_text(path).summary()
+    assert "one text only (XXX" in summary and "'xxx" in summary and len(summary) < 1000
 
 
 def test_a_text_may_have_characters_that_end_a_line_elsewhere(tmp_path):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..checks import setting
-from ..files import shown
+from ..files import brief, shown
 from ..tables import aligned
 from .fingerprint import fingerprint
 from .images import Skipped, skipped_lines, some
@@ -269,9 +269,10 @@ class Rows(ABC):
         alike: dict[str, list[str]] = {}
         for name in sorted({self.class_names[row] for row in torch.unique(self.label).tolist()}):
             alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
-        twins = [" / ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
+        twins = [" / ".join(brief(repr(name)) for name in names) for names in alike.values() if len(names) > 1]
         if twins:
-            notes.append(f"classes that differ only in case or spaces, and count as different: {some(twins)}")
+            more = ", ".join(twins[:5]) + (", ..." if len(twins) > 5 else "")
+            notes.append(f"classes that differ only in case or spaces, and count as different: {more}")
         if self.several is not None:
             counts = self.several.sum(1)
             notes.append(
@@ -349,7 +350,7 @@ def several_classes(fields: Sequence[str], separator: str, places: Sequence[str]
     for field, place in zip(fields, places, strict=True):
         classes = [name.strip() for name in field.split(separator)]
         if not all(classes) or len(set(classes)) < len(classes):
-            raise ValueError(f"{place}: {shown(field)!r} has a repeated or an empty class")
+            raise ValueError(f"{place}: {brief(field)!r} has a repeated or an empty class")
         per_row.append(classes)
     return per_row
 

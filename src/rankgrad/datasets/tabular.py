@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import setting
-from ..files import shown
+from ..files import BRIEF, brief, shown
 from ..progress import through
 from .division import CALLED, split_called
 from .rows import SPLITS, several_classes
@@ -198,8 +198,8 @@ def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 twice = next((name for name in header if header.count(name) > 1), None)
                 if twice is not None:
                     raise ValueError(
-                        f"{shown(path)}, line {reader.line_num}: the header has the column {twice!r} twice. If this "
-                        "line is no header, write the names of the columns above it"
+                        f"{shown(path)}, line {reader.line_num}: the header has the column {brief(twice)!r} twice. If "
+                        "this line is no header, write the names of the columns above it"
                     )
             elif len(fields) != len(header):
                 raise ValueError(
@@ -275,7 +275,7 @@ text='sentence' label='intent'
     """
     missing = {role: name for role, name in wanted.items() if name not in known}
     sign = _sign(known)
-    has = f"It has {', '.join(map(shown, known)) or 'nothing'}"
+    has = f"It has {', '.join(map(brief, known)) or 'nothing'}"
     if sign is not None:
         has += _other_delimiter(known)
         known = known[0].split(sign)
@@ -285,7 +285,7 @@ text='sentence' label='intent'
     for role, name in missing.items():
         candidate = free[0] if len(free) == len(missing) == 1 else _like(role, name, free)
         free = [column for column in free if column != candidate]
-        settings.append(setting(role, "NAME" if candidate is None else shown(candidate)))
+        settings.append(setting(role, "NAME" if candidate is None or len(candidate) > BRIEF else shown(candidate)))
     absent = " and ".join(f"no column {name!r}" for name in wanted.values() if name not in known or sign is not None)
     return f"{place} has {absent}. {has}" + (f". Say which to take: {' '.join(settings)}" if settings else "")
 
@@ -320,7 +320,7 @@ def word(value: Any, column: str, place: str) -> str:
         place: file and line, for the message.
 
     Raises:
-        ValueError: the value is empty, or neither a text nor a whole number.
+        ValueError: the value is empty, neither a text nor a whole number, or cannot be written as UTF-8.
     """
     empty = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
     if empty or str(value).strip().lower() == "nan":
@@ -328,7 +328,11 @@ def word(value: Any, column: str, place: str) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if not isinstance(value, (str, int)) or isinstance(value, bool):
-        raise ValueError(f"{place}: {column!r} must be a text or a whole number; got {value!r}")
+        raise ValueError(f"{place}: {column!r} must be a text or a whole number; got {brief(repr(value))}")
+    if not str(value).isascii() and re.search("[\ud800-\udfff]", str(value)):
+        raise ValueError(
+            f"{place}: {column!r} has a lone surrogate, half of a character that was cut; correct it or remove the row"
+        )
     return str(value)
 
 
@@ -345,7 +349,7 @@ def as_split(value: str, place: str) -> str:
     split = split_called(value)
     if not split:
         known = ", ".join(names[0] + (f" ({', '.join(names[1:])})" if names[1:] else "") for names in CALLED.values())
-        raise ValueError(f"{place}: a split must be {known}; got {value!r}")
+        raise ValueError(f"{place}: a split must be {known}; got {brief(value)!r}")
     return split
 
 
@@ -419,6 +423,6 @@ def _require_one(read: Columns) -> None:
         before = first.setdefault(label, row)
         if supers[before] != supers[row]:
             raise ValueError(
-                f"{places[row]}: the class {label!r} has {column} {supers[row]!r} here and {supers[before]!r} in "
-                f"{places[before]}; all rows of a class must have the same one"
+                f"{places[row]}: the class {brief(label)!r} has {column} {brief(supers[row])!r} here and "
+                f"{brief(supers[before])!r} in {places[before]}; all rows of a class must have the same one"
             )

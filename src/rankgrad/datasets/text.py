@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..files import shown
+from ..files import brief, shown
 from .division import divide, need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, class_columns
@@ -20,7 +20,6 @@ from .tabular import AUTO, Row, lines_of, read_columns, several_classes_of, spli
 from .transforms import Collate
 
 LINES = ".txt"  # a text per line, without classes
-NAMED = 60  # characters of a text in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +197,7 @@ def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence
         if splits[before] != splits[row]:
             raise ValueError(
                 f"{places[row]} ({splits[row]}) has the same text as {places[before]} ({splits[before]}): "
-                f"{shown(text[:NAMED])!r}. A text must be in one split only"
+                f"{brief(text)!r}. A text must be in one split only"
             )
 
 
@@ -210,8 +209,8 @@ def _require_one_label(texts: Sequence[str], labels: Sequence[str], places: Sequ
         before, row = wrong[0]
         more = f", and {len(wrong) - 1} more rows are like it" if wrong[1:] else ""
         raise ValueError(
-            f"{places[row]} has the same text as {places[before]} with another label: {shown(texts[row][:NAMED])!r} is "
-            f"{shown(labels[row])!r} here and {shown(labels[before])!r} there{more}. Classes are divided into train "
+            f"{places[row]} has the same text as {places[before]} with another label: {brief(texts[row])!r} is "
+            f"{brief(labels[row])!r} here and {brief(labels[before])!r} there{more}. Classes are divided into train "
             "and test, and a text must not be in both: remove one of the rows, or add a column split"
         )
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from .folders import naming, opened_folder, regular
 
+BRIEF = 60  # characters of a name from a file in a message
 AGAIN = "Copy it again, or write it again"  # advice for a damaged file
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")  # of `atomic_write`; the group is the name of the complete file
 
@@ -318,6 +319,16 @@ def shown(name: object, keep: str = "") -> str:
     ('caf\xe9\\n\\x1b[2J.png', '\\xff.png')
     """
     return _UNSHOWN.sub(lambda match: match[0] if match[0] in keep else _escaped(match[0]), str(name))
+
+
+def brief(name: object) -> str:
+    """A name as by `shown`, shortened: one that was read from a file may have any length.
+
+    >>> brief("card"), brief("x" * 1000) == "x" * 57 + "..."
+    ('card', True)
+    """
+    text = shown(name)
+    return text if len(text) <= BRIEF else f"{text[: BRIEF - 3]}..."
 
 
 def _escaped(character: str) -> str:
