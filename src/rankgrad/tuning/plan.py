@@ -62,6 +62,10 @@ def read_plan(settings: Sequence[str]) -> Plan:
     plan = Plan((), metrics=row.mains)
     for setting in settings:
         key, _, value = setting.partition("=")
+        if key.removeprefix("space.").removeprefix("final.") in OURS:
+            raise ConfigError(
+                f"{key}= is set by the search itself; set trials=, folds=, seeds=, metric= or search_seed= instead"
+            )
         if key == "loss":
             plan = replace(plan, losses=tuple(read_losses(value)))
         elif key == "trials":
@@ -82,10 +86,6 @@ def read_plan(settings: Sequence[str]) -> Plan:
             plan = replace(plan, space={**plan.space, key.removeprefix("space."): value})
         elif key.startswith("final."):
             plan = replace(plan, final=(*plan.final, setting.removeprefix("final.")))
-        elif key in OURS:
-            raise ConfigError(
-                f"{key}= is set by the search itself; set trials=, folds=, seeds=, metric= or search_seed= instead"
-            )
         else:
             plan = replace(plan, rest=(*plan.rest, setting))
     if not plan.losses:
