@@ -526,6 +526,14 @@ def test_runs_that_are_missing_are_not_replaced_by_those_of_other_seeds(made, tm
     assert {len(columns["mAP@R"]) for columns in written["final"].values()} == {2} and not written["differences"]
 
 
+def test_a_search_without_seeds_shows_the_comparison_that_is_there(made, tmp_path):
+    words = [*TWO, "trials=1", "folds=2"]
+    compared, begun = tune([*words, "seeds=0,1"], tmp_path), len(made.calls)
+    searched = tune([*words, "seeds=none"], tmp_path)
+    assert searched.runs == compared.runs and len(searched.runs["supap"]) == 2 and len(made.calls) == begun
+    assert searched.final == compared.final and searched.differences == compared.differences
+
+
 def test_the_page_shows_the_tables_every_trial_and_what_mattered(made, tmp_path):
     outcome = tune([*TWO, "trials=12", "folds=3", "seeds=0,1,2"], tmp_path)
     page = write_tuning(tmp_path / "tune.html", outcome).read_text()

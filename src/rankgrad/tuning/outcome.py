@@ -165,8 +165,8 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
         {study.loss: study.importances() for study in studies},
         {loss: _budget(trial) for loss, trial in trials.items()},
         final,
-        _differences(final, metric, seeds),
-        {loss: folders_of([final_name(loss, winners[loss])], plan.seeds, out / FINAL).popitem()[1] for loss in final},
+        _differences(final, metric, len(set(seeds))),
+        {loss: folders_of([final_name(loss, winners[loss])], seeds, out / FINAL).popitem()[1] for loss in final},
     )
     write_text(out / "trials.csv", _csv(outcome, plan.folds))
     write_text(out / "tune.json", json.dumps(_plain(outcome), indent=1))
@@ -179,13 +179,16 @@ def final_name(loss: str, winner: Tried) -> str:
     return f"{loss} #{winner.number}"
 
 
-def _final(out: Path, plan: Plan, winners: Mapping[str, Tried]) -> tuple[dict[str, dict[str, list[float]]], int]:
-    """The values of the comparison in the order of loss=, and its number of seeds; no values without these winners."""
+def _final(out: Path, plan: Plan, winners: Mapping[str, Tried]) -> tuple[dict[str, dict[str, list[float]]], list[int]]:
+    """The values of the comparison in the order of loss=, and its seeds; no values without these winners.
+
+    With seeds=none, the comparison may be that of an earlier command.
+    """
     path = out / FINAL / "compare.json"
     if not path.exists() or len(winners) < len(plan.losses):
-        return {}, 0
+        return {}, []
     content = read_json(path, "values", "seeds")
-    values, seeds = content["values"], len(set(content["seeds"]))
+    values, seeds = content["values"], content["seeds"]
     names = {loss: final_name(loss, winners[loss]) for loss in plan.losses}
     if not all(name in values for name in names.values()):
         return {}, seeds
