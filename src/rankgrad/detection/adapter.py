@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import number
+from ..checks import integer, number
 from ..ranks import computed
 from .loss import one_hot_targets
 
@@ -90,9 +90,8 @@ class LossHandle(nn.Module):
         self, model: nn.Module, loss: nn.Module, weight: float, *, score: Score, warmup: int, fade: int, keep: float
     ) -> None:
         super().__init__()
-        for name, steps in (("warmup", warmup), ("fade", fade)):
-            if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-                raise ValueError(f"{name} is a number of training steps, an integer >= 0; got {steps!r}")
+        warmup = integer(warmup, "warmup is a number of training steps", low=0)
+        fade = integer(fade, "fade is a number of training steps", low=0)
         number(weight, "weight is a factor of the loss", low=0)
         number(keep, "keep is the last share of cross-entropy", low=0, high=1)
         if score not in ("log_softmax", "logits"):

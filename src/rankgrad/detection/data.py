@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ..checks import integer
 from ..datasets.samplers import EpochList, ShuffledBatches
 from ..training.data import EpochData
 from .voc import Scene
@@ -61,9 +62,8 @@ class DetectionSet(Dataset[Example]):
         seed: int = 0,
         cache: bool = False,
     ) -> None:
-        for name, side in (("shorter", shorter), ("longer", longer)):
-            if isinstance(side, bool) or not isinstance(side, int) or side < 1:
-                raise ValueError(f"{name} is a side in pixels and must be an integer >= 1; got {side!r}")
+        shorter = integer(shorter, "shorter is a side in pixels", low=1)
+        longer = integer(longer, "longer is a side in pixels", low=1)
         if longer < shorter:
             raise ValueError(f"longer must be at least shorter; got {longer} < {shorter}")
         for name, share in (("flip", flip), ("vertical_flip", vertical_flip)):

@@ -542,8 +542,8 @@ def build(
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of index {kind!r}; known: {', '.join(KINDS)}")
-    if effort is not None and (isinstance(effort, bool) or not isinstance(effort, int) or effort < 1):
-        raise ValueError(f"effort is the number of searched candidates or cells, an integer >= 1; got {effort!r}")
+    if effort is not None:
+        effort = integer(effort, "effort is the number of searched candidates or cells", low=1)
     if effort is not None and kind == "exact":
         raise ValueError("an exact index always searches everything: use effort with the other kinds")
     if 0 in gallery.embeddings.shape:  # faiss ends the process

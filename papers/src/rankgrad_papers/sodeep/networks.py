@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rankgrad.checks import integer
 from rankgrad.ranks import computed, exact_ranks
 from rankgrad.types import Mask, Ranks, Scores
 
@@ -51,8 +52,7 @@ ABSENT = -1.5
 
 def architecture_of(items: int, architecture: str) -> Architecture:
     """The architecture of that name; checks that it can sort lists of so many items."""
-    if isinstance(items, bool) or not isinstance(items, int) or items < 2:
-        raise ValueError(f"items is the length of the lists to be sorted, an integer >= 2; got {items!r}")
+    integer(items, "items is the length of the lists to be sorted", low=2)
     if architecture not in ARCHITECTURES:
         raise ValueError(f"unknown architecture {architecture!r}. Known: {', '.join(ARCHITECTURES)}")
     return ARCHITECTURES[architecture]
