@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import brief, shown
+from ..files import shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -236,7 +236,7 @@ def some(names: Sequence[object], most: int = 5) -> str:
     >>> some(["a", "b", "c"], most=2)
     'a, b, ...'
     """
-    return ", ".join(map(brief, names[:most])) + (", ..." if len(names) > most else "")
+    return ", ".join(map(shown, names[:most])) + (", ..." if len(names) > most else "")
 
 
 # ---------------------------------------------------------------------------------------------------------- decoding

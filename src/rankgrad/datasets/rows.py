@@ -259,7 +259,7 @@ class Rows(ABC):
             single = present[counts == 1].tolist()
             if single:
                 which = "1 class has" if len(single) == 1 else f"{len(single)} classes have"
-                names = some([self.class_names[row] for row in single])
+                names = some([brief(self.class_names[row]) for row in single])
                 notes.append(f"{split}: {which} one {self.noun} only ({names}): nothing in {split} can match it")
         for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
             shared = classes.get(one, set()) & classes.get(other, set())
