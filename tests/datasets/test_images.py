@@ -105,6 +105,33 @@ def test_heic_is_read_where_its_package_is_there(tmp_path):
     assert read_image(tmp_path / "a.heic", 3).shape == (3, 48, 64)
 
 
+@pytest.mark.parametrize("turn", range(1, 9))
+@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
+def test_the_size_and_a_box_of_a_tiff_are_those_of_the_upright_image(tmp_path, turn, compression):
+    Image.fromarray(NOISE).save(tmp_path / "a.tif", tiffinfo={274: turn}, compression=compression)
+    size = (10, 12) if turn < 5 else (12, 10)
+    whole = read_image(tmp_path / "a.tif", 3)
+    assert image_size(tmp_path / "a.tif") == whole.shape[1:] == size
+    corner = (size[1] - 4, size[0] - 3, size[1], size[0])
+    assert read_image(tmp_path / "a.tif", 3, box=corner).equal(whole[:, -3:, -4:])
+    assert image_area(tmp_path / "a.tif", box=corner) == 12
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp"])
+def test_an_image_with_damaged_exif_data_is_read_as_it_lies(tmp_path, ending):
+    path = save(tmp_path / f"a.{ending}", exif=b"Exif\0\0no such data")
+    assert check_image(path) is None
+    assert image_size(path) == (10, 12) and read_image(path, 3).shape == (3, 10, 12)
+
+
+@pytest.mark.parametrize("most", [1023, 65535])
+def test_a_pgm_with_more_than_8_bits_keeps_its_upper_8(tmp_path, most):
+    values = (NOISE[:, :, 0].astype(int) * ((most + 1) // 256)).astype(">u2")
+    (tmp_path / "a.pgm").write_bytes(f"P5 12 10 {most}\n".encode() + values.tobytes())
+    assert check_image(tmp_path / "a.pgm") is None
+    assert np.abs(read_image(tmp_path / "a.pgm", 1)[0].numpy().astype(int) - NOISE[:, :, 0]).max() <= 1
+
+
 def test_avif_is_read_where_pillow_can(tmp_path):
     from PIL import features
 

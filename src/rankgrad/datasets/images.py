@@ -155,7 +155,7 @@ def image_size(path: Path) -> tuple[int, int]:
     """
     try:
         with _opened(path) as image:
-            return (image.width, image.height) if _lies(image) else (image.height, image.width)
+            return _upright_size(image)
     except Exception as error:
         raise _unreadable(path, error) from error
 
@@ -281,16 +281,26 @@ def _too_large(what: str, most: int) -> str:
     )
 
 
-def _lies(image: Image) -> bool:
-    """Whether the EXIF tag turns the image by 90 degrees."""
-    return _orientation(image) in (5, 6, 7, 8)
+def _upright_size(image: Image) -> tuple[int, int]:
+    """(height, width) of an image after it is turned as its EXIF tag says. It must not be loaded yet."""
+    from PIL import ExifTags
+
+    # new versions of Pillow turn the size of a TIFF file when they open it, and leave the tag
+    width = getattr(image, "tag_v2", {}).get(ExifTags.Base.ImageWidth, image.width)
+    lies = _orientation(image) in (5, 6, 7, 8) and width == image.width
+    return (image.width, image.height) if lies else (image.height, image.width)
 
 
 def _orientation(image: Image) -> int:
+    """The EXIF tag of the orientation; 1, upright, if there is none or the EXIF data is damaged."""
     from PIL import ExifTags
 
-    orientation: int = image.getexif().get(ExifTags.Base.Orientation, 1)
-    return orientation
+    if image.format == "PNG":
+        image.load()  # getexif would do it too, but an error of the pixels is none of the EXIF data
+    with contextlib.suppress(Exception):  # Pillow raises nearly anything on broken data
+        orientation: int = image.getexif().get(ExifTags.Base.Orientation, 1)
+        return orientation
+    return 1
 
 
 def _decoded(
@@ -310,16 +320,15 @@ def _decoded(
 
     mode = "L" if channels == 1 else "RGB"
     with _opened(path) as opened:
-        size = opened.height, opened.width
+        size = _upright_size(opened) if upright else (opened.height, opened.width)
         if least is not None:
             opened.draft(None, (least, least))
         opened.load()
-        sixteen_bits = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format == "PNG")
+        # a PGM with more than 8 bits is scaled to 16 bits by Pillow
+        sixteen_bits = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM"))
         # exif_transpose and `convert` copy the image even if there is nothing to do
         turned = upright and _orientation(opened) != 1
         image: Image.Image = ImageOps.exif_transpose(opened) if turned else opened
-        if turned and _lies(opened):
-            size = size[::-1]
     if sixteen_bits:
         # Pillow's own conversion to 8 bits clips at 255, which makes most 16-bit images white
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
