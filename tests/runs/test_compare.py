@@ -19,7 +19,7 @@ from rankgrad.config import ConfigError, compose, load
 from rankgrad.evaluation import Report
 from rankgrad.files.folders import LockedError, lock
 from rankgrad.runs import compare as compare_module
-from rankgrad.runs.compare import compare, own_settings, shared
+from rankgrad.runs.compare import compare, folders, own_settings, shared
 from rankgrad.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -237,6 +237,7 @@ def test_other_settings_need_another_folder(photos, tmp_path, here):
         (["loss=pnp", "seeds=a"], "seeds must be integers such as 0,1,2 or 0..9; got 'a'"),
         (["loss=pnp", "seeds=0,1,0"], "seeds must be different integers >= 0; got '0,1,0'"),
         (["loss=pnp,supap,pnp"], "each loss may be named once; got 'pnp,supap,pnp'"),
+        (["loss=pnp:init=a/b,pnp:init=a-b"], "init=a/b and pnp:init=a-b would have the same folder"),
         (["loss=pnp", "seed=1"], "seed= is a setting of a single run"),
         (["loss=pnp", "out=x"], "out= is a setting of a single run"),
         (["loss=pnp", "resume=x"], "resume= is a setting of a single run"),
@@ -247,6 +248,11 @@ def test_what_does_not_fit_is_said_before_the_first_run(tmp_path, here, settings
         compare(settings, tmp_path / "out")
     assert message in str(error.value)
     assert here.calls == [] and not (tmp_path / "out").exists()
+
+
+def test_variants_that_differ_in_letters_of_another_script_have_different_folders(tmp_path):
+    found = folders(["loss=pnp:init=貓,pnp:init=狗", "seeds=0"], tmp_path)
+    assert len({path for paths in found.values() for path in paths}) == 2
 
 
 def test_jobs_share_the_cores(photos, tmp_path, here, monkeypatch):

@@ -248,6 +248,11 @@ def read_losses(text: str) -> list[str]:
     names = [name for name in re.split(r",(?![^\[]*\])", text) if name]
     if len(set(names)) < len(names):
         raise ConfigError(f"each loss may be named once; got {text!r}")
+    named: dict[str, str] = {}
+    for name in names:
+        folder = _folder(Path(), name, 0).name
+        if named.setdefault(folder, name) != name:
+            raise ConfigError(f"{named[folder]} and {name} would have the same folder, {folder}: compare them apart")
     return names
 
 
@@ -272,7 +277,8 @@ def read_seeds(text: str) -> list[int]:
 def _folder(out: Path, loss: str, seed: int) -> Path:
     """The folder of one run. Its name is readable and has only characters that are safe in shells and file systems."""
     name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", loss)
-    if len(name) > LONGEST:  # file systems allow 255 bytes
+    # file systems allow 255 bytes; the letters of other scripts are all replaced by the same sign
+    if len(name) > LONGEST or not loss.isascii():
         name = f"{name[:LONGEST]}-{hashlib.sha256(loss.encode()).hexdigest()[:8]}"
     return out / f"{name}-seed{seed}"
 
