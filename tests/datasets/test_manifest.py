@@ -39,6 +39,10 @@ BAD = {
     "a column that is not there": ("file,label\na.png,x\n", "a.csv has no column 'path'"),
     "a path that leads out": ("path,label\n../a.png,x\n", "line 2: .*a.png"),
     "a path twice": ("path,label\na.png,x\na.png,y\n", "line 3 lists 'a.png' again, after .*line 2"),
+    "a path twice in two spellings": (
+        "path,label\na.png,x\n./a.png,y\n",
+        "line 3 lists './a.png' again, after .*line 2",
+    ),
     "no image": ("path,label\na.png,x\n", "none of the 1 images of .* can be read below .*images='DIR'"),
 }
 

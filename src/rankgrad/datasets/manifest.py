@@ -124,16 +124,15 @@ def load_manifest(
 
 def _paths(read: Columns, home: Path) -> list[Path]:
     """[row] the files. Raises if a file is outside of the folder or is repeated."""
-    first: dict[str, str] = {}
-    paths = []
+    first: dict[Path, str] = {}  # a path, since a.png and ./a.png are one file
     for name, place in zip(read.values["path"], read.places, strict=True):
-        if first.setdefault(name, place) != place:
-            raise ValueError(f"{place} lists {shown(name)!r} again, after {first[name]}; an image must have one row")
         try:
-            paths.append(inside(home, name))
+            path = inside(home, name)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
-    return paths
+        if first.setdefault(path, place) != place:
+            raise ValueError(f"{place} lists {shown(name)!r} again, after {first[path]}; an image must have one row")
+    return list(first)
 
 
 def _readable(paths: Sequence[Path]) -> tuple[list[int], list[tuple[str, str]]]:
