@@ -339,6 +339,22 @@ def test_weights_that_do_not_fit_name_the_layers_and_how_many(tmp_path):
     assert "1 missing in the file: bn1.bias" in text and "1 unknown to the model: odd" in text
 
 
+@pytest.mark.parametrize("values", [torch.zeros(64, device="meta"), torch.zeros(64, dtype=torch.complex64)])
+def test_weights_without_real_values_are_named(tmp_path, values):
+    write_backbone(tmp_path / "w.pth", bn1__bias=values)
+    with pytest.raises(ValueError, match="1 have no values, or complex ones, in the file: bn1.bias"):
+        timm_model("resnet18", weights=tmp_path / "w.pth")
+
+
+def test_a_weights_file_with_a_flipped_bit_is_refused(tmp_path):
+    write_backbone(tmp_path / "w.pth")
+    content = bytearray((tmp_path / "w.pth").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "w.pth").write_bytes(content)
+    with pytest.raises(ValueError, match="w.pth is damaged: the checksum of its part .* is wrong"):
+        timm_model("resnet18", weights=tmp_path / "w.pth")
+
+
 def test_many_missing_weights_are_counted_and_the_first_few_listed(tmp_path):
     torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7)}, tmp_path / "w.pth")
     with pytest.raises(ValueError, match="119 missing .*bn1.weight, .*running_var"):

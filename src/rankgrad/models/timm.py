@@ -10,6 +10,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ..checks import unknown
+from ..files import check_archive, is_archive
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput
@@ -184,6 +185,8 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
 
     if not path.is_file():
         raise FileNotFoundError(f"no weights file at {path}")
+    if is_archive(path):
+        check_archive(path)  # torch itself checks no checksum
     try:
         state = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # torch, pickle, zip and safetensors each raise their own
