@@ -488,6 +488,15 @@ def test_embed_writes_an_npz_that_evaluate_reads_and_lists_skipped_files(capsys,
     assert "15 queries, leave-one-out, 3 classes" in capsys.readouterr().out
 
 
+def test_an_image_that_a_worker_cannot_read_is_named_in_one_line(capsys, tmp_path):
+    photos = make_photos(tmp_path / "photos", classes=4)
+    for path in photos.rglob("*.png"):
+        path.write_bytes(b"")
+    settings = small(photos, "data.workers=1", "+data.load.check=false", "evaluation.before=false")
+    told = fails(capsys, "train", *settings, f"out={tmp_path / 'run'}")
+    assert told.startswith(f"cannot read image {photos}") and "not an image of a known format" in told
+
+
 def test_embed_says_what_it_needs(capsys, finished, photos, tmp_path):
     run, out = str(finished.folder), str(tmp_path / "a.npz")
     assert "give the folder of a finished run" in fails(capsys, "embed", str(tmp_path), str(photos), "-o", out)

@@ -222,7 +222,12 @@ def _with_cure(error: Exception, command: Sequence[str], arguments: argparse.Nam
         return (
             f"there is not enough memory ({error}); is a file damaged?" if str(error) else "there is not enough memory"
         )
-    return f"a number is too large ({error})" if isinstance(error, OverflowError) else str(error)
+    if isinstance(error, OverflowError):
+        return f"a number is too large ({error})"
+    text = str(error)
+    if "\nOriginal Traceback " in text:  # from a worker of a DataLoader; the last line has the message
+        return text.rstrip().rpartition("\n")[2].partition(": ")[2]
+    return text
 
 
 def _first(error: Exception) -> Exception:
