@@ -296,6 +296,18 @@ def photo_table() -> Table:
     return Table("photos", torch.arange(6).repeat_interleave(4), tuple("abcdef"), ("train",) * 24, names, 3, images)
 
 
+@pytest.mark.parametrize("transform", [PhotoTrain(size=16, resize=20, scale=None), PhotoEval(size=16, resize=20)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_only_the_middle_of_a_strip_is_resized_to_a_shorter_side(transform, turned):
+    strip = torch.randint(0, 256, (3, 1, 20_000), dtype=torch.uint8)
+    middle = strip[:, :, 10_000 - 32 : 10_000 + 32]
+    if turned:
+        strip, middle = strip.mT, middle.mT
+    first = transform._pipeline.transforms[0]
+    assert first(strip).equal(middle) and first(middle) is middle
+    assert transform([strip], torch.tensor([0]), 0).equal(transform([middle], torch.tensor([0]), 0))
+
+
 @pytest.mark.parametrize("transform", [PhotoTrain(size=16, resize=20, color_jitter=0.3), PhotoEval(size=16, resize=20)])
 def test_photo_batches_of_workers_are_those_of_one_process_bit_by_bit(transform):
     data = ImageSet(photo_table())

@@ -32,6 +32,10 @@ Padding = Literal["zeros", "border", "reflection"]
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
+# Largest ratio of the sides of a photograph. If an image of 1 x 20 000 pixels were resized by its shorter side, it
+# would need gigabytes.
+STRIP = 64
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -266,7 +270,8 @@ class PhotoTrain:
     Args:
         size: height and width of the result, pixels.
         resize: shorter side before the crop, pixels; or (height, width), which changes the aspect ratio, as RaMBO and
-            PNP do with (256, 256); None: the image is not resized before the crop.
+            PNP do with (256, 256); None: the image is not resized before the crop. With a shorter side, only the middle
+            of a strip is used, see `STRIP`.
         scale: smallest and largest area of the crop, as a fraction of the image; the crop is resized to `size`. None:
             a crop of `size` x `size` pixels at a random place, which is not resized; `resize` must be at least `size`.
         ratio: smallest and largest width / height of a crop that is resized.
@@ -315,7 +320,7 @@ class PhotoTrain:
     def _pipeline(self) -> Callable[[Tensor], Tensor]:
         from torchvision.transforms import v2
 
-        steps: list[Any] = [] if self.resize is None else [v2.Resize(self.resize, antialias=True)]
+        steps: list[Any] = [] if self.resize is None else _resized(self.resize)
         if self.scale is None:
             steps.append(v2.RandomCrop(self.size))
         else:
@@ -348,7 +353,8 @@ class PhotoEval:
 
     Args:
         size: height and width of the result, pixels.
-        resize: shorter side before the crop, pixels; or (height, width), which changes the aspect ratio.
+        resize: shorter side before the crop, pixels; or (height, width), which changes the aspect ratio. With a shorter
+            side, only the middle of a strip is used, see `STRIP`.
         mean, std: per channel, of values 0 .. 1; the default is ImageNet's.
 
     >>> PhotoEval(size=8, resize=9)([torch.zeros(3, 9, 12, dtype=torch.uint8)], torch.tensor([0]), epoch=0).shape
@@ -373,8 +379,7 @@ class PhotoEval:
     def _pipeline(self) -> Callable[[Tensor], Tensor]:
         from torchvision.transforms import v2
 
-        steps = [v2.Resize(self.resize, antialias=True), v2.CenterCrop(self.size)]
-        pipeline: Callable[[Tensor], Tensor] = v2.Compose(steps)
+        pipeline: Callable[[Tensor], Tensor] = v2.Compose([*_resized(self.resize), v2.CenterCrop(self.size)])
         return pipeline
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
@@ -478,6 +483,25 @@ class Collate:
         if get_worker_info() is not None and isinstance(images, Tensor):
             images = send(images)
         return images, labels, index
+
+
+def _resized(resize: int | tuple[int, int]) -> list[Any]:
+    """Steps that resize an image to a shorter side, or to (height, width)."""
+    from torchvision.transforms import v2
+
+    return [*([_no_strip] if isinstance(resize, int) else []), v2.Resize(resize, antialias=True)]
+
+
+def _no_strip(image: Tensor) -> Tensor:
+    """The image, or the middle of one whose longer side is more than `STRIP` times the shorter."""
+    from torchvision.transforms.v2 import functional
+
+    height, width = image.shape[-2:]
+    most = STRIP * min(height, width)
+    if max(height, width) <= most:
+        return image
+    middle: Tensor = functional.center_crop(image, [min(height, most), min(width, most)])
+    return middle
 
 
 def _need_size(size: int, name: str = "size") -> None:
