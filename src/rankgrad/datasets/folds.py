@@ -61,10 +61,14 @@ def _groups(train: Rows, classes: list[int]) -> list[list[int]]:
     """The classes of each super-label; empty without super-labels."""
     if train.super_label is None:
         return []
+    pairs, counts = torch.unique(torch.stack([train.label, train.super_label]), dim=1, return_counts=True)
+    most: dict[int, tuple[int, int]] = {}  # class -> (images, super-label)
+    for (label, name), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+        if count > most.get(label, (0, 0))[0]:
+            most[label] = count, name
     groups: dict[int, list[int]] = {}
     for label in classes:
-        of_class = train.super_label[train.label == label]
-        groups.setdefault(int(torch.bincount(of_class).argmax()), []).append(label)
+        groups.setdefault(most[label][1], []).append(label)
     return [groups[name] for name in sorted(groups)]
 
 
