@@ -218,6 +218,19 @@ def test_images_of_the_run_that_are_gone_are_asked_for(photos, tmp_path, capsys)
     assert "normalize: mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225]" in shown
 
 
+def test_unreadable_files_are_left_out_of_the_comparison(tmp_path):
+    folder = make_photos(tmp_path / "photos", classes=4, side=50)
+    next(iter(sorted(folder.rglob("*.png")))).write_text("no image")
+    model = build_model("convnet", in_channels=3, widths=(8, 8, 8, 8), embedding_size=8)
+    weights = saved(tmp_path / "model.pt", ["data=folder", f"data.root={folder}", "data.size=32"], model)
+    for images in (None, folder):
+        assert export(weights, tmp_path / "model.pt2", images=images)["checked"]["images"] == 19
+    for file in folder.rglob("*.png"):
+        file.write_text("no image")
+    with pytest.raises(OSError, match="cannot read image"):
+        export(weights, tmp_path / "model.pt2", images=folder)
+
+
 def test_the_export_says_what_it_needs(of_photos, photos, tmp_path):
     with pytest.raises(FileNotFoundError, match="finished run, or its model.pt"):
         export(tmp_path, tmp_path / "a.pt2")

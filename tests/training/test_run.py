@@ -150,7 +150,7 @@ def test_broken_files_are_listed_and_the_run_goes_to_its_end(messy, tmp_path, ca
     assert "one image only" in shown
     report = Report.from_json(run.after)
     assert len(report.uncounted) > 0 and any("no relevant item" in note for note in report.notes)
-    assert "6 files and folders could not be read" in (run.folder / "report.html").read_text()
+    assert "Not read: 5 files and 1 folder." in (run.folder / "report.html").read_text()
 
 
 def test_embedding_a_folder_names_the_files_it_left_out(messy, finished, tmp_path):

@@ -224,10 +224,18 @@ def skipped_lines(skipped: Sequence[tuple[str, str]]) -> list[str]:
         ]
         if len(groups) > LISTED:
             lines.append(f"  ... and {sum(len(paths) for _, paths in groups[LISTED:])} more")
+    return [f"skipped {number_of(skipped)}:", *lines]
+
+
+def number_of(skipped: Sequence[tuple[str, str]]) -> str:
+    """How many files and folders these are.
+
+    >>> number_of([("a/b.svg", "a drawing"), ("a/c", EMPTY)])
+    '1 file and 1 folder'
+    """
     folders = sum(reason == EMPTY for _, reason in skipped)
     counts = ((len(skipped) - folders, "file"), (folders, "folder"))
-    reasons = " and ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count)
-    return [f"skipped {reasons}:", *lines]
+    return " and ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count)
 
 
 def some(names: Sequence[object], most: int = 5) -> str:

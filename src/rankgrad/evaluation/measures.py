@@ -172,7 +172,7 @@ OTHERS: dict[str, Measure[None]] = {
     ),
     "dists_inter": Measure(
         None,
-        "mean cosine distance between classes, 0 to 2",
+        "mean cosine distance between the means of two classes, 0 to 2",
         "Cosine distance of the means of two classes: mean over the pairs of classes. 0 to 2.",
     ),
 }

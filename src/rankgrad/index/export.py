@@ -16,7 +16,7 @@ import inspect
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -211,7 +211,7 @@ def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) 
         paths, _ = find_images(folder, check=False)
         if not paths:
             raise FileNotFoundError(f"no image below {folder} for the comparison with the exported model")
-        return embedder.pixels([paths[row] for row in _spread(len(paths))])
+        return _readable(lambda row: embedder.pixels([paths[row]])[0], _spread(len(paths)))
     _, extra = load_weights(embedder.weights)
     where = f"{embedder.weights}: data.load"
     load = extra["data"].get("load")
@@ -224,7 +224,20 @@ def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) 
         ) from None
     rows = _spread(len(table))
     images: Any = ImageSet(table, embedder.model.in_channels) if isinstance(table, Table) else table.dataset()
-    return embedder.transform([images[row][0] for row in rows], torch.tensor(rows), epoch=0)
+    return _readable(lambda row: embedder.transform([images[row][0]], torch.tensor([row]), epoch=0)[0], rows)
+
+
+def _readable(read: Callable[[int], Tensor], rows: Sequence[int]) -> Tensor:
+    """The inputs of these rows without the unreadable files, which a training leaves out, too."""
+    pixels, last = [], None
+    for row in rows:
+        try:
+            pixels.append(read(row))
+        except OSError as error:
+            last = error
+    if not pixels and last is not None:
+        raise last
+    return torch.stack(pixels)
 
 
 def _table(load: Any, trust: Sequence[str], where: str) -> Rows:

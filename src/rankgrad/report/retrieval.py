@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..datasets.images import number_of
 from ..datasets.vectors import embedding_columns
 from ..evaluation import Report, evaluate
 from ..html.images import Images
@@ -95,7 +96,7 @@ def read(
         else:
             held = known[data]
     if held is not None and held.table.skipped:
-        notes.append(f"{len(held.table.skipped)} files and folders could not be read and were skipped.")
+        notes.append(f"Not read: {number_of(held.table.skipped)}.")
     if after is not None and str(after.settings.get("protocol", "")).startswith("one-gallery"):
         notes.append(
             "The metrics are means over random galleries of one image per class. For the pictures, histograms, map and "
