@@ -455,6 +455,7 @@ def test_an_npz_may_hold_strings_cameras_and_weights(capsys, tmp_path):
 
 def test_what_is_no_npz_is_named(capsys, tmp_path):
     assert "does not exist; give the folder of a finished run, or an npz" in fails(capsys, "evaluate", "missing.npz")
+    assert "runs/gone does not exist" in fails(capsys, "evaluate", "runs/gone", "--root", "new.csv")
     for words in (["a.npz", "loss=pnp"], ["evaluation.ks=[1]", "a.npz"], ["a.run", "loss=pnp", "--qrels", "q"]):
         assert "evaluate takes no settings; got" in fails(capsys, "evaluate", *words)
     assert "is not the folder of a run. To evaluate a model on your own" in fails(capsys, "evaluate", str(tmp_path))

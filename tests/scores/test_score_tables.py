@@ -520,6 +520,13 @@ def test_the_positive_label_may_be_a_number_or_a_word(positive, tmp_path):
     assert load_table(path).relevance.tolist() == [1, 0, 1, 0]
 
 
+def test_a_label_that_is_the_same_in_all_rows_is_told_before_a_positive_one_is_asked_for(tmp_path):
+    path = written(tmp_path, "x,label\n1,no\n2,no\n3,no\n4,no\n")
+    for positive in (None, "yes", "no"):
+        with pytest.raises(ValueError, match="all 4 rows of .* have the label 'label' = no; at least two different"):
+            load_table(path, positive=positive)
+
+
 # ----------------------------------------------------------------------------------------------------------- real files
 
 

@@ -150,8 +150,9 @@ def _of_embeddings(arguments: argparse.Namespace, source: Path, extra: Sequence[
     from ..runs.embeddings import by_levels, evaluated_columns
     from ..runs.folder import Run
 
-    _refuse(arguments, {"root": None}, "it is for a run of task=scores")
     run = Run(source)
+    if source.exists():
+        _refuse(arguments, {"root": None}, "it is for a run of task=scores")
     if source.is_dir():
         source = run.embeddings
         if run.interrupted and run.kind == "retrieval":

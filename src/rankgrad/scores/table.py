@@ -442,6 +442,7 @@ def _relevance(table: ScoreTable, values: Array, name: str, positive: str | floa
         raise ValueError(
             f"{table.place(int(missing[0]))}: the label {name!r} is empty; give it a value or leave the row out"
         )
+    _need_two_labels(table, values, name)
     grades = _grades(table, values, name) if positive is None else _is_positive(table, values, name, str(positive))
     negative = np.flatnonzero(grades < 0)
     if len(negative):
@@ -457,12 +458,16 @@ def _relevance(table: ScoreTable, values: Array, name: str, positive: str | floa
             f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be at most {LARGEST:.2g}. Correct "
             f"it, or name the label that is relevant: {setting('positive', 1)}"
         )
-    if (grades == grades[0]).all():
-        raise ValueError(
-            f"all {len(grades)} rows of {table.name} have the label {name!r} = {grades[0]:g}; at least two different "
-            f"labels are needed. If another column is the label, name it: {setting('label', 'NAME')}"
-        )
+    _need_two_labels(table, grades, name)
     return torch.from_numpy(np.ascontiguousarray(grades, dtype=np.float32))
+
+
+def _need_two_labels(table: ScoreTable, values: Array, name: str) -> None:
+    if (values == values[0]).all():
+        raise ValueError(
+            f"all {len(values)} rows of {table.name} have the label {name!r} = {_some(values[:1])}; at least two "
+            f"different labels are needed. If another column is the label, name it: {setting('label', 'NAME')}"
+        )
 
 
 def _grades(table: ScoreTable, values: Array, name: str) -> Array:
