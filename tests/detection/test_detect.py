@@ -289,6 +289,10 @@ def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
     assert "data:image/jpeg" in page.read_text() and f"wrote {page}" in shown
     assert main([*words[:3], "--split", "train", "--ious", "0.3,0.5", "--inclusive"]) == 0
     assert "AP30" in (shown := capsys.readouterr().out) and re.search(r"^disc +4 ", shown, re.MULTILINE)
+    warning = "The run was trained on 4 of these 4 images. Expect lower numbers on others."
+    assert warning in shown
+    assert main([*words, "--split", "train"]) == 0
+    assert warning in page.read_text()
 
 
 @pytest.mark.parametrize(

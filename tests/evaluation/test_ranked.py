@@ -633,6 +633,15 @@ def test_a_file_in_the_place_of_the_folder_is_told_before_the_work(tmp_path, cap
     assert "folder" in printed.err and not printed.out
 
 
+def test_a_file_that_is_read_is_not_replaced_by_a_result(tmp_path, capsys):
+    run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
+    groups = tmp_path / "groups.csv"
+    groups.write_text("query,group\n301,one\n", encoding="utf-8")
+    assert main(["evaluate", str(run), "--qrels", str(qrels), "--groups", str(groups), "-o", str(tmp_path)]) == 2
+    assert f"would replace {groups}, which is read here" in capsys.readouterr().err
+    assert groups.read_text(encoding="utf-8") == "query,group\n301,one\n"
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

@@ -81,6 +81,7 @@ def run_ranked(arguments: argparse.Namespace) -> None:
         ValueError: see `evaluation.ranked.evaluate`; also if an option has a wrong value.
     """
     from ..evaluation.ranked import evaluate, write
+    from ..evaluation.ranked.writing import FILES
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
     lines = options.pop("lines", None)
@@ -93,6 +94,9 @@ def run_ranked(arguments: argparse.Namespace) -> None:
         options["gains"] = _gains(options["gains"])
     if arguments.out and arguments.out.is_file():
         raise ValueError(f"{arguments.out} is a file; with --qrels, -o is a folder for the page and its numbers")
+    for path in (*arguments.sources, arguments.qrels, arguments.groups):
+        if path and arguments.out and path.resolve() in {(arguments.out / name).resolve() for name in FILES}:
+            raise ValueError(f"-o {arguments.out} would replace {path}, which is read here; give another folder")
     evaluation = evaluate(arguments.sources, arguments.qrels, bootstrap=arguments.bootstrap, **options)
     if lines:
         for run in evaluation.runs:

@@ -21,7 +21,7 @@ from ..report.content import Extent, Interval, RunContent, Section, read_common
 from ..runs.folder import Run
 from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, worth_seeing
 from .voc import Scenes, load_voc
-from .voc_ap import DetectionReport, Detections, read_content
+from .voc_ap import DetectionReport, Detections, learned, read_content
 
 QUALITY = 82  # JPEG quality of a picture, at which its texts are readable
 MEANING = {HIT: "right", **{kind: f"wrong: {text}" for kind, text in WRONG.items()}, MISSED: "objects missed"}
@@ -167,6 +167,8 @@ def _described(detections: Sequence[Detections], test: Scenes, common: Mapping[s
     notes = list(common.get("notes", ()))
     if test.left_out:
         notes.append(f"{len(test.left_out)} boxes without area were left out of the test images.")
+    if note := learned(numbers.counts):
+        notes.append(note)
     if numbers.inclusive:
         notes.append("A pixel was added to widths and heights before overlaps were computed.")
     return DetectorContent(**{**common, "notes": tuple(notes)}, test=test, marked=tuple(marked))

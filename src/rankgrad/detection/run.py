@@ -31,8 +31,8 @@ from .models import build_detector
 from .page import write_page
 from .settings import DetectorSettings
 from .training import DetectorModule, detect
-from .voc import Scenes, load_voc
-from .voc_ap import DetectionReport, Detections, check_ious, evaluate_voc, read_content, table
+from .voc import Scenes, listed, load_voc
+from .voc_ap import LEARNED, DetectionReport, Detections, check_ious, evaluate_voc, read_content, table
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,9 @@ def evaluate_run(
     images = DetectionSet(test.scenes, *data.sides)
     detections = detect(model, images, batch_size=how.batch_size, workers=data.workers, progress=progress)
     report = evaluate(detections, test, settings)
+    learned = 0 if root is not None else _learned(data, data.test if split is None else split)
+    if learned:
+        report = replace(report, counts={**report.counts, LEARNED: learned})
     if page is not None:
         shown = {
             **config,
@@ -215,6 +218,14 @@ def evaluate_run(
         }
         write_page(page, shown, report, detections, test)
     return report
+
+
+def _learned(data: DetectionData, split: str) -> int:
+    """How many images of the split the run was trained on."""
+    try:
+        return len(listed(data.root, data.train) & listed(data.root, split))
+    except (OSError, ValueError):  # the lists of the training are gone
+        return 0
 
 
 def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:

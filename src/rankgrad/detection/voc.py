@@ -251,6 +251,16 @@ def image_names(home: Path, name: str) -> list[str]:
     return names
 
 
+def listed(root: str | Path, split: str) -> set[tuple[Path, str]]:
+    """(folder, name) of the images of a split. No image is looked for.
+
+    Raises:
+        FileNotFoundError, ValueError: a list cannot be read, see `image_names`.
+    """
+    parts = [(folder(Path(root), year), name) for year, name in map(_year, split.split("+"))]
+    return {(home, each) for home, name in parts for each in image_names(home, name)}
+
+
 def set_names(home: Path) -> list[str]:
     """The lists of a folder, without the lists of a single class."""
     names = sorted(path.stem for path in (home / "ImageSets" / "Main").glob("*.txt"))

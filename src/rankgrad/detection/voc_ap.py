@@ -37,6 +37,7 @@ BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 IOUS = (0.5, 0.75)
+LEARNED = "images of the training"  # name of a count
 CURVE_POINTS = 200  # largest number of points of a stored precision-recall curve
 
 
@@ -108,7 +109,7 @@ class DetectionReport:
     Attributes:
         class_names: C names.
         by_iou: threshold -> one result per class.
-        counts: images, objects, difficult, detections.
+        counts: images, objects, difficult, detections, and of a run the images that it was trained on, if any.
         inclusive: whether a pixel was added to widths and heights.
         settings: settings of the evaluation, in a form that json can write.
     """
@@ -439,7 +440,17 @@ def table(content: Mapping[str, Any]) -> str:
         cells = [str(first["objects"]), str(first["detections"]), *map(_cell, values), _cell(first["max_recall"])]
         rows.append([shown(name), *cells])
     rows.append(["mean", "", "", *map(_cell, content["values"].values()), ""])
-    return aligned(rows)
+    note = learned(content["counts"])
+    return aligned(rows) + (f"\n{note}" if note else "")
+
+
+def learned(counts: Mapping[str, int]) -> str:
+    """A warning if the evaluated images were training images of the run."""
+    if not counts.get(LEARNED):
+        return ""
+    return (
+        f"The run was trained on {counts[LEARNED]} of these {counts['images']} images. Expect lower numbers on others."
+    )
 
 
 def _array(values: Numbers, name: str) -> npt.NDArray[Any]:

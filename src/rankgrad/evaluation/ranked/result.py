@@ -104,7 +104,8 @@ class Evaluation:
         if self.differences:
             parts += ["", aligned(tested, left=2)]
             if left:
-                parts.append(f"{left:,} more tests of other measures and runs are in `differences` and on the page")
+                more = f"{left:,} more tests of other measures and runs"
+                parts.append(f"{more} are in `differences` (in Python) and on the page (with -o)")
         return "\n".join([*parts, *(["", *self.notes] if self.notes else [])])
 
     def _cell(self, run: str, name: str) -> str:

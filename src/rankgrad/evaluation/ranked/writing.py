@@ -14,6 +14,8 @@ from ...files import atomic_write, write_text
 from .page import write_page
 from .result import Evaluation
 
+FILES = ("evaluation.html", "evaluation.json", "values.csv", "per-query.csv", "differences.csv", "groups.csv")
+
 
 def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Write a folder with a page, and the numbers as csv and json.
