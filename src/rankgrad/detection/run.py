@@ -29,7 +29,7 @@ from .data import DetectionData, DetectionSet
 from .memory import ScoreMemory
 from .models import build_detector
 from .page import write_page
-from .settings import DetectorSettings
+from .settings import DetectionImages, DetectorSettings
 from .training import DetectorModule, detect
 from .voc import Scenes, listed, load_voc
 from .voc_ap import LEARNED, DetectionReport, Detections, check_ious, evaluate_voc, read_content, table
@@ -220,7 +220,7 @@ def evaluate_run(
     return report
 
 
-def _learned(data: DetectionData, split: str) -> int:
+def _learned(data: DetectionImages, split: str) -> int:
     """How many images of the split the run was trained on."""
     try:
         return len(listed(data.root, data.train) & listed(data.root, split))
