@@ -7,6 +7,7 @@ readable in grey. In all figures, green and solid means relevant; vermilion and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -110,7 +111,12 @@ def save(drawing: Figure, path: Path, dpi: int = 200) -> Path:
     check_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix, {})
-    with matplotlib.rc_context(SETTINGS):
-        with atomic_write(path) as file:
+    fonts = logging.getLogger("fontTools")  # warns of the dates in matplotlib's own font
+    level = fonts.level
+    fonts.setLevel(logging.ERROR)
+    try:
+        with matplotlib.rc_context(SETTINGS), atomic_write(path) as file:
             drawing.savefig(file, format=path.suffix[1:], dpi=dpi, metadata=undated)
+    finally:
+        fonts.setLevel(level)
     return path

@@ -539,7 +539,15 @@ def test_the_page_shows_the_tables_every_trial_and_what_mattered(made, tmp_path)
     page = write_tuning(tmp_path / "tune.html", outcome).read_text()
     assert page.count('class="trial ') == 24 and page.count('class="trial best"') == 2
     assert "p (Holm)" not in page + outcome.text() and "p-value" in outcome.text()  # three seeds are too few
-    for shown in ("95 % interval", "p-value", "Best mAP@R so far", "importance", "loss.loss.alpha", "log(0.002, 0.05)"):
+    for shown in (
+        "95 % interval",
+        "p-value",
+        "Best mAP@R so far",
+        "importance",
+        "loss.loss.alpha",
+        "log(0.002, 0.05)",
+        "× 0.2",
+    ):
         assert shown in page
     assert set(outcome.importances) == {"supap", "pml/multi_similarity"}
     assert all(sum(shares.values()) == pytest.approx(1) for shares in outcome.importances.values())
@@ -573,7 +581,7 @@ def test_the_command_trains_in_processes_of_its_own_and_prints_the_tables(tmp_pa
     out = tmp_path / "out"
     assert main(["tune", *words, *settings, "-j", "2", "-o", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert "On the test classes" in shown and "report: " in shown and (out / "tune.html").exists()
+    assert "On the test data" in shown and "report: " in shown and (out / "tune.html").exists()
     assert [row["state"] for row in rows(out)] == ["complete"] * 4
     assert Run(out / "trials" / "supap" / "000" / "fold1").finished
     assert main(["tune", *words, *settings, "folds=3", "-o", str(out)]) == 2

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 HELP = """\
-Search the settings of several losses with the same budget, then compare the best settings on the test classes.
+Search the settings of several losses with the same budget, then compare the best settings on the test data.
 
   rankgrad tune loss=supap,pnp,pml/multi_similarity trials=30 folds=3 data=folder data.root=PHOTOS -j 2
   rankgrad tune loss=supap space.loss.tau="log(0.002,0.1)" space.model.head=linear,none seeds=none

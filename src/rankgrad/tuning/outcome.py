@@ -44,7 +44,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class LossDifference:
-    """The best trial of a loss minus that of the first loss, on the test classes.
+    """The best trial of a loss minus that of the first loss, on the test data.
 
     Attributes:
         loss: the loss that is compared with the first one.
@@ -76,9 +76,9 @@ class Outcome:
         spaces: loss -> setting -> values.
         importances: loss -> setting -> its importance for the metric; only for losses with enough trials.
         budgets: loss -> cost of its search.
-        final: loss -> metric -> values over the seeds, on the test classes.
+        final: loss -> metric -> values over the seeds, on the test data.
         differences: in the maximised metric, from the first loss.
-        runs: loss -> folders of the runs on the test classes.
+        runs: loss -> folders of the runs on the test data.
     """
 
     metric: str
@@ -101,7 +101,7 @@ class Outcome:
             parts += ["The winners", *(f"    {loss}: {_words(trial.settings)}" for loss, trial in self.winners.items())]
         if self.final:
             parts += [
-                "On the test classes: mean ± standard deviation over the seeds, per cent",
+                "On the test data: mean ± standard deviation over the seeds, per cent",
                 markdown(self.tested()),
             ]
         if self.differences:
@@ -122,7 +122,7 @@ class Outcome:
         return [head, *rows]
 
     def tested(self) -> list[list[str]]:
-        """Rows of a table: the best trials on the test classes, best first."""
+        """Rows of a table: the best trials on the test data, best first."""
         columns = list(dict.fromkeys(name for values in self.final.values() for name in values))
         ordered = sorted(self.final, key=lambda loss: -statistics.mean(self.final[loss].get(self.metric, [0.0])))
         rows = [[loss, *(_spread(self.final[loss].get(name, ())) for name in columns)] for loss in ordered]

@@ -1,4 +1,4 @@
-"""The page of a search: the best trials on the test classes, the budget of every loss, and all its trials."""
+"""The page of a search: the best trials on the test data, the budget of every loss, and all its trials."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..html import charts
 from ..html.page import write_page
 from ..html.parallel import Across, Upright, parallel
 from ..html.text import enumeration, number, percent
+from .space import NumberRange
 
 if TYPE_CHECKING:
     from .outcome import Outcome
@@ -130,4 +131,7 @@ def _share(value: float, low: float, high: float) -> float:
 
 
 def _marks(of: Values) -> tuple[tuple[str, float], ...]:
-    return tuple((f"{end:g}" if isinstance(end, float) else end.partition(":")[0], of.share(end)) for end in of.ends())
+    times = "× " if isinstance(of, NumberRange) and of.kind == "times" else ""
+    return tuple(
+        (f"{times}{end:g}" if isinstance(end, float) else end.partition(":")[0], of.share(end)) for end in of.ends()
+    )

@@ -27,7 +27,7 @@ from .study import Study, settings_for, storage
 
 
 def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
-    """Search the settings of every loss with the same budget, and compare the best trials on the test classes.
+    """Search the settings of every loss with the same budget, and compare the best trials on the test data.
 
     A trial has one training run for each of several folds of the training classes (`datasets.folds`). Its value is the
     mean of a metric on the held-out classes. A trial is pruned if its mean over the first folds is below the median of
