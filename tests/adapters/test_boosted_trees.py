@@ -98,6 +98,12 @@ def test_no_gradient_of_lists_out_of_order_is_a_warning_and_a_larger_lambda_help
         assert gradient.any()
 
 
+def test_data_without_a_relevant_row_are_a_warning():
+    for module, data in of_both(np.zeros((20, 1)), np.zeros(20), group=[10] * 2):
+        with pytest.warns(UserWarning, match="no row is relevant"):
+            module.objective(losses.SupAPLoss())(np.zeros(20), data)
+
+
 def test_both_train_and_get_better_on_other_queries():
     rows, grades, query = lists()
     fresh, wanted, of = lists(seed=1)

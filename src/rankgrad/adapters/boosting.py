@@ -97,7 +97,7 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool
     Both are divided by the mean curvature, so that limits such as `min_child_weight` have the same scale for every
     loss. The step of a leaf is the ratio of two sums, so the division does not change it.
 
-    Warns if no row has a gradient although the loss is not 0.
+    Warns if no row has a gradient although the loss is not 0, and if no row is relevant.
     """
     relevance = torch.as_tensor(np.asarray(rows.labels, dtype=np.float32))
     if bool(((relevance == 0) | (relevance == 1)).all()):
@@ -117,6 +117,8 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool
             "of lists",
             stacklevel=3,
         )
+    elif not bool(relevance.any()):
+        warnings.warn("no row is relevant, so the trees learn nothing; check the labels", stacklevel=3)
     curvature = curvature + LEAST
     weights = rows.row_weights()
     if weights is not None:

@@ -12,8 +12,8 @@ Score every row of a file with a model that `rankgrad train task=scores` trained
   rankgrad predict RUN new.parquet -o scores.parquet --query qid
 
 The file needs the columns that the model was trained with, in any order. It needs no label. Its rows may stand in any
-order, too. The output has the columns row (the line in a csv, otherwise the row number from 0), query (if the file has
-queries) and score. A higher score means more relevant.
+order, too. The output has the columns row (the line of a text file, otherwise the row number from 0), query (if the
+file has queries) and score. A higher score means more relevant.
 """
 
 
