@@ -128,6 +128,15 @@ def test_an_exit_that_lightning_makes_of_a_request_is_the_request_and_any_other_
         sys.exit(1)
 
 
+def test_a_request_to_another_process_of_the_run_ends_this_one_in_the_same_way():
+    with pytest.raises(Stopped) as stopped, deferred():
+        try:
+            signals.stop(signal.SIGTERM)
+        except Stopped:
+            sys.exit(1)  # as Lightning does
+    assert stopped.value.number == signal.SIGTERM
+
+
 def test_an_error_after_a_request_is_told():
     with pytest.raises(OSError, match="disk is full"), deferred():
         signal.raise_signal(signal.SIGTERM)

@@ -143,5 +143,6 @@ def test_a_process_of_several_that_is_stopped_or_killed_alone_ends_the_others(co
     assert "Traceback" not in log
     if number == signal.SIGTERM:
         assert len([*tmp_path.rglob("state.ckpt")]) == 1
+        assert hint(tmp_path / "log") == ["train", f"resume={tmp_path / 'run'}"]
     else:
         assert "rankgrad: process 1 was killed by SIGKILL" in log

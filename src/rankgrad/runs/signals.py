@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 # Windows has no SIGHUP.
 ASKED = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
@@ -108,6 +108,17 @@ def deferred() -> Iterator[None]:
 def requested() -> int:
     """The signal that asked this process to end; 0: none."""
     return 0 if _request is None else _request.number
+
+
+def stop(number: int) -> NoReturn:
+    """End this process as a signal would, which this process or another one of the run received.
+
+    Raises:
+        Stopped: always.
+    """
+    if _request is not None and not _request.number:
+        _request.number = number  # Lightning turns the exception into a SystemExit, and `deferred` needs the number
+    raise Stopped(number)
 
 
 def take_back() -> None:

@@ -155,14 +155,14 @@ class SaveState(L.Callback):
         if late or asked:
             self.write(trainer)
         if asked:
-            raise signals.Stopped(asked)
+            signals.stop(asked)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write. A run that was asked to stop may stop here."""
         self.write(trainer)
         [asked] = largest([signals.requested()])
         if asked:
-            raise signals.Stopped(asked)
+            signals.stop(asked)
 
     def write(self, trainer: L.Trainer) -> None:
         """Called by all processes, written by the first."""
