@@ -90,7 +90,7 @@ def test_a_failing_run_is_named_and_the_others_are_in_the_table(photos, tmp_path
     with pytest.raises(ConfigError) as error:
         compare(["loss=pnp:tau=-1,roadmap", "seeds=0", *small(photos)], tmp_path)
     text = str(error.value)
-    assert "these runs failed:\npnp:tau=-1 seed 0: rankgrad: tau is a temperature" in text and "log.txt" in text
+    assert "these runs failed:\npnp:tau=-1 seed 0: rankgrad: loss: tau is a temperature" in text and "log.txt" in text
     assert "| roadmap" in text and "| pnp" not in text
     assert "| roadmap" in (tmp_path / "compare.md").read_text()
 
