@@ -80,7 +80,9 @@ def test_images_of_both_lists_are_named_before_the_training(tree, tmp_path):
         config = compose(settings(tree, f"data.test={test}", f"out={tmp_path}/{test}"), "detect")
         runs.DetectionTask(plain(config), True, said.append)
     assert len(said) == 3
-    assert re.match(r"8 images are in trainval and in trainval, e.g. 000", said[2])
+    assert said[2].startswith("8 of the 8 test images are also in trainval")
+    run = train(tree, "data.test=trainval", f"out={tmp_path / 'run'}")
+    assert "The run was trained on 8 of these 8 images." in runs.summary(run)
 
 
 def test_losses_are_logged_with_the_change_from_cross_entropy_to_the_loss_and_ap_between_epochs(finished):

@@ -71,11 +71,11 @@ class DetectionTask:
         integer(settings.evaluation.every, "evaluation.every counts epochs", low=0)
         self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
         say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
-        common = sorted({scene.path for scene in self.scenes.scenes} & {scene.path for scene in self.test.scenes})
-        if common:
+        self.learned = _learned(data, data.test)
+        if self.learned:
             say(
-                f"{len(common)} images are in {data.train} and in {data.test}, e.g. {common[0].name}: the test is on "
-                "images of the training. Remove them from one of the lists"
+                f"{self.learned} of the {len(self.test.scenes)} test images are also in {data.train}. Remove them from "
+                "one of the lists, or expect lower numbers on other images"
             )
         for scenes, difficult in ((self.scenes, train.difficult), (self.test, False)):
             if not any(scenes.objects(difficult).values()):  # nothing to learn, or no AP
@@ -115,7 +115,7 @@ class DetectionTask:
             progress=bool(self.settings.trainer["enable_progress_bar"]) and not self.quiet,
             device=trainer.strategy.root_device,
         )
-        report = evaluate(detections, self.test, self.settings)
+        report = evaluate(detections, self.test, self.settings, self.learned)
         return report.values, EvaluatedDetections(report, detections)
 
     def trained(self) -> nn.Module:
@@ -152,11 +152,21 @@ def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -
         return model, use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
 
 
-def evaluate(detections: Sequence[Detections], test: Scenes, settings: DetectorSettings) -> DetectionReport:
-    """Measure the AP of detections, with the evaluation settings of a run."""
+def evaluate(
+    detections: Sequence[Detections], test: Scenes, settings: DetectorSettings, learned: int
+) -> DetectionReport:
+    """Measure the AP of detections, with the evaluation settings of a run.
+
+    Args:
+        detections: one for each image.
+        test: the images, with their objects.
+        settings: of the run.
+        learned: how many of the images the run was trained on; the report has the count if there are any.
+    """
     said = {"data": settings.data.name, "split": test.name, "loss": settings.loss["name"], "seed": settings.seed}
     how = settings.evaluation
-    return evaluate_voc(detections, test.scenes, test.class_names, how.ious, how.inclusive, said)
+    report = evaluate_voc(detections, test.scenes, test.class_names, how.ious, how.inclusive, said)
+    return replace(report, counts={**report.counts, LEARNED: learned}) if learned else report
 
 
 def evaluate_run(
@@ -206,10 +216,8 @@ def evaluate_run(
     test = load_voc(data.root, data.test if split is None else split, names)
     images = DetectionSet(test.scenes, *data.sides)
     detections = detect(model, images, batch_size=how.batch_size, workers=data.workers, progress=progress)
-    report = evaluate(detections, test, settings)
     learned = 0 if root is not None else _learned(data, data.test if split is None else split)
-    if learned:
-        report = replace(report, counts={**report.counts, LEARNED: learned})
+    report = evaluate(detections, test, settings, learned)
     if page is not None:
         shown = {
             **config,
