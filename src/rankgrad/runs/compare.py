@@ -8,7 +8,7 @@ import os
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -42,7 +42,9 @@ WRITTEN = (
     "tune.html",
 )
 RESULTS = {row.result for row in TASKS.values()}
-LONGEST = 200  # letters of a variant in the name of a folder; a longer name is cut and gets a checksum
+MOST_SEEDS = 10_000
+LONGEST = 200  # letters of a variant in the name of a folder; file systems allow 255 bytes
+READABLE = re.compile(r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.+=-]+)?")  # its first colon becomes a dash, and nothing is lost
 
 
 def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "train") -> str:
@@ -248,11 +250,6 @@ def read_losses(text: str) -> list[str]:
     names = [name for name in re.split(r",(?![^\[]*\])", text) if name]
     if len(set(names)) < len(names):
         raise ConfigError(f"each loss may be named once; got {text!r}")
-    named: dict[str, str] = {}
-    for name in names:
-        folder = _folder(Path(), name, 0).name
-        if named.setdefault(folder, name) != name:
-            raise ConfigError(f"{named[folder]} and {name} would have the same folder, {folder}: compare them apart")
     return names
 
 
@@ -263,22 +260,25 @@ def read_seeds(text: str) -> list[int]:
     ([0, 1, 2, 3], [7, 1])
     """
     first, dots, last = text.partition("..")
-    try:
-        numbers = [*range(int(first), int(last) + 1)] if dots else [int(seed) for seed in text.split(",")]
-    except ValueError:
-        numbers = []
+    numbers: Sequence[int] = []
+    with suppress(ValueError):
+        numbers = range(int(first), int(last) + 1) if dots else [int(seed) for seed in text.split(",")]
     if not numbers:
         raise ConfigError(f"seeds must be integers such as 0,1,2 or 0..9; got {text!r}")
+    if len(numbers) > MOST_SEEDS:
+        raise ConfigError(f"at most {MOST_SEEDS} seeds; got {text!r}")
     if len(set(numbers)) < len(numbers) or min(numbers) < 0:
         raise ConfigError(f"seeds must be different integers >= 0; got {text!r}")
-    return numbers
+    return list(numbers)
 
 
 def _folder(out: Path, loss: str, seed: int) -> Path:
-    """The folder of one run. Its name is readable and has only characters that are safe in shells and file systems."""
+    """The folder of one run. Its name is readable and has only characters that are safe in shells and file systems.
+
+    Two variants never have the same folder: a name that lost characters gets a checksum of the whole variant.
+    """
     name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", loss)
-    # file systems allow 255 bytes; the letters of other scripts are all replaced by the same sign
-    if len(name) > LONGEST or not loss.isascii():
+    if len(name) > LONGEST or not READABLE.fullmatch(loss):
         name = f"{name[:LONGEST]}-{hashlib.sha256(loss.encode()).hexdigest()[:8]}"
     return out / f"{name}-seed{seed}"
 
