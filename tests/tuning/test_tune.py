@@ -257,6 +257,7 @@ def test_a_space_that_cannot_be_read_says_what_would_do(text, message):
         (["loss=supapp"], "unknown loss 'supapp'; did you mean 'supap'"),
         (["loss=supap", "trials=0"], "trials must be an integer >= 1; got '0'"),
         (["loss=supap", "folds=1"], "folds must be an integer >= 2; got '1'"),
+        (["loss=supap", "search_seed=4294967296"], "search_seed must be an integer >= 0 and <= 4294967295"),
         (["loss=supap", "metric=mAP"], "unknown metric 'mAP'; did you mean 'AP'? Known: AP, H-AP"),
         (["loss=supap", "seeds=x"], "seeds must be integers"),
         (["loss=supap", "seeds=0,0"], "seeds must be different integers >= 0"),

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from .._version import __version__
 from ..config import PATHS, TREES, ConfigError, check_paths, compose
+from ..config.checking import SEEDS
 from ..evaluation.statistics import caution, paired_t_test, spread
 from ..files import read_json, remove_leftovers, write_text
 from ..files.folders import HOLDER, lock, make_folder
@@ -267,8 +268,8 @@ def read_seeds(text: str) -> list[int]:
         raise ConfigError(f"seeds must be integers such as 0,1,2 or 0..9; got {text!r}")
     if len(numbers) > MOST_SEEDS:
         raise ConfigError(f"at most {MOST_SEEDS} seeds; got {text!r}")
-    if len(set(numbers)) < len(numbers) or min(numbers) < 0:
-        raise ConfigError(f"seeds must be different integers >= 0; got {text!r}")
+    if len(set(numbers)) < len(numbers) or min(numbers) < 0 or max(numbers) > SEEDS:
+        raise ConfigError(f"seeds must be different integers >= 0 and <= {SEEDS}; got {text!r}")
     return list(numbers)
 
 

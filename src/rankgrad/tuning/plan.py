@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..checks import unknown
 from ..config import ConfigError
+from ..config.checking import SEEDS
 from ..plugins import registered
 from ..runs.compare import read_losses, read_seeds
 from ..tasks import TASKS, TaskRow, of_command
@@ -73,7 +74,7 @@ def read_plan(settings: Sequence[str]) -> Plan:
         elif key == "folds":
             plan = replace(plan, folds=_whole(key, value, 2))
         elif key == "search_seed":
-            plan = replace(plan, search_seed=_whole(key, value, 0))
+            plan = replace(plan, search_seed=_whole(key, value, 0, SEEDS))
         elif key == "seeds":
             seeds = () if value == "none" else tuple(read_seeds(value))
             plan = replace(plan, seeds=seeds)
@@ -93,7 +94,8 @@ def read_plan(settings: Sequence[str]) -> Plan:
     return plan
 
 
-def _whole(key: str, value: str, low: int) -> int:
-    if not value.isdecimal() or int(value) < low:
-        raise ConfigError(f"{key} must be an integer >= {low}; got {value!r}")
+def _whole(key: str, value: str, low: int, high: int | None = None) -> int:
+    limits = f">= {low}" + ("" if high is None else f" and <= {high}")
+    if not value.isdecimal() or int(value) < low or (high is not None and int(value) > high):
+        raise ConfigError(f"{key} must be an integer {limits}; got {value!r}")
     return int(value)
