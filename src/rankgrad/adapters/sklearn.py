@@ -28,7 +28,9 @@ except ModuleNotFoundError as error:
 
 from ..checks import integer
 from ..defaults import LOSSES
+from ..evaluation import measures
 from ..losses import RetrievalLoss, find
+from ..scores import one_list
 from ..scores.encoding import mean_and_deviation
 from ..scores.evaluation import values_of
 from ..scores.model import build_ranker
@@ -296,12 +298,20 @@ def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
         positive: label of the positive class, as for `RankClassifier`; None: the second one of two classes in sorted
             order, or y has grades.
 
+    Raises:
+        ValueError: the metric is unknown.
+
     >>> from sklearn.linear_model import LogisticRegression
     >>> rows = np.random.default_rng(0).normal(size=(200, 3))
     >>> model = LogisticRegression().fit(rows, rows[:, 0] > 1)
     >>> bool(scorer("AP")(model, rows, rows[:, 0] > 1) > 0.9)
     True
     """
+    # cross_val_score turns an error of a scorer into NaN, so the name is checked here
+    try:
+        one_list.reading(metric)
+    except ValueError:
+        measures.reading(metric)  # of a list for each query
     own = {} if positive is None else {"pos_label": positive}
     made: Callable[..., float] = make_scorer(
         _measured, response_method=("decision_function", "predict"), metric=metric, **own
