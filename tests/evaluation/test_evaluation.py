@@ -13,7 +13,7 @@ import torch
 from sklearn.metrics import ndcg_score
 from torch import Tensor
 
-from rankgrad import evaluation, metrics
+from rankgrad import metrics
 from rankgrad.evaluation import Report, evaluate, measures
 from rankgrad.normalize import unit_rows
 
@@ -190,7 +190,7 @@ def test_nmi_and_distances_are_those_of_the_metrics_on_separable_data():
 
 
 def test_large_problems_are_clustered_in_mini_batches_and_the_report_says_so(monkeypatch):
-    monkeypatch.setattr(evaluation, "KMEANS_LIMIT", 10)
+    monkeypatch.setattr("rankgrad.evaluation.clustering.KMEANS_LIMIT", 10)
     x = torch.eye(3).repeat_interleave(5, dim=0) + 0.01 * whole(15, 3)
     report = evaluate(x, torch.arange(3).repeat_interleave(5), bootstrap=0)
     assert report.settings["clusters"].startswith("MiniBatchKMeans") and report.values["NMI"] == pytest.approx(1)
@@ -200,7 +200,7 @@ def test_the_clusters_are_the_better_ones_of_two_starts(monkeypatch, capsys):
     cluster = pytest.importorskip("sklearn.cluster", reason="k-means is scikit-learn's")
     points = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     labels = np.arange(300) % 30
-    monkeypatch.setattr(evaluation, "KMEANS_SHORT", 0)
+    monkeypatch.setattr("rankgrad.evaluation.clustering.KMEANS_SHORT", 0)
     for seed in range(3):
         report = evaluate(points, labels, similarity="euclidean", bootstrap=0, seed=seed, progress=True)
         both = cluster.KMeans(30, n_init=2, random_state=seed).fit_predict(points)

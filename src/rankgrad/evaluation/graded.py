@@ -23,8 +23,8 @@ from ..normalize import unit_rows
 from ..ranks import exact_ranks
 from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
-from . import Report
 from .measures import RankedQueries, listed, needs_irrelevant, reading
+from .report import Report
 from .statistics import intervals_of_means
 
 Array = npt.NDArray[Any]

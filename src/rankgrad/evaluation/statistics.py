@@ -16,6 +16,7 @@ from ..checks import coverage
 Array = npt.NDArray[Any]
 Values = Sequence[float] | npt.NDArray[np.float64]
 
+FEW_DRAWN = 10  # classes, queries or rows; intervals of a bootstrap from fewer get a note
 FEWEST = 6  # pairs for a p-value: with fewer, it depends on normality that cannot be checked
 
 

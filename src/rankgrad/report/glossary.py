@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 
-from ..evaluation import DISTANCES, measures
+from ..evaluation import measures
 from ..evaluation.measures import BETTER
+from ..evaluation.report import DISTANCES
 from ..html.text import number, percent
 from ..runs.log import TEST
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ..evaluation import DISTANCES, Row
+from ..evaluation.report import DISTANCES, Row
 from ..evaluation.statistics import PairedDifference, caution, paired_t_test
 from ..html.page import render
 from ..html.text import DASH, clean, percent, verdict

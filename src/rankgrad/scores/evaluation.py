@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..checks import Numbers, coverage, integer, real_tensor
-from ..evaluation import FEW_DRAWN
 from ..evaluation.graded import GradedRanks, means_of, need_graded, of_relevant_alone
 from ..evaluation.json_report import JSONReport
 from ..evaluation.measures import PARTIAL, listed, needs_irrelevant
+from ..evaluation.statistics import FEW_DRAWN
 from ..losses.by_query import Rectangles
 from ..metrics import Gain
 from ..tables import aligned
