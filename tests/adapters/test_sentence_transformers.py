@@ -268,7 +268,7 @@ def test_what_a_sum_a_baseline_or_a_memory_can_not_do_is_said(bert, monkeypatch)
     for loss in (memory, GlobalBatch(memory), losses.SumLoss({"memory": memory}, {"memory": 1.0})):
         with pytest.raises(TypeError, match="CrossBatchMemory needs the sample id of each row"):
             RankLoss(bert, loss)
-    monkeypatch.setattr("rankgrad.adapters.sentence_transformers.world", lambda: (0, 2))
+    monkeypatch.setattr("rankgrad.adapters.sentence_transformers.losses.world", lambda: (0, 2))
     with pytest.raises(ValueError, match="has weights of its own.*gather_across_devices=True"):
         RankLoss(bert, classifier)(features(bert, TEXTS), torch.tensor(LABELS))
 
@@ -464,7 +464,7 @@ def test_batches_follow_from_labels_seed_and_epoch():
 
 def test_on_several_processes_a_step_holds_distinct_classes(monkeypatch):
     labels = np.repeat(np.arange(10), 7).tolist()
-    for module in ("sentence_transformers", "class_batches"):
+    for module in ("sentence_transformers.batches", "class_batches"):
         monkeypatch.setattr(f"rankgrad.adapters.{module}.world", lambda: (1, 3))
     sampler = sampled(labels)
     batches = list(sampler)
@@ -656,7 +656,7 @@ RELEVANT = {f"q{place}": {f"d{4 * (place // 2) + each}" for each in range(4)} fo
 def test_ranked_evaluation_has_the_numbers_of_the_library_s_own_evaluator(similarity, monkeypatch):
     model = static_model()
     model.similarity_fn_name = similarity
-    monkeypatch.setattr("rankgrad.adapters.sentence_transformers.PAIRS", 60)  # several blocks of queries
+    monkeypatch.setattr("rankgrad.adapters.sentence_transformers.evaluation.PAIRS", 60)  # several blocks of queries
     measures = ["ndcg_cut_10", "map_cut_100", "recip_rank_10", "P_3", "recall_5", "success_1"]
     found = RankedRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, measures=measures, bootstrap=0)(model)
     expected = InformationRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, write_csv=False)(model)
@@ -912,6 +912,7 @@ def test_a_loss_copies_with_its_model():
 
 def test_without_the_library_the_import_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    monkeypatch.delitem(sys.modules, "rankgrad.adapters.sentence_transformers")
+    for name in [name for name in sys.modules if name.startswith("rankgrad.adapters.sentence_transformers")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ModuleNotFoundError, match="sentence-transformers.*pip install"):
         import rankgrad.adapters.sentence_transformers  # noqa: F401

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .sentence_transformers import Evaluator, citation_of, measure_names
+from .sentence_transformers.evaluation import Evaluator, measure_names
+from .sentence_transformers.losses import citation_of
 
 try:
     from sentence_transformers import CrossEncoder

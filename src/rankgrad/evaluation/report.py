@@ -89,6 +89,3 @@ class Report(JSONReport):
         for level, values in enumerate(self.levels):
             rows += [(f"{name} (level {level})", f"{100 * value:.1f} %", "") for name, value in values.items()]
         return "\n".join([head, aligned(rows), *self.notes])
-
-
-__all__ = ["Report"]

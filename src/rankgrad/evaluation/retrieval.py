@@ -249,6 +249,3 @@ def _counts(problem: Problem, counting: Counting) -> dict[str, int]:
         "zero_vectors": problem.zero_vectors,
         "duplicates": len(duplicate_rows(problem.gallery)[0]),
     }
-
-
-__all__ = ["evaluate"]
