@@ -23,7 +23,6 @@ from .images import read_image as read_image
 from .rows import SPLITS as SPLITS
 from .rows import Rows
 from .samplers import EpochList
-from .transforms import Collate, Transform
 
 Cache = Literal["none", "ram", "disk"]
 
@@ -97,10 +96,6 @@ class Table(Rows):
     def dataset(self) -> ImageSet:
         """See `Rows`."""
         return ImageSet(self)
-
-    def batches(self, transform: Transform) -> Collate:
-        """See `Rows`."""
-        return Collate(transform)
 
     def content(self) -> Mapping[str, str]:
         """Hashes of the sizes and times of the files, or of the pixels of images in memory."""

@@ -15,7 +15,7 @@ from ..checks import number, renamed
 from ..relevance import as_labels, words_of
 from .division import divide
 from .fingerprint import of_texts, of_values
-from .rows import Listed, Rows
+from .rows import Listed, Rows, numbered_several
 from .transforms import Collate
 
 Given = Any  # a Dataset of (input, label) pairs, or a pair of inputs and labels
@@ -37,11 +37,6 @@ class GivenTable(Rows):
     collate: Callable[[list[Any]], Any] | None = None
 
     takes = "inputs"
-
-    @property
-    def asks(self) -> Mapping[str, int]:
-        """See `Rows`; empty, since the caller has built the model."""
-        return {}
 
     def dataset(self) -> Dataset[tuple[Any, int, int]]:
         """See `Rows`."""
@@ -159,16 +154,11 @@ def given_table(
         test_inputs, test_labels = _sides(test, "test")
         more = _names(test_labels, "test")
         inputs, names, splits = _both(inputs, test_inputs), [*names, *more], [*splits, *["test"] * len(more)]
-    every = {name for of_row in names for name in of_row}
-    classes = sorted(every, key=lambda name: (0, int(name), "") if _whole(name) else (1, 0, name))
-    at = {name: row for row, name in enumerate(classes)}
-    several = torch.zeros(len(names), len(classes), dtype=torch.bool)
-    for row, of_row in enumerate(names):
-        several[row, [at[name] for name in of_row]] = True
+    class_names, label, several = numbered_several(names, _order)
     return GivenTable(
         name="fit",
-        label=torch.tensor([at[of_row[0]] for of_row in names], dtype=torch.long),
-        class_names=tuple(classes),
+        label=label,
+        class_names=class_names,
         several=several if any(len(of_row) > 1 for of_row in names) else None,
         split=tuple(splits),
         names=tuple(f"row {row}" for row in range(len(names))),
@@ -241,8 +231,9 @@ def _names(labels: Any, what: str) -> list[list[str]]:
     return [[str(value)] for value in (numbers.tolist() if words is None else words[numbers.numpy()].tolist())]
 
 
-def _whole(name: str) -> bool:
-    return name.removeprefix("-").isdigit()
+def _order(name: str) -> tuple[int, int, str]:
+    """Sorts whole numbers by their value, before all other names."""
+    return (0, int(name), "") if name.removeprefix("-").isdigit() else (1, 0, name)
 
 
 def _both(first: Any, second: Any) -> Any:

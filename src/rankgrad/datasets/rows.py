@@ -7,6 +7,7 @@ evaluation, report and the commands use the methods of this class and do not dep
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, TypeVar
@@ -21,6 +22,7 @@ from ..tables import aligned
 from .fingerprint import fingerprint
 from .images import Skipped, skipped_lines, some
 from .samplers import EpochList
+from .transforms import Collate
 
 SPLITS = ("train", "val", "test")
 ROLES = ("query", "gallery", "")
@@ -76,22 +78,9 @@ class Rows(ABC):
 
     # ------------------------------------------------------------------------------------- what each subclass defines
 
-    @property
-    @abstractmethod
-    def asks(self) -> Mapping[str, int]:
-        """Arguments that `models.build_model` needs for these rows, such as the number of channels."""
-
     @abstractmethod
     def dataset(self) -> Dataset[tuple[Any, int, int]]:
         """The rows as a torch Dataset: item i is (input, label, i)."""
-
-    @abstractmethod
-    def batches(self, transform: Any) -> Callable[[Any], Any]:
-        """Return the `collate_fn` of a DataLoader: list of items -> (batch for the model, labels, index).
-
-        Args:
-            transform: for training or for evaluation, see `transforms`.
-        """
 
     @abstractmethod
     def content(self) -> Mapping[str, str]:
@@ -100,6 +89,19 @@ class Rows(ABC):
     @abstractmethod
     def described(self) -> str:
         """A few words about the rows, for the summary."""
+
+    @property
+    def asks(self) -> Mapping[str, int]:
+        """Arguments that `models.build_model` needs for these rows, such as the number of channels."""
+        return {}
+
+    def batches(self, transform: Any) -> Callable[[Any], Any]:
+        """Return the `collate_fn` of a DataLoader: list of items -> (batch for the model, labels, index).
+
+        Args:
+            transform: for training or for evaluation, see `transforms`.
+        """
+        return Collate(transform)
 
     def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
         """Return the columns of the subclass for the given rows.
@@ -144,8 +146,9 @@ class Rows(ABC):
         _need_labels("label", self.label, "class_names", len(self.class_names), rows, noun)
         if self.several is not None:
             self._check_several(self.several)
-        if len(set(self.class_names)) != len(self.class_names):
-            raise ValueError(f"class_names must all be different; got {_repeated(self.class_names)} more than once")
+        repeated = sorted(name for name, count in Counter(self.class_names).items() if count > 1)
+        if repeated:
+            raise ValueError(f"class_names must all be different; got {repeated} more than once")
         self.need_columns({"split": self.split, "names": self.names, "role": self.role, "group": self.group})
         unknown = sorted(set(self.split) - set(SPLITS))
         if unknown:
@@ -355,14 +358,20 @@ def several_classes(fields: Sequence[str], separator: str, places: Sequence[str]
     return per_row
 
 
-def numbered_several(classes: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], Tensor, Tensor]:
+def numbered_several(
+    classes: Sequence[Sequence[str]], key: Callable[[str], Any] = str
+) -> tuple[tuple[str, ...], Tensor, Tensor]:
     """The different names, sorted; the number of each row's first class; all classes of each row, bool [row, class].
+
+    Args:
+        classes: [row] names of its classes.
+        key: of the sort.
 
     >>> numbered_several([["dog", "cat"], ["cat"]])
     (('cat', 'dog'), tensor([1, 0]), tensor([[ True,  True],
             [ True, False]]))
     """
-    names = tuple(sorted({name for row in classes for name in row}))
+    names = tuple(sorted({name for row in classes for name in row}, key=key))
     number = {name: at for at, name in enumerate(names)}
     several = torch.zeros(len(classes), len(names), dtype=torch.bool)
     for row, of_row in enumerate(classes):
@@ -408,8 +417,3 @@ def _need_labels(name: str, label: Tensor, names: str, count: int, rows: int, no
         raise ValueError(
             f"{name} must be 0 .. {count - 1}, one of the {count} {names}; got {int(label.min())} .. {int(label.max())}"
         )
-
-
-def _repeated(names: Sequence[str]) -> list[str]:
-    seen: set[str] = set()
-    return sorted({name for name in names if name in seen or seen.add(name)})  # type: ignore[func-returns-value]

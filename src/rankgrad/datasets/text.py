@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from .division import divide, need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, class_columns
 from .tabular import AUTO, Row, lines_of, read_columns, several_classes_of, splits_of
-from .transforms import Collate
 
 LINES = ".txt"  # a text per line, without classes
 
@@ -41,18 +40,9 @@ class TextTable(Rows):
         super().__post_init__()
         self.need_columns({"texts": self.texts})
 
-    @property
-    def asks(self) -> Mapping[str, int]:
-        """See `Rows`."""
-        return {}
-
     def dataset(self) -> Dataset[tuple[str, int, int]]:
         """See `Rows`."""
         return Listed(self.texts, self.label)
-
-    def batches(self, transform: Callable[[Any, Tensor, int], Any]) -> Collate:
-        """See `Rows`."""
-        return Collate(transform)
 
     def content(self) -> Mapping[str, str]:
         """Hash of the texts."""

@@ -396,17 +396,12 @@ def _normalised(images: Iterable[Tensor], count: int, size: int, mean: Sequence[
     """
     deviation = torch.tensor(std).view(-1, 1, 1)
     factor, offset = 1 / (255 * deviation), -torch.tensor(mean).view(-1, 1, 1) / deviation
-    batch = _empty((count, len(mean), size, size))
+    shape = (count, len(mean), size, size)
+    # a worker sends its batches to another process, in shared memory
+    batch = torch.empty(shape) if get_worker_info() is None else lend(shape)
     for place, image in zip(batch, images, strict=True):
         torch.mul(image, factor, out=place).add_(offset)
     return batch
-
-
-def _empty(shape: tuple[int, ...]) -> Tensor:
-    """Float32 memory for a batch; shared memory in a worker, which sends the batch to another process."""
-    if get_worker_info() is None:
-        return torch.empty(shape)
-    return lend(shape)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from .division import divide, need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows, class_columns
 from .tabular import AUTO, as_split, need_two_splits, no_columns, parquet_table
-from .transforms import Collate
 
 Array = npt.NDArray[Any]
 FORMATS = (".npz", ".parquet")
@@ -71,10 +70,6 @@ class VectorTable(Rows):
     def dataset(self) -> Dataset[tuple[Tensor, int, int]]:
         """See `Rows`."""
         return Listed(self.vectors, self.label)
-
-    def batches(self, transform: Callable[[Any, Tensor, int], Any]) -> Collate:
-        """See `Rows`."""
-        return Collate(transform)
 
     def content(self) -> Mapping[str, str]:
         """Hash of the vectors."""
