@@ -37,7 +37,7 @@ class JSONReport:
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as JSON, also written to `path` if given. `from_json` reads exactly the same report."""
-        text = json.dumps(asdict(self), default=_plain, allow_nan=False)
+        text = json.dumps(asdict(self), default=plain, allow_nan=False)
         if path is not None:
             Path(path).write_text(text + "\n", encoding="utf-8")
         return text
@@ -112,7 +112,7 @@ def are_numbers(values: Any, *needed: str) -> bool:
     return known and all(isinstance(value, (int, float)) for value in values.values())
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """A value that json cannot write, as one that it can."""
     if isinstance(value, np.ndarray):
         values: list[Any] = value.tolist()

@@ -33,6 +33,7 @@ class RankedQueries(Protocol):
 R = TypeVar("R")
 Read = Callable[["RankedQueries"], torch.Tensor]
 ReadAt = Callable[["RankedQueries", int], torch.Tensor]
+Words = tuple[str, str]  # meaning and definition, see `Measure`
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ class Measure(Generic[R]):
     """A metric of a report.
 
     Args:
-        read: function that returns the [query] values for a block of queries; None if the metric is not a mean over
-            queries. Every metric has its own rule for ties.
+        read: function that returns the [query] values for a block of queries. Every metric has its own rule for ties.
         meaning: a few words, for a table.
         definition: a sentence or two, with the range; a short form of docs/metrics.md.
     """
@@ -136,42 +136,36 @@ AT: dict[str, Measure[ReadAt]] = {
         f"Irrelevant items among the first {{k}}, divided by all irrelevant items. {WORSE}",
     ),
 }
-OTHERS: dict[str, Measure[None]] = {
-    "H-AP": Measure(
-        None,
+# Metrics that are not means over the queries, or not computed from one ranking.
+OTHERS: dict[str, Words] = {
+    "H-AP": (
         "AP with partial relevance for items of the same coarser class",
         "Hierarchical average precision (Ramzi et al., ECCV 2022) with a gain of l / L for l shared levels of L: the "
         f"mean of the AP of all levels, weighted by their numbers of relevant items. {BETTER}",
     ),
-    "H-NDCG": Measure(
-        None,
+    "H-NDCG": (
         "NDCG with partial relevance for items of the same coarser class",
         f"NDCG with a gain of l / L for l shared levels of L, divided by that of the best order. {BETTER}",
     ),
-    "AUC_hardest": Measure(
-        None,
+    "AUC_hardest": (
         "lowest right score of a query against the highest wrong score of any query",
         "One number for all queries: share of the pairs (q, q') in which the farthest relevant item of q is nearer "
         f"than the nearest irrelevant item of q'. It is high if one threshold works for all queries. {BETTER}",
     ),
-    "NMI": Measure(
-        None,
+    "NMI": (
         "agreement of k-means clusters and classes",
         "Normalised mutual information of the labels and the clusters of k-means, with as many clusters as classes. It "
         f"depends a little on the seed. {BETTER}",
     ),
-    "AMI": Measure(
-        None,
+    "AMI": (
         "agreement of k-means clusters and classes, corrected for chance",
         "Adjusted mutual information of labels and clusters: 0 for random clusters, 100 for the classes.",
     ),
-    "dists_intra": Measure(
-        None,
+    "dists_intra": (
         "mean cosine distance within a class, 0 to 2: lower is tighter",
         "Cosine distance of two items of a class: mean over the pairs of a class, then over the classes. 0 to 2.",
     ),
-    "dists_inter": Measure(
-        None,
+    "dists_inter": (
         "mean cosine distance between the means of two classes, 0 to 2",
         "Cosine distance of the means of two classes: mean over the pairs of classes. 0 to 2.",
     ),
@@ -289,10 +283,11 @@ def definition(name: str) -> str:
     return _words(name)[1]
 
 
-def _words(name: str) -> tuple[str, str]:
-    measure = WHOLE.get(name) or OTHERS.get(name)
-    if measure is not None:
-        return measure.meaning, measure.definition
+def _words(name: str) -> Words:
+    if name in WHOLE:
+        return WHOLE[name].meaning, WHOLE[name].definition
+    if name in OTHERS:
+        return OTHERS[name]
     for start, (few, full) in {FNMR: _FNMR, PARTIAL: _PARTIAL}.items():
         if name.startswith(start):
             return few.format(f=name[len(start) :]), full.format(f=name[len(start) :])

@@ -391,7 +391,7 @@ def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     # of items tied across the end of the list, torch.topk takes any: take those of lowest index instead
     across = (values[:, k:] == last).any(1)
     index = index[:, :k]
-    for part in _parts(across.nonzero().squeeze(1), TILE // scores.shape[1]):
+    for part in torch.split(across.nonzero().squeeze(1), max(1, TILE // scores.shape[1])):
         row, end = scores[part], last[part]
         above, tied = row > end, row == end
         room = k - above.sum(1, keepdim=True)
@@ -400,10 +400,6 @@ def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     index = index.sort(1)[0]
     values, order = torch.sort(scores.gather(1, index), dim=1, descending=True, stable=True)
     return values, index.gather(1, order)
-
-
-def _parts(tensor: Tensor, size: int) -> tuple[Tensor, ...]:
-    return torch.split(tensor, max(1, size))
 
 
 def _block_size(block: int | None, bytes_per_row: int) -> int:

@@ -112,20 +112,15 @@ class Scorer:
     def _sides(self) -> tuple[Tensor, Tensor]:
         return self._queries, self._references
 
-    def _put(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Change queries and references, which may be the same tensor."""
-        same = self._references is self._queries
-        self._queries = change(self._queries)
-        self._references = self._queries if same else change(self._references)
-
     def _by_distance(self) -> bool:
         """Rank by key = q r - r^2 / 2; the distance is sqrt(q^2 - 2 key). True if this is exact."""
         whole = all(bool((side == side.round()).all()) for side in self._sides())
         squares = [side.square().sum(1) for side in self._sides()]
         exact = whole and float(squares[0].amax().sqrt() + squares[1].amax().sqrt()) ** 2 < _integers(self.dtype)
         if not exact:  # far from zero, rounding of the squares would hide the distances
-            centre = self._references.mean(0)
-            self._put(lambda side: side - centre)
+            same, centre = self._references is self._queries, self._references.mean(0)
+            self._queries = self._queries - centre
+            self._references = self._queries if same else self._references - centre
             squares = [side.square().sum(1) for side in self._sides()]
         self._addend = squares[1].neg() / 2
         self._meant = lambda keys, rows: -(_column(squares[0][rows], keys) - 2 * keys).clamp(min=0).sqrt()

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...files import shown
 from ...tables import aligned
+from ..json_report import plain
 from .comparison import Difference, chance
 from .measures import asked, averaged
 from .texts import Array
@@ -114,22 +115,9 @@ class Evaluation:
 
     def to_json(self) -> str:
         """All fields, as JSON."""
-        content = asdict(self)
-        content["version"] = 1
-        return json.dumps(_plain(content), allow_nan=False)
+        return json.dumps(asdict(self) | {"version": 1}, default=plain, allow_nan=False)
 
 
 def _printed(name: str, value: float) -> str:
     """A number as trec_eval prints it."""
     return f"{value:.0f}" if name.startswith("num_") else f"{value:6.4f}"
-
-
-def _plain(value: Any) -> Any:
-    """A value in a form that json can write; NaN becomes null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and value != value else value
