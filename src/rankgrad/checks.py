@@ -86,7 +86,7 @@ def as_keys(section: str, elsewhere: Mapping[str, str]) -> Spelling:
     """
 
     def spell(name: str, *value: object) -> str:
-        return shlex.quote("=".join([elsewhere.get(name, f"{section}.{name}"), *map(_typed, value)]))
+        return shlex.quote("=".join([elsewhere.get(name, f"{section}.{name}"), *map(as_word, value)]))
 
     return spell
 
@@ -104,15 +104,19 @@ def as_options(places: Mapping[str, str]) -> Spelling:
 
     def spell(name: str, *value: object) -> str:
         option = places.get(name, f"--{name.replace('_', '-')}")
-        return " ".join([option, *(shlex.quote(_typed(given)) for given in value)])
+        return " ".join([option, *(shlex.quote(as_word(given)) for given in value)])
 
     return spell
 
 
-def _typed(value: object) -> str:
-    """A value as it is typed on a command line; a tab, which cannot be typed there, as its escape."""
+def as_word(value: object) -> str:
+    r"""A value as it is typed on a command line; a tab, which cannot be typed there, as its escape.
+
+    >>> as_word([1, None, True]), as_word("\t")
+    ('[1,null,true]', '\\t')
+    """
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(_typed, value))}]"
+        return f"[{','.join(map(as_word, value))}]"
     words = {None: "null", True: "true", False: "false"}
     return words[value] if value is None or isinstance(value, bool) else str(value).replace("\t", "\\t")
 

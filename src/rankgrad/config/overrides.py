@@ -28,7 +28,7 @@ from .hints import data_settings, explain, hint_for_word, is_data, unknown_optio
 from .hydra import composed
 from .options import GIVEN, TREES, options
 from .resolvers import register_resolvers
-from .values import first_line, keys
+from .values import dotted, first_line, keys
 
 
 def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
@@ -57,7 +57,7 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
         ) from None
     except HydraException as error:
         raise ConfigError(explain(str(error), overrides, name)) from None
-    missing = [key for key in keys(config) if _is_missing(config, key)]
+    missing = [key for key, value in dotted(OmegaConf.to_container(config)).items() if value == "???"]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given; add {missing[0]}=... to the command")
     check_recipe(overrides, name)
@@ -113,10 +113,3 @@ def _with_literals(overrides: Sequence[str], name: str) -> DictConfig:
             composed((*others, f"{key}=there"), name)  # Hydra reports the unknown setting
         OmegaConf.update(config, key, value)
     return config
-
-
-def _is_missing(config: DictConfig, key: str) -> bool:
-    """Say whether a setting of a file is ???: the user must give it."""
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(config, parent) if parent else config
-    return isinstance(node, DictConfig) and OmegaConf.is_missing(node, name)

@@ -57,15 +57,9 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return dotted
 
 
-def keys(config: DictConfig, prefix: str = "") -> list[str]:
-    """All settings of a configuration, dotted."""
-    names = []
-    for key in map(str, config):
-        child = config._get_node(key)
-        names.append(prefix + key)
-        if isinstance(child, DictConfig):
-            names += keys(child, f"{prefix}{key}.")
-    return names
+def keys(config: DictConfig) -> list[str]:
+    """All settings of a configuration, sections included, by their dotted names."""
+    return list(dotted(OmegaConf.to_container(config)))
 
 
 def dotted(values: Any, prefix: str = "") -> dict[str, Any]:

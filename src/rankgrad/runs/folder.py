@@ -31,11 +31,12 @@ FACTS: dict[str, tuple[type, ...]] = {
     "train_cpu_seconds": (int, float, type(None)),
 }
 
-# Names that a run writes in its folder, beside its results.
-_NAMES = (
-    *("config.yaml", "state.ckpt", "model.pt", "best.pt", "before.json", "facts.json", "embeddings.npz", "logs"),
-    *("detections.npz", "scores.npz", "features.pt", "health.json", "report.html", "checksums.sha256"),
+# Names of the files of a run that have a checksum, and all names that it writes in its folder, beside its result.
+_SUMMED = (
+    *("config.yaml", "state.ckpt", "model.pt", "best.pt", "before.json", "facts.json", "embeddings.npz"),
+    *("detections.npz", "scores.npz", "health.json", "report.html"),
 )
+_NAMES = (*_SUMMED, "features.pt", "logs", "checksums.sha256")
 _STEP = re.compile(r"step-\d+\.(json|npz|pt)")  # of a saved evaluation
 
 
@@ -198,18 +199,8 @@ class Run:
         Args:
             result: content of the file `after`.
         """
-        listed = (
-            self.config,
-            self.state,
-            self.weights,
-            self.best,
-            self.before,
-            self.facts,
-            self.embeddings,
-            self.detections,
-            self.scores,
-        )
-        sums = [(sha256_of(path), path.name) for path in (*listed, self.health, self.page) if path.exists()]
+        paths = [self.folder / name for name in _SUMMED]
+        sums = [(sha256_of(path), path.name) for path in paths if path.exists()]
         sums.append((hashlib.sha256(result.encode()).hexdigest(), self.after.name))
         write_text(self.checksums, "".join(f"{digest}  {name}\n" for digest, name in sums))
         write_text(self.after, result)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from ..checks import as_word
 from ..config import GIVEN, GROUPS, ConfigError, compose, plain
 from ..losses.called import CalledLoss
 from ..runs.folder import Run
 from ..training import runner
-from ..training.fit import own_settings, resumed, word
+from ..training.fit import own_settings, resumed
 from .division import held_out
 from .model import load_ranker
 from .table import ScoreTable
@@ -111,7 +112,7 @@ def _settings(loss: str | nn.Module, out: str | Path | None, own: dict[str, Any]
         if name in ("resume", "out", "model", "data", "loss", "task"):
             raise ConfigError(f"settings: {name} is an argument of fit_scores")
     words = [f"data={GIVEN}", f"model={GIVEN}", *([f"loss={loss}"] if isinstance(loss, str) else [])]
-    words += [f"{name}={word(value)}" for name, value in sorted(own.items(), key=lambda s: s[0] not in GROUPS)]
+    words += [f"{name}={as_word(value)}" for name, value in sorted(own.items(), key=lambda s: s[0] not in GROUPS)]
     config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"], "scores")
     config.out = None if out is None else str(out)
     if not isinstance(loss, str):

@@ -10,6 +10,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from ..checks import as_word
 from ..config import GIVEN, GROUPS, ConfigError, compose, load, make, packages, plain
 from ..datasets.given import Given as Data
 from ..datasets.given import given_table
@@ -163,7 +164,7 @@ def _settings(
     words = [f"data={data if isinstance(data, str) else GIVEN}", f"model={GIVEN}"]
     words += [f"loss={loss}"] if isinstance(loss, str) else []
     # groups first, as on a command line
-    words += [f"{name}={word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
+    words += [f"{name}={as_word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
     config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"])
     config.out = None if out is None else str(out)
     if loss is not None and not isinstance(loss, str):
@@ -171,15 +172,6 @@ def _settings(
         name = module.name if isinstance(module, CalledLoss) else repr(module)
         config.loss = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": name}
     return config
-
-
-def word(value: object) -> str:
-    """A value as it is written on a command line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(word, value))}]"
-    return str(value)
 
 
 def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
@@ -266,7 +258,7 @@ def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) ->
         told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
         raise ConfigError(f"{folder} holds a run with other settings: {told}. Use its settings, or another folder")
     config.resume = str(folder)
-    return config, [f"{name}={word(plain(now.get(name)))}" for name in differ]
+    return config, [f"{name}={as_word(plain(now.get(name)))}" for name in differ]
 
 
-__all__ = ["fit", "own_settings", "resumed", "word"]
+__all__ = ["fit", "own_settings", "resumed"]
