@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import Subset
 
 from ..distributed import gather_objects, world
-from ..models.embedding_model import place_of
-from ..progress import bar
-from ..runs import signals
+from ..models.embedding_model import evaluating
+from ..training.inference import in_order
 from ..training.module import TrainedModule
 from .adapter import LossHandle
 from .data import DetectionSet, Example, Target
@@ -80,28 +79,12 @@ def detect(
     """
     rank, processes = world()
     rows = list(range(rank, len(data), processes))
-    batches: Any = DataLoader(
-        torch.utils.data.Subset(data, rows),
-        batch_size=batch_size,
-        collate_fn=as_they_are,
-        num_workers=workers,
-        worker_init_fn=signals.spare_worker,
-        generator=torch.Generator(),  # evaluation during training must not advance torch's generator
-    )
-    if progress and rank == 0:
-        batches = bar(batches, desc="detecting", unit="batch", leave=False)
-    where, dtype = place_of(model)  # trainer.precision=64-true converts the model
-    where = where if device is None else torch.device(device)
-    was_training = model.training
-    model.to(where).eval()
+    shown = "detecting" if progress and rank == 0 else ""
     by_image: dict[int, Detections] = {}
-    try:
-        with torch.inference_mode():
-            for samples in batches:
-                for sample, output in zip(samples, model([s.image.to(where, dtype) for s in samples]), strict=True):
-                    by_image[sample.row] = _at_file_size(sample, output)
-    finally:
-        model.train(was_training)
+    with evaluating(model, device) as place:  # trainer.precision=64-true converts the model
+        for samples in in_order(Subset(data, rows), as_they_are, batch_size, workers, shown):
+            for sample, output in zip(samples, model([s.image.to(*place) for s in samples]), strict=True):
+                by_image[sample.row] = _at_file_size(sample, output)
     if processes > 1:
         by_image = {index: each for part in gather_objects(by_image) for index, each in part.items()}
     return [by_image[index] for index in range(len(data))]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -187,6 +188,30 @@ def moved(given: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return given
 
 
+@contextmanager
+def evaluating(
+    model: nn.Module, device: torch.device | str | None = None
+) -> Iterator[tuple[torch.device, torch.dtype]]:
+    """Eval mode on a device, without gradients; the model's mode is restored afterwards.
+
+    Args:
+        model: the model.
+        device: device to move the model to; None: the model stays where it is.
+
+    Yields:
+        (device, dtype) for the inputs, see `moved`.
+    """
+    where, dtype = place_of(model)
+    where = where if device is None else torch.device(device)
+    was_training = model.training
+    model.to(where).eval()
+    try:
+        with torch.inference_mode():
+            yield where, dtype
+    finally:
+        model.train(was_training)
+
+
 def extract_features(
     model: EmbeddingModel,
     batches: Iterable[Sequence[Tensor]],
@@ -212,32 +237,26 @@ def extract_features(
     >>> features.shape, labels.tolist(), index.tolist()
     (torch.Size([2, 128]), [0, 1], [7, 9])
     """
-    where, dtype = place_of(model)
     if progress:
         batches = bar(batches, desc="features", unit="batch", leave=False)
     features: list[Tensor] = []
     labels: list[Tensor] = []
     index: list[Tensor] = []
     done = 0
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            for number, batch in enumerate(batches):
-                images = batch[0]
-                count = len(images)
-                rows = batch[2] if len(batch) > 2 else torch.arange(done, done + count)
-                if len(batch[1]) != count or len(rows) != count:
-                    raise ValueError(
-                        f"batch {number} holds {count} images, {len(batch[1])} labels and {len(rows)} indices; "
-                        f"all three must have one row per image"
-                    )
-                features.append(model.features(moved(images, where, dtype)).float().cpu())
-                labels.append(batch[1].cpu())
-                index.append(rows.cpu())
-                done += count
-    finally:
-        model.train(was_training)
+    with evaluating(model) as place:
+        for number, batch in enumerate(batches):
+            images = batch[0]
+            count = len(images)
+            rows = batch[2] if len(batch) > 2 else torch.arange(done, done + count)
+            if len(batch[1]) != count or len(rows) != count:
+                raise ValueError(
+                    f"batch {number} holds {count} images, {len(batch[1])} labels and {len(rows)} indices; "
+                    f"all three must have one row per image"
+                )
+            features.append(model.features(moved(images, *place)).float().cpu())
+            labels.append(batch[1].cpu())
+            index.append(rows.cpu())
+            done += count
     if not features:
         raise ValueError("the loader gave no batch: is the data set empty, or smaller than one batch?")
     # clone: tensors made in inference mode cannot be used in training

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from ..datasets.rows import Rows
 from ..distributed import gather_rows, world
-from ..models.embedding_model import moved, place_of
+from ..models.embedding_model import evaluating, moved
 from ..progress import bar
 from ..runs import signals
 
@@ -82,25 +83,30 @@ def embed_alone(
         progress: label of the progress bar; empty: no bar.
         device: where to compute.
     """
+    batches = in_order(table.dataset(), table.batches(transform), batch_size, workers, progress)
+    with evaluating(model, device) as place:  # trainer.precision=64-true and bf16-true convert the model
+        embedded = [model(moved(given, *place)).float().cpu() for given, _, _ in batches]
+    return torch.cat(embedded).clone()
+
+
+def in_order(
+    data: Dataset[Any], collate: Callable[[list[Any]], Any], batch_size: int, workers: int, progress: str = ""
+) -> Iterable[Any]:
+    """All batches of a dataset, in order. To iterate does not change torch's random state.
+
+    Args:
+        data: the examples.
+        collate: list of examples -> batch.
+        batch_size: number of examples in a batch.
+        workers: number of workers of the DataLoader.
+        progress: label of the progress bar; empty: no bar.
+    """
     loader = DataLoader(
-        table.dataset(),
+        data,
         batch_size=batch_size,
-        collate_fn=table.batches(transform),
+        collate_fn=collate,
         num_workers=workers,
         worker_init_fn=signals.spare_worker,
-        generator=torch.Generator(),  # evaluation during training must not change torch's random state
+        generator=torch.Generator(),
     )
-    batches: Any = loader
-    if progress:
-        batches = bar(loader, desc=progress, unit="batch", leave=False)
-    where, dtype = place_of(model)
-    where = where if device is None else torch.device(device)
-    was_training = model.training
-    model.to(where).eval()
-    try:
-        with torch.inference_mode():
-            # trainer.precision=64-true and bf16-true convert the model
-            embedded = [model(moved(given, where, dtype)).float().cpu() for given, _, _ in batches]
-    finally:
-        model.train(was_training)
-    return torch.cat(embedded).clone()
+    return bar(loader, desc=progress, unit="batch", leave=False) if progress else loader

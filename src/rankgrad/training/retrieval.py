@@ -14,7 +14,6 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from .._version import __version__
 from ..config import ConfigError, default_loss, make, named, packages, plain, rate, section
@@ -47,7 +46,6 @@ from ..models import (
 from ..models.record import read_record
 from ..models.state_dicts import read_plain, write_plain
 from ..report import read_run, write_report
-from ..runs import signals
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
 from ..runs.history import CHOSEN_BY
@@ -56,7 +54,7 @@ from . import runner
 from .callbacks import Forecast
 from .data import TrainingData
 from .early import check_retrieval
-from .inference import embed
+from .inference import embed, in_order
 from .module import RetrievalModule
 from .tensorboard import Board
 
@@ -221,15 +219,10 @@ class RetrievalTask:
         if cache.exists() and not anew:
             features: Tensor = read_plain(cache)
             return features
-        loader = DataLoader(
-            self.train_table.dataset(),
-            batch_size=self.config.evaluation.batch_size,
-            collate_fn=self.train_table.batches(self.transform),
-            num_workers=self.config.data.workers,
-            worker_init_fn=signals.spare_worker,
-        )
+        table, size, workers = self.train_table, self.config.evaluation.batch_size, self.config.data.workers
+        batches = in_order(table.dataset(), table.batches(self.transform), size, workers)
         assert isinstance(self.model, EmbeddingModel)
-        features, _, _ = extract_features(self.model, loader, progress=self.bars)
+        features, _, _ = extract_features(self.model, batches, progress=self.bars)
         write_plain(cache, features)
         return features
 
