@@ -22,7 +22,7 @@ from ..models.build import GIVEN, READ, check_options
 from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
-# Arguments of the trainer that a run sets itself, with values for a trial.
+# Arguments of the trainer that a run sets itself. The first three are those of a trial.
 OURS: dict[str, Any] = {
     "default_root_dir": None,
     "logger": False,

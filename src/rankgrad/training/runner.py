@@ -42,7 +42,7 @@ from ..runs.folder import Run, created, opened
 from ..runs.log import TEST
 from .callbacks import Clock, EvaluateEvery, LossBar, ProgressLines
 from .data import EpochData, SetEpoch
-from .early import check_trainer
+from .early import OURS, check_trainer
 from .health import Health
 from .log import WriteLog, loggers, write
 from .module import TrainedModule
@@ -380,13 +380,7 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
     try:
         trainer = L.Trainer(
             **{**plain(config.trainer), **launch.trainer_options(config), "enable_progress_bar": bar},
-            default_root_dir=run.folder,
-            logger=to,
-            callbacks=callbacks,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            use_distributed_sampler=False,
+            **{**OURS, "default_root_dir": run.folder, "logger": to, "callbacks": callbacks},
         )
     except MisconfigurationException as error:
         raise ConfigError(f"trainer: {error}") from None
