@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from .training import compare_losses, several_options
 
 HELP = """\
 Train several losses on the same data, with the same seeds and budget. Write a table and one page about all runs.
@@ -23,22 +24,9 @@ SETTINGS = True  # takes KEY=VALUE settings
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.usage = "%(prog)s [-h] [-o OUT] [-j JOBS] loss=A,B [seeds=0,1,2] [KEY=VALUE ...]"
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        default=Path("runs/compare"),
-        help="folder of the runs and the table (default: runs/compare)",
-    )
-    parser.add_argument(
-        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
-    )
+    several_options(parser, "runs and the table", "runs/compare")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train several losses and print their table."""
-    from ..report import write_comparison
-    from ..runs.compare import compare, folders
-
-    print(compare(settings, arguments.out, arguments.jobs))
-    print(f"report: {write_comparison(arguments.out / 'compare.html', folders(settings, arguments.out))}")
+    compare_losses(arguments, settings, "train")

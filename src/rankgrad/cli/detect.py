@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .training import groups, train_one
+from .training import compare_losses, groups, several_options, train_one
 from .trust import add_trust
 
 HELP = """\
@@ -51,16 +51,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--cfg", action="store_true", help="print the settings and stop")
     several = actions.add_parser("compare", help="train and compare several losses", description=COMPARE, **text)
     several.usage = "%(prog)s [-h] [-o OUT] [-j JOBS] loss=A,B [seeds=0,1,2] [KEY=VALUE ...]"
-    several.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        default=Path("runs/detect-compare"),
-        help="folder of the runs and the table (default: runs/detect-compare)",
-    )
-    several.add_argument(
-        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
-    )
+    several_options(several, "runs and the table", "runs/detect-compare")
     task = "measure the average precision of a run's model"
     measure = actions.add_parser("evaluate", help=task, description=f"{task.capitalize()}.", allow_abbrev=False)
     measure.add_argument("run_folder", type=Path, metavar="RUN", help="folder of a run")
@@ -98,11 +89,7 @@ def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from ..report import write_comparison
-    from ..runs.compare import compare, folders
-
-    print(compare(settings, arguments.out, arguments.jobs, "detect train"))
-    print(f"report: {write_comparison(arguments.out / 'compare.html', folders(settings, arguments.out))}")
+    compare_losses(arguments, settings, "detect train")
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -1,7 +1,8 @@
-"""What the commands that train one run share: settings, processes, and the command that resumes the run."""
+"""What the commands that train share: settings, processes, the command that resumes a run, and several runs."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -88,3 +89,28 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
         finished = task.train(config, changes=changes, started=where.append)
     if signals.speaks():
         print(task.summary(finished))
+
+
+def several_options(parser: argparse.ArgumentParser, holds: str, folder: str) -> None:
+    """Add -o and -j to a command that trains several runs.
+
+    Args:
+        parser: of the command.
+        holds: what the folder of -o holds.
+        folder: the default of -o.
+    """
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path(folder), help=f"folder of the {holds} (default: {folder})"
+    )
+    parser.add_argument(
+        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
+    )
+
+
+def compare_losses(arguments: argparse.Namespace, settings: list[str], command: str) -> None:
+    """Train several losses by `rankgrad COMMAND`, print their table and write their page."""
+    from ..report import write_comparison
+    from ..runs.compare import compare, folders
+
+    print(compare(settings, arguments.out, arguments.jobs, command))
+    print(f"report: {write_comparison(arguments.out / 'compare.html', folders(settings, arguments.out))}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from .training import several_options
 
 HELP = """\
 Search the settings of several losses with the same budget, then compare the best settings on the test data.
@@ -26,16 +27,7 @@ SETTINGS = True  # takes KEY=VALUE settings
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.usage = "%(prog)s [-h] [-o OUT] [-j JOBS] loss=A,B [trials=N] [folds=N] [KEY=VALUE ...]"
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        default=Path("runs/tune"),
-        help="folder of the trials and tables (default: runs/tune)",
-    )
-    parser.add_argument(
-        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
-    )
+    several_options(parser, "trials and tables", "runs/tune")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
