@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from ..checks import integer, number
 from ..normalize import unit_rows
 from ..relevance import from_labels, validity
-from ..types import Mask, PerQuery, Scores
 from .checked import Batch, ClassLoss, ReferencedLoss
-from .histogram import SoftBinAPLoss, soft_histogram
+from .histogram import SoftBinAPLoss
 
 Pairs = tuple[Tensor, ...]  # of pytorch-metric-learning: (anchor, positive, anchor, negative) or triplets
 
@@ -182,17 +181,10 @@ class TieAwareAPLoss(SoftBinAPLoss):
     tensor(0.3333)
     """
 
-    def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """1 - AP of each query, as a sum over the bins of the histogram."""
-        present = torch.ones_like(relevant) if valid is None else valid
-        relevant = relevant & present
-        position, bins = self.position(scores)
-        items = soft_histogram(position, present.to(scores.dtype), bins)
-        hits = soft_histogram(position, relevant.to(scores.dtype), bins)
+    def precision(self, items: Tensor, hits: Tensor) -> Tensor:
+        """[query, bin] precision at the middle rank of each bin."""
         items_before, hits_before = items.cumsum(1) - items, hits.cumsum(1) - hits
-        precision = (2 * hits_before + hits + 1) / (2 * items_before + items + 1)
-        p = relevant.sum(1)
-        return 1 - (hits * precision).sum(1) / p.clamp(min=1), p > 0
+        return (2 * hits_before + hits + 1) / (2 * items_before + items + 1)
 
 
 class PMLBatchLoss(ClassLoss):

@@ -50,17 +50,21 @@ class _HistogramAP(RetrievalLoss):
         """Positions in units of bins, best scores first, and the number of bins."""
         raise NotImplementedError
 
+    def precision(self, items: Tensor, hits: Tensor) -> Tensor:
+        """[query, bin] precision of each bin, H+_l / H_l, from the histograms of all items and of the relevant ones."""
+        above = items.cumsum(1)
+        # before the first item both sums are 0, and so is the term: no division 0 / 0
+        return hits.cumsum(1) / torch.where(above > 0, above, 1)
+
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
-        """1 - sum_l h+_l H+_l / H_l / p; a term with H_l = 0 is 0."""
+        """1 - 1/p sum_l h+_l precision_l."""
         present = torch.ones_like(relevant) if valid is None else valid
         relevant = relevant & present
         position, bins = self.position(scores)
-        all_items = soft_histogram(position, present.to(scores.dtype), bins).cumsum(1)
+        items = soft_histogram(position, present.to(scores.dtype), bins)
         hits = soft_histogram(position, relevant.to(scores.dtype), bins)
-        # before the first item both sums are 0, and so is the term: no division 0 / 0
-        precision = hits.cumsum(1) / torch.where(all_items > 0, all_items, 1)
         p = relevant.sum(1)
-        return 1 - (hits * precision).sum(1) / p.clamp(min=1), p > 0
+        return 1 - (hits * self.precision(items, hits)).sum(1) / p.clamp(min=1), p > 0
 
 
 class FastAPLoss(_HistogramAP):
