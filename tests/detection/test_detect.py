@@ -443,6 +443,17 @@ def test_a_faster_rcnn_starts_from_a_file_freezes_the_first_stages_and_finds_som
         models.build_detector("faster_rcnn", 20, (64, 96), weights=str(tmp_path / "weights.pt"))
 
 
+def test_a_trained_faster_rcnn_comes_back_without_the_weights_it_started_from(tmp_path, monkeypatch):
+    monkeypatch.setitem(models.BACKBONES, "resnet50", ([1, 1, 1, 1], 1, 64, ""))
+    given = {"weights": "gone.pt", "norm": "frozen", "trainable_stages": 3}
+    model = models.build_detector("faster_rcnn", 2, (64, 96), loaded=True, **given)
+    saved = {"state": model.state_dict(), "model": {"kind": "faster_rcnn", **given}, "sides": [64, 96]}
+    torch.save({**saved, "class_names": ["disc", "square"]}, tmp_path / "model.pt")
+    again, names = runs.load_detector(tmp_path / "model.pt")
+    assert names == ("disc", "square")
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [

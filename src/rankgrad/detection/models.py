@@ -29,13 +29,17 @@ KINDS = ("faster_rcnn", "small")
 NORMS = ("frozen", "batch")
 
 
-def build_detector(kind: str, num_classes: int, sides: tuple[int, int], **options: Any) -> FasterRCNN:
+def build_detector(
+    kind: str, num_classes: int, sides: tuple[int, int], *, loaded: bool = False, **options: Any
+) -> FasterRCNN:
     """A detector. In evaluation it takes images of any size and returns boxes in their pixels.
 
     Args:
         kind: faster_rcnn or small, see `faster_rcnn` and `small_rcnn`.
         num_classes: number of classes C, without background.
         sides: shorter and longest side after resizing; images of `data.DetectionSet` already have this size.
+        loaded: the caller loads all weights into the model. None are read here, and layers without weights may be
+            frozen.
         options: options of that function.
 
     Raises:
@@ -49,7 +53,9 @@ def build_detector(kind: str, num_classes: int, sides: tuple[int, int], **option
     for name in ("positive_share", "score_threshold"):
         if name in options:
             number(options[name], f"{name} is a fraction", low=0, high=1)
-    return (faster_rcnn if kind == "faster_rcnn" else small_rcnn)(num_classes, sides, **options)
+    if kind == "small":
+        return small_rcnn(num_classes, sides, **options)
+    return faster_rcnn(num_classes, sides, loaded=loaded, **options)
 
 
 def faster_rcnn(
@@ -66,6 +72,7 @@ def faster_rcnn(
     score_threshold: float = 0.0,
     detections: int = 100,
     proposals: int = 1000,
+    loaded: bool = False,
 ) -> FasterRCNN:
     """Faster R-CNN of torchvision with a feature pyramid (Ren et al., NeurIPS 2015; Lin et al., CVPR 2017).
 
@@ -85,6 +92,7 @@ def faster_rcnn(
             fix the scale of the scores.
         detections: largest number of detections per image.
         proposals: largest number of proposals per image and level in evaluation, before and after suppression.
+        loaded: see `build_detector`.
 
     Raises:
         ValueError: the backbone is unknown, or frozen layers have no weights.
@@ -95,7 +103,7 @@ def faster_rcnn(
         raise ValueError(f"norm must be {' or '.join(NORMS)}; got {norm!r}")
     if not 0 <= trainable_stages <= 5:
         raise ValueError(f"trainable_stages must be 0 .. 5; got {trainable_stages}")
-    if not pretrained and weights is None and (norm == "frozen" or trainable_stages < 5):
+    if not loaded and not pretrained and weights is None and (norm == "frozen" or trainable_stages < 5):
         raise ValueError(
             "frozen layers need weights: model.pretrained=true downloads them, model.weights=FILE reads them. To train "
             "from scratch, train all layers: model.norm=batch model.trainable_stages=5"
@@ -103,9 +111,9 @@ def faster_rcnn(
     blocks, groups, width, name = BACKBONES[backbone]
     layer = FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d
     body = resnet.ResNet(resnet.Bottleneck, blocks, groups=groups, width_per_group=width, norm_layer=layer)
-    if weights is not None:
+    if weights is not None and not loaded:
         load_backbone(body, read_plain(Path(weights)), str(weights))
-    elif pretrained:
+    elif pretrained and not loaded:
         import timm
 
         load_backbone(body, timm.create_model(name, pretrained=True).state_dict(), name)

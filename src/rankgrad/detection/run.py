@@ -135,7 +135,8 @@ def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -
     """The detector, and the loss that replaces its cross-entropy, if any."""
     options = dict(settings.model)
     with section("model"):
-        model = build_detector(options.pop("kind"), classes, settings.data.sides, **options)
+        loaded = settings.init is not None
+        model = build_detector(options.pop("kind"), classes, settings.data.sides, loaded=loaded, **options)
     if settings.init is not None:
         source = Path(settings.init)
         state = _read(Run(source).weights if source.is_dir() else source)["state"]
@@ -243,16 +244,9 @@ def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
         ValueError: the file is not a detector of rankgrad.
     """
     saved = _read(path)
-    options = (
-        {**saved["model"], "pretrained": False, "weights": None} if "backbone" in saved["model"] else saved["model"]
-    )
-    options = dict(options)
-    kind = options.pop("kind")
-    if kind == "faster_rcnn":
-        options |= {"trainable_stages": 5}
-    names = tuple(saved["class_names"])
+    options, names = dict(saved["model"]), tuple(saved["class_names"])
     try:
-        model = build_detector(kind, len(names), tuple(saved["sides"]), **options)
+        model = build_detector(options.pop("kind"), len(names), tuple(saved["sides"]), loaded=True, **options)
     except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} describes a detector that can't be built: {one_line(error)}") from error
     wrong = misfits(model.state_dict(), saved["state"])
