@@ -149,11 +149,6 @@ def test_images_that_have_moved_are_found_again_and_other_images_are_refused(pho
         retrieved.compute([photo_runs[0]], data_root=tmp_path / "others")
 
 
-def test_runs_with_the_same_name_are_told_apart_by_their_folders(tmp_path):
-    assert retrieved._names([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ("a/run", "b/run")
-    assert retrieved._names([tmp_path / "a", tmp_path / "b"]) == ("a", "b")
-
-
 def test_examples_refuse_unknown_choices_and_empty_ones(photo_runs):
     with pytest.raises(ValueError, match="random, failures, differ; got 'best'"):
         retrieved.compute(photo_runs, choice="best")  # type: ignore[arg-type]

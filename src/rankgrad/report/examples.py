@@ -21,6 +21,7 @@ from .. import figure_style as style
 from .. import search
 from ..files import read_npz
 from ..runs.folder import Run, check_kind
+from .content import short_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -155,7 +156,8 @@ def compute(
     if not isinstance(table, Table):
         raise ValueError(f"this figure needs images, but {table.name} has {table.takes}: use rankgrad report for them")
     embedded = [_embeddings(folder, table) for folder in runs]
-    return among(table, embedded, _names(runs), choice=choice, queries=queries, k=k, seed=seed)
+    names = short_names([folder.absolute() for folder in runs])
+    return among(table, embedded, names, choice=choice, queries=queries, k=k, seed=seed)
 
 
 def among(
@@ -260,14 +262,6 @@ def _embeddings(folder: Path, table: Table) -> Tensor:
     return values[[place[name] for name in table.names]]
 
 
-def _names(runs: Sequence[Path]) -> tuple[str, ...]:
-    """Folder names; with parent folders if the names alone are not different."""
-    parts = 1
-    while len({run.absolute().parts[-parts:] for run in runs}) < len(set(runs)):
-        parts += 1
-    return tuple("/".join(run.absolute().parts[-parts:]) for run in runs)
-
-
 @style.styled
 def draw(results: RetrievedExamples) -> Figure:
     """A row per query and run: the query, then its nearest images with rank and cosine.
@@ -289,7 +283,7 @@ def draw(results: RetrievedExamples) -> Figure:
     axes = drawing.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, style.TWO), ylim=(0, height))
     axes.set_axis_off()
-    top, names = height - head, _told_apart(results.runs)
+    top = height - head
     for query in results.queries:
         for run, items in enumerate(query.items):
             y = top - tile
@@ -298,7 +292,7 @@ def draw(results: RetrievedExamples) -> Figure:
                 _frame(axes, left, y, tile, style.BLACK, "-")
                 axes.text(left + tile / 2, y - 0.03, "query", ha="center", va="top", fontsize=style.SMALL)
             if several:
-                axes.text(0.12, y + tile / 2, _short(names[run], tile), rotation=90, ha="center", va="center")
+                axes.text(0.12, y + tile / 2, _short(results.runs[run], tile), rotation=90, ha="center", va="center")
             for item in items:
                 x = left + gap + item.rank * tile
                 colour, dash = (style.RELEVANT, "-") if item.correct else (style.IRRELEVANT, (0, (3, 1.5)))
@@ -326,18 +320,6 @@ def _said(results: RetrievedExamples) -> str:
     """The explanation of the choice of queries."""
     text = CHOICES[results.chosen]
     return text if len(results.runs) > 1 else text.removesuffix(" in every run")
-
-
-def _told_apart(names: Sequence[str]) -> list[str]:
-    """Names without the words between hyphens that all of them end with.
-
-    >>> _told_apart(["smooth_ap-seed0", "roadmap-seed0"])
-    ['smooth_ap', 'roadmap']
-    """
-    parts = [name.split("-") for name in names]
-    while len({each[-1] for each in parts}) == 1 and min(map(len, parts)) > 1:
-        parts = [each[:-1] for each in parts]
-    return ["-".join(each) for each in parts]
 
 
 def _short(name: str, inches: float) -> str:
