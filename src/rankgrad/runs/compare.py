@@ -370,7 +370,7 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
     ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][main].values()))
     lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
     rows = [
-        [loss, *(_spread(lists[loss].get(name, [])) for name in columns), _spread(seconds.get(loss, []), 0)]
+        [loss, *(mean_text(lists[loss].get(name, [])) for name in columns), mean_text(seconds.get(loss, []), 0)]
         for loss in ordered
     ]
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent; settings: {' '.join(rest)}"
@@ -408,7 +408,12 @@ def _tests(metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
     return "".join(f"\n\n{part}" for part in told)
 
 
-def _spread(values: Sequence[float], digits: int = 1) -> str:
+def mean_text(values: Sequence[float], digits: int = 1) -> str:
+    """Mean ± standard deviation, as text; without values "-".
+
+    >>> mean_text([50.0, 52.0]), mean_text([50.0]), mean_text([])
+    ('51.0 ± 1.4', '50.0', '-')
+    """
     if not values:
         return "-"
     mean, deviation = spread(values)

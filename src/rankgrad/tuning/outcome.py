@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.statistics import FEWEST, caution, holm, paired_t_test, spread
+from ..evaluation.statistics import FEWEST, caution, holm, paired_t_test
 from ..files import read_json, write_text
-from ..runs.compare import folders_of
+from ..runs.compare import folders_of, mean_text
 from ..tables import markdown
 from .plan import Plan
 from .space import Space
@@ -125,7 +125,7 @@ class Outcome:
         """Rows of a table: the best trials on the test data, best first."""
         columns = list(dict.fromkeys(name for values in self.final.values() for name in values))
         ordered = sorted(self.final, key=lambda loss: -statistics.mean(self.final[loss].get(self.metric, [0.0])))
-        rows = [[loss, *(_spread(self.final[loss].get(name, ())) for name in columns)] for loss in ordered]
+        rows = [[loss, *(mean_text(self.final[loss].get(name, ())) for name in columns)] for loss in ordered]
         return [["loss", *columns], *rows]
 
     def compared(self) -> list[list[str]]:
@@ -252,13 +252,6 @@ def _words(settings: Sequence[str]) -> str:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f}"
-
-
-def _spread(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    mean, deviation = spread(values)
-    return f"{mean:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
 
 
 def _p(value: float | None) -> str:
