@@ -18,7 +18,8 @@ import rankgrad
 from rankgrad import defaults
 from rankgrad.config import ConfigError, compose, default_loss, options, plain
 from rankgrad.config.hydra import composed
-from rankgrad.datasets.samplers import HierarchicalBatchSampler, MPerClassBatchSampler, check_settings
+from rankgrad.datasets.sampler_settings import check_settings
+from rankgrad.datasets.samplers import HierarchicalBatchSampler, MPerClassBatchSampler
 from rankgrad.defaults import LOSSES, RATES, rate_of
 from rankgrad.evaluation import evaluate
 from rankgrad.models import MODELS, TAKES, build_model, save_weights

@@ -10,14 +10,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from rankgrad.datasets.sampler_settings import as_settings, check_settings
 from rankgrad.datasets.samplers import (
     EpochList,
     HierarchicalBatchSampler,
     MPerClassBatchSampler,
     ShuffledBatches,
     SmallClassWarning,
-    as_settings,
-    check_settings,
     class_batches,
 )
 from rankgrad.losses import LOSSES, RANK_LOSSES

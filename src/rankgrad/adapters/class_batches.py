@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..datasets.samplers import MPerClassBatchSampler, ShortClasses
+from ..datasets.sampler_settings import ShortClasses
+from ..datasets.samplers import MPerClassBatchSampler
 from ..distributed import world
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ..checks import unknown
 from ..plugins import registered
+from . import samplers as samplers  # so that `import rankgrad` is enough for rankgrad.datasets.samplers
 from .base import ImageSet, Table
 from .check import CountWarning, Inspection, Official, inspect, official_of, published
 from .contact_sheet import contact_sheet

@@ -17,12 +17,12 @@ from torch.utils.data import Dataset
 from ..checks import setting
 from ..files import shown
 from . import cache
+from .epochs import EpochList
 from .fingerprint import of_files, of_values
 from .images import Box, image_area, max_pixels
 from .images import read_image as read_image
 from .rows import SPLITS as SPLITS
 from .rows import Rows
-from .samplers import EpochList
 
 Cache = Literal["none", "ram", "disk"]
 

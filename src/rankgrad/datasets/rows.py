@@ -19,9 +19,9 @@ from torch.utils.data import Dataset
 from ..checks import setting
 from ..files import brief, shown
 from ..tables import aligned
+from .epochs import EpochList
 from .fingerprint import fingerprint
 from .images import Skipped, skipped_lines, some
-from .samplers import EpochList
 from .transforms import Collate
 
 SPLITS = ("train", "val", "test")

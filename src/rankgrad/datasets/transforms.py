@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.utils.data import default_collate, get_worker_info
 
 from .delivery import lend, send
-from .samplers import EpochList
+from .epochs import EpochList
 
 Padding = Literal["zeros", "border", "reflection"]
 

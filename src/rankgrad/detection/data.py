@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..checks import integer
-from ..datasets.samplers import EpochList, ShuffledBatches
+from ..datasets.epochs import EpochList, ShuffledBatches
 from ..training.data import EpochData
 from .voc import Scene
 

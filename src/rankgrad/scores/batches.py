@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..datasets.samplers import EpochBatches, hands
+from ..datasets.dealing import hands
+from ..datasets.epochs import EpochBatches
 from ..training.data import EpochData
 from .settings import Batches
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ..datasets.epochs import EpochBatches
 from ..datasets.rows import Rows
-from ..datasets.samplers import ClassBatches, EpochBatches, class_batches
+from ..datasets.samplers import ClassBatches, class_batches
 from ..runs import signals
 
 

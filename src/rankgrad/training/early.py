@@ -14,7 +14,7 @@ from ..checks import integer, number, unknown
 from ..config import ConfigError, make, named, packages, plain, section
 from ..datasets.folds import read_fold
 from ..datasets.rows import SPLITS
-from ..datasets.samplers import check_settings, named_as_settings
+from ..datasets.sampler_settings import check_settings, named_as_settings
 from ..evaluation import evaluate
 from ..losses import RetrievalLoss
 from ..models import TAKES, build_model

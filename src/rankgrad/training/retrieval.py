@@ -21,7 +21,8 @@ from ..datasets.folds import held_out
 from ..datasets.noise import with_wrong_labels
 from ..datasets.protocols import Trial, over_draws, trials
 from ..datasets.rows import Listed, Rows, numbered
-from ..datasets.samplers import ClassBatches, as_settings, class_batches, named_as_settings
+from ..datasets.sampler_settings import as_settings, named_as_settings
+from ..datasets.samplers import ClassBatches, class_batches
 from ..datasets.transforms import Vectors
 from ..defaults import LOSSES
 from ..distributed import on_first

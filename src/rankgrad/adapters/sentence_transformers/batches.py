@@ -12,7 +12,7 @@ import torch
 from sentence_transformers.base.sampler import DefaultBatchSampler
 
 from ...checks import integer
-from ...datasets.samplers import ShortClasses
+from ...datasets.sampler_settings import ShortClasses
 from ...distributed import world
 from ..class_batches import batches_of_step
 

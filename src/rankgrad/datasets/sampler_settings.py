@@ -1,0 +1,85 @@
+"""The settings `sampler.*` of a run: their checks, and their names in messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from ..defaults import SHORT_CLASSES
+from .epochs import whole
+
+SamplesPerClass = int | Literal["all"]
+ShortClasses = Literal["repeat", "fewer", "drop"]
+PairOrder = Literal["shuffled", "consecutive"]
+
+PAIR_ORDERS = ("shuffled", "consecutive")
+SHORT_CLASS_RULES = ("repeat", "fewer", "drop")
+_NAMES = re.compile(
+    r"(?<![\w.])((?:classes|super_labels)_per_batch|samples_per_class|short_classes|batches_per_(?:epoch|pair)|pair_order)\b"
+)
+
+
+def as_settings(message: str) -> str:
+    """A message of a sampler with its arguments named as settings of a run.
+
+    >>> as_settings("Raise classes_per_batch.")
+    'Raise sampler.classes_per_batch.'
+    """
+    return _NAMES.sub(r"sampler.\1", message)
+
+
+@contextmanager
+def named_as_settings() -> Iterator[None]:
+    """Context in which errors of a sampler name its arguments as settings of a run."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(as_settings(str(error))) from None
+
+
+def check_settings(
+    classes_per_batch: int = 1,
+    samples_per_class: SamplesPerClass = 1,
+    batches_per_epoch: int | None = None,
+    *,
+    short_classes: str = SHORT_CLASSES,
+    batches_per_pair: int | None = None,
+    pair_order: str = "shuffled",
+    super_labels_per_batch: int = 2,
+) -> None:
+    """Raise if a setting of a sampler is out of range for any labels. A run calls this before it reads a file.
+
+    `HierarchicalBatchSampler` explains the arguments.
+
+    Args:
+        classes_per_batch: P.
+        samples_per_class: K or "all".
+        batches_per_epoch: or None.
+        short_classes: one of `SHORT_CLASS_RULES`.
+        batches_per_pair: None: no pairs.
+        pair_order: one of `PAIR_ORDERS`.
+        super_labels_per_batch: S.
+
+    Raises:
+        TypeError, ValueError: naming the setting.
+    """
+    whole("classes_per_batch", classes_per_batch, 1)
+    if samples_per_class != "all":
+        whole("samples_per_class", samples_per_class, 1, ', or "all"')
+    whole("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch, 1)
+    for name, value, known in (
+        ("short_classes", short_classes, SHORT_CLASS_RULES),
+        ("pair_order", pair_order, PAIR_ORDERS),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+    whole("super_labels_per_batch", super_labels_per_batch, 1)
+    if batches_per_pair is not None:
+        whole("batches_per_pair", batches_per_pair, 1)
+        if classes_per_batch < super_labels_per_batch:
+            raise ValueError(
+                f"classes_per_batch must be >= {super_labels_per_batch}, one class of each super-label; got "
+                f"{classes_per_batch}"
+            )
