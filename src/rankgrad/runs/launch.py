@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ..config import ConfigError
 from ..distributed import STORE, group
@@ -48,7 +48,7 @@ def wanted(config: DictConfig) -> int:
 
 def _named(config: DictConfig) -> int:
     devices, on_cpu = config.trainer.devices, not _on_cuda(config)
-    if isinstance(devices, (list, tuple)) or hasattr(devices, "_content"):
+    if OmegaConf.is_list(devices):
         return len(devices)
     if devices in ("auto", -1, "-1"):
         return 1 if on_cpu else torch.cuda.device_count()
@@ -173,7 +173,7 @@ def trainer_options(config: DictConfig) -> dict[str, Any]:
         return options
     here = int(os.environ["LOCAL_WORLD_SIZE"])
     options["num_nodes"] = dist.get_world_size() // here
-    if not isinstance(config.trainer.devices, (list, tuple)) and not hasattr(config.trainer.devices, "_content"):
+    if not OmegaConf.is_list(config.trainer.devices):
         options["devices"] = here
     if "strategy" not in config.trainer:
         options["strategy"] = "ddp"
