@@ -272,7 +272,7 @@ def test_a_setting_without_its_section_is_answered_with_the_whole_one(words, typ
 
 
 def test_settings_of_batches_are_checked_by_the_names_that_are_typed():
-    with pytest.raises(ValueError, match="^classes_per_batch must be >= 1"):
+    with pytest.raises(ValueError, match="^classes_per_batch counts classes"):
         check_settings(classes_per_batch=0)  # an argument
-    assert "refused: sampler.classes_per_batch must be >= 1" in said(["sampler.classes_per_batch=0"])
+    assert "refused: sampler.classes_per_batch counts classes" in said(["sampler.classes_per_batch=0"])
     assert "refused: optimizer.head_lr_factor" in said(["optimizer.head_lr_factor=-1"])

@@ -123,13 +123,13 @@ def test_no_two_usable_classes_are_an_error_that_says_what_to_set():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"classes_per_batch": 0}, ValueError, "classes_per_batch must be >= 1; got 0"),
-        ({"samples_per_class": -1}, ValueError, "samples_per_class must be >= 1"),
-        ({"batches_per_epoch": 0}, ValueError, "batches_per_epoch must be >= 1"),
-        ({"seed": 2**32}, ValueError, r"seed must be < 2\*\*32"),
-        ({"seed": True}, TypeError, "seed must be an integer"),
-        ({"samples_per_class": 2.0}, TypeError, 'samples_per_class must be an integer, or "all"; got 2.0'),
-        ({"samples_per_class": "some"}, TypeError, "or \"all\"; got 'some'"),
+        ({"classes_per_batch": 0}, ValueError, "classes_per_batch counts classes and must be an integer >= 1; got 0"),
+        ({"samples_per_class": -1}, ValueError, "samples_per_class .* >= 1; got -1"),
+        ({"batches_per_epoch": 0}, ValueError, "batches_per_epoch counts batches"),
+        ({"seed": 2**32}, ValueError, "seed .* in 0 .. 4294967295"),
+        ({"seed": True}, ValueError, "seed chooses the batches and must be an integer"),
+        ({"samples_per_class": 2.0}, ValueError, 'samples_per_class counts rows, or is "all", and must .*; got 2.0'),
+        ({"samples_per_class": "some"}, ValueError, "got 'some'"),
         ({"short_classes": "keep"}, ValueError, "short_classes must be one of repeat, fewer, drop; got 'keep'"),
         ({"labels": [0.0, 1.0]}, TypeError, "labels must be integers or strings"),
         ({"labels": torch.zeros(4, 3, dtype=torch.long)}, ValueError, r"labels must be \[image\].*multi-hot"),
@@ -165,13 +165,10 @@ def test_integers_of_numpy_and_torch_are_integers_and_the_state_is_plain(kind):
     assert list(shuffled) == list(ShuffledBatches(8, 4, seed=2)) and type(shuffled.state_dict()["images"]) is int
 
 
-@pytest.mark.parametrize(
-    ("done", "error", "message"),
-    [(1.5, TypeError, "an integer; got 1.5"), (-1, ValueError, ">= 0"), (4, ValueError, "epoch, which has 3; got 4")],
-)
-def test_a_state_with_a_wrong_number_of_batches_is_refused_before_it_is_saved(done, error, message):
+@pytest.mark.parametrize("done", [1.5, -1, 4])
+def test_a_state_with_a_wrong_number_of_batches_is_refused_before_it_is_saved(done):
     sampler = MPerClassBatchSampler([0, 0, 1, 1], 2, 2, batches_per_epoch=3)
-    with pytest.raises(error, match=f"batches_done .*{message}"):
+    with pytest.raises(ValueError, match=rf"batches_done .* in 0 \.\. 3; got {done}"):
         sampler.state_dict(batches_done=done)
 
 
@@ -507,15 +504,15 @@ def test_the_sampler_of_a_run_notes_what_it_could_not_do_and_names_settings_as_t
     assert sampler.classes_per_batch == 2
     assert ["sampler.classes_per_batch=4" in as_settings(sampler.notes[0]), len(sampler.notes)] == [True, 2]
     for wrong in ("classes_per_batch", "samples_per_class", "batches_per_epoch", "batches_per_pair"):
-        with pytest.raises(ValueError, match=f"sampler.{wrong} must be >= 1"):
+        with pytest.raises(ValueError, match=f"sampler.{wrong} .* >= 1; got 0"):
             class_batches([0, 0, 1, 1], [0, 0, 1, 1], **{wrong: 0})
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"classes_per_batch": 0}, "classes_per_batch must be >= 1"),
-        ({"samples_per_class": 0}, 'samples_per_class must be >= 1, or "all"; got 0'),
+        ({"classes_per_batch": 0}, "classes_per_batch .* >= 1"),
+        ({"samples_per_class": 0}, 'samples_per_class counts rows, or is "all", .* >= 1; got 0'),
         ({"pair_order": "random"}, "pair_order must be one of shuffled, consecutive; got 'random'"),
         ({"batches_per_pair": 2, "classes_per_batch": 1}, "classes_per_batch must be >= 2, one class of each"),
         (
@@ -608,10 +605,10 @@ def test_processes_are_those_of_torch_distributed_when_an_iteration_starts(tmp_p
     ("options", "error", "message"),
     [
         ({"rank": 0, "world_size": 16}, ValueError, "16 processes cannot share a batch of 5 x 3 = 15 rows"),
-        ({"rank": 2, "world_size": 2}, ValueError, "rank must be 0 .. world_size - 1 = 1; got 2"),
-        ({"rank": -1, "world_size": 2}, ValueError, "rank must be >= 0"),
-        ({"rank": 0, "world_size": 0}, ValueError, "world_size must be >= 1"),
-        ({"rank": 0, "world_size": 2.0}, TypeError, "world_size must be an integer; got 2.0"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank .* an integer in 0 .. 1; got 2"),
+        ({"rank": -1, "world_size": 2}, ValueError, "rank .* an integer in 0 .. 1; got -1"),
+        ({"rank": 0, "world_size": 0}, ValueError, "world_size .* >= 1; got 0"),
+        ({"rank": 0, "world_size": 2.0}, ValueError, "world_size is the number of processes and .*; got 2.0"),
         ({"rank": 1}, ValueError, "rank and world_size, .*; got rank=1, world_size=None"),
         ({"world_size": 2}, ValueError, "rank and world_size, .*; got rank=None, world_size=2"),
     ],
@@ -807,8 +804,8 @@ def test_batches_of_pairs_are_a_function_of_seed_and_epoch_and_stay_what_they_ar
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"batches_per_pair": 0}, ValueError, "batches_per_pair must be >= 1; got 0"),
-        ({"batches_per_pair": 1.5}, TypeError, "batches_per_pair must be an integer"),
+        ({"batches_per_pair": 0}, ValueError, "batches_per_pair .* >= 1; got 0"),
+        ({"batches_per_pair": 1.5}, ValueError, "batches_per_pair counts batches"),
         ({"classes_per_batch": 1}, ValueError, "classes_per_batch must be >= 2, one class of each super-label"),
         ({"super_labels": [0, 0, 1]}, ValueError, r"super_labels need one entry per image \(8\); got 3"),
         ({"super_labels": [0.5] * 8}, TypeError, "super_labels must be integers"),

@@ -258,7 +258,7 @@ def test_relative_paths_are_those_of_the_caller_and_a_run_resumes_from_anywhere(
 
 
 WRONG = [
-    (["sampler.classes_per_batch=0"], "sampler.classes_per_batch must be >= 1; got 0"),
+    (["sampler.classes_per_batch=0"], "sampler.classes_per_batch counts classes and must be an integer >= 1; got 0"),
     (["optimizer.name=lion"], "unknown optimizer.name 'lion'"),
     (["optimizer.warmup=2"], "optimizer.warmup is a fraction"),
     (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),

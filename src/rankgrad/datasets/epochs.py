@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 import numpy as np
 from torch.utils.data import BatchSampler
 
-from ..checks import whole_number
+from ..checks import integer
 from ..distributed import world
 
 T = TypeVar("T")
+SEED, LAST_SEED = "seed chooses the batches", 2**32 - 1
 
 
 class EpochList(list[T]):
@@ -93,7 +94,7 @@ class EpochBatches(BatchSampler):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; `start_batch` does not change."""
-        self.epoch, self._named = whole("epoch", epoch, 0), True
+        self.epoch, self._named = integer(epoch, "epoch counts epochs", low=0), True
 
     def state_dict(self, batches_done: int | None = None) -> dict[str, Any]:
         """Return the state for `load_state_dict`, as plain values; it is the same on every process.
@@ -106,9 +107,7 @@ class EpochBatches(BatchSampler):
             ValueError: an epoch has fewer than batches_done batches.
         """
         if batches_done is not None:
-            done = whole("batches_done", batches_done, 0)
-            if done > len(self):
-                raise ValueError(f"batches_done counts batches of this epoch, which has {len(self)}; got {done}")
+            done = integer(batches_done, "batches_done counts batches of this epoch", low=0, high=len(self))
             return {**self._identity(), "epoch": self.epoch, "start_batch": done}
         epoch = self.epoch if self._named else self.epoch + 1
         return {**self._identity(), "epoch": epoch, "start_batch": self.start_batch}
@@ -141,10 +140,8 @@ class EpochBatches(BatchSampler):
         rank, world_size = self.rank, self.world_size
         if rank is None or world_size is None:
             return world()
-        world_size, rank = whole("world_size", world_size, 1), whole("rank", rank, 0)
-        if rank >= world_size:
-            raise ValueError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")
-        return rank, world_size
+        world_size = integer(world_size, "world_size is the number of processes", low=1)
+        return integer(rank, "rank is the number of this process", low=0, high=world_size - 1), world_size
 
 
 class _Iteration(Iterator[list[int]]):
@@ -189,10 +186,9 @@ class ShuffledBatches(EpochBatches):
 
     def __init__(self, images: int, batch_size: int, seed: int = 0) -> None:
         super().__init__()
-        self.images, size = whole("images", images, 0), whole_number(batch_size)
-        if size is None or not 1 <= size <= self.images:
-            raise ValueError(f"batch_size must be 1 .. {images}, the number of images; got {batch_size!r}")
-        self.batch_size, self.seed = size, seed_of(seed)
+        self.images = integer(images, "images is the number of images", low=0)
+        self.batch_size = integer(batch_size, "batch_size counts images of the data", low=1, high=self.images)
+        self.seed = integer(seed, SEED, low=0, high=LAST_SEED)
         self._part()  # raises for a wrong rank now, not when training starts
 
     def __len__(self) -> int:
@@ -215,21 +211,3 @@ class ShuffledBatches(EpochBatches):
                 f"{processes} processes cannot share a batch of {self.batch_size} images: raise batch_size"
             )
         return rank, processes
-
-
-def whole(name: str, value: object, low: int, more: str = "") -> int:
-    """An argument as an integer >= low. The messages name it and `more` of what it may be."""
-    number = whole_number(value)
-    if number is None:
-        raise TypeError(f"{name} must be an integer{more}; got {value!r}")
-    if number < low:
-        raise ValueError(f"{name} must be >= {low}{more}; got {number}")
-    return number
-
-
-def seed_of(value: object) -> int:
-    """The argument `seed`, 0 .. 2**32 - 1."""
-    seed = whole("seed", value, 0)
-    if seed >= 2**32:
-        raise ValueError(f"seed must be < 2**32; got {seed}")
-    return seed

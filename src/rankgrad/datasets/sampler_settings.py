@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from ..checks import integer
 from ..defaults import SHORT_CLASSES
-from .epochs import whole
 
 SamplesPerClass = int | Literal["all"]
 ShortClasses = Literal["repeat", "fewer", "drop"]
@@ -63,21 +63,22 @@ def check_settings(
         super_labels_per_batch: S.
 
     Raises:
-        TypeError, ValueError: naming the setting.
+        ValueError: naming the setting.
     """
-    whole("classes_per_batch", classes_per_batch, 1)
+    integer(classes_per_batch, "classes_per_batch counts classes", low=1)
     if samples_per_class != "all":
-        whole("samples_per_class", samples_per_class, 1, ', or "all"')
-    whole("batches_per_epoch", 1 if batches_per_epoch is None else batches_per_epoch, 1)
+        integer(samples_per_class, 'samples_per_class counts rows, or is "all",', low=1)
+    if batches_per_epoch is not None:
+        integer(batches_per_epoch, "batches_per_epoch counts batches", low=1)
     for name, value, known in (
         ("short_classes", short_classes, SHORT_CLASS_RULES),
         ("pair_order", pair_order, PAIR_ORDERS),
     ):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
-    whole("super_labels_per_batch", super_labels_per_batch, 1)
+    integer(super_labels_per_batch, "super_labels_per_batch counts super-labels", low=1)
     if batches_per_pair is not None:
-        whole("batches_per_pair", batches_per_pair, 1)
+        integer(batches_per_pair, "batches_per_pair counts batches", low=1)
         if classes_per_batch < super_labels_per_batch:
             raise ValueError(
                 f"classes_per_batch must be >= {super_labels_per_batch}, one class of each super-label; got "

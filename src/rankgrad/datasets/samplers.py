@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ..checks import integer
 from ..defaults import CLASSES_PER_BATCH, SAMPLES_PER_CLASS, SHORT_CLASSES
 from .dealing import IntArray, deal, hands
-from .epochs import EpochBatches, EpochList, ShuffledBatches, seed_of
+from .epochs import LAST_SEED, SEED, EpochBatches, EpochList, ShuffledBatches
 from .sampler_settings import PairOrder, SamplesPerClass, ShortClasses, check_settings, named_as_settings
 
 Labels = Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[str]
@@ -83,7 +84,7 @@ class ClassBatches(EpochBatches):
             samples_per_class = index(samples_per_class)
         if batches_per_epoch is not None:
             batches_per_epoch = index(batches_per_epoch)
-        self.seed = seed_of(seed)
+        self.seed = integer(seed, SEED, low=0, high=LAST_SEED)
         self.samples_per_class = samples_per_class
         self.short_classes = short_classes
         self._labels = _labels("labels", labels)
@@ -500,7 +501,7 @@ def class_batches(
     >>> class_batches([0, 0, 1, 1], classes_per_batch=0)
     Traceback (most recent call last):
         ...
-    ValueError: sampler.classes_per_batch must be >= 1; got 0
+    ValueError: sampler.classes_per_batch counts classes and must be an integer >= 1; got 0
     """
     with named_as_settings(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SmallClassWarning)  # the summary of a run prints these notes
