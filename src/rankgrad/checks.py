@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
+T = TypeVar("T")
 SUMMABLE = 1e300  # the sum of larger numbers may overflow
 Numbers = Union["Tensor", npt.NDArray[Any], Sequence[Any]]  # "|" does not work with a name in quotes
 Spelling = Callable[..., str]  # (argument[, value]) -> what the caller types to set it
@@ -368,4 +369,18 @@ def flag(value: object, name: str) -> bool:
     """
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False; got {value!r}")
+    return value
+
+
+def one_of(value: T, name: str, known: Sequence[object]) -> T:
+    """The value, which must be one of the known ones.
+
+    >>> one_of("sum", "reduction", ("mean", "none"))
+    Traceback (most recent call last):
+        ...
+    ValueError: reduction must be 'mean' or 'none'; got 'sum'
+    """
+    if value not in known:
+        *first, last = map(repr, known)
+        raise ValueError(f"{name} must be {', '.join(first)} or {last}; got {value!r}")
     return value

@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .checks import SUMMABLE, Numbers, list_length, number, query_weights, real_tensor, tensor
+from .checks import SUMMABLE, Numbers, list_length, number, one_of, query_weights, real_tensor, tensor
 from .normalize import unit_rows
 from .ranks import Ties, check_lists, exact_ranks
 from .ranks.lists import check_relevance
@@ -130,8 +130,7 @@ def average_precision(
     >>> average_precision(scores, relevant)
     tensor([0.8333], dtype=torch.float64)
     """
-    if ties not in ("pessimistic", "average", "optimistic"):
-        raise ValueError(f"ties must be 'pessimistic', 'average' or 'optimistic'; got {ties!r}")
+    one_of(ties, "ties", ("pessimistic", "average", "optimistic"))
     if ties == "average":
         if isinstance(ranks, Ranks):
             raise TypeError("ties='average' needs scores: a Ranks record does not contain which items were tied")
@@ -195,8 +194,7 @@ def average_precision_at_k(
     >>> average_precision_at_k(scores, relevant, k=2), average_precision_at_k(scores, relevant, k=2, over="found")
     (tensor([0.2500], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
     """
-    if over not in ("relevant", "found"):
-        raise ValueError(f"over must be 'relevant' or 'found'; got {over!r}")
+    one_of(over, "over", ("relevant", "found"))
     read, k = _top(ranks, relevant, valid, k)
     inside = _counts(read, k)
     most = read.num_relevant.clamp(max=k) if over == "relevant" else read.sum_per_query(inside)
@@ -862,8 +860,7 @@ def decomposability_bound(
         raise ValueError("eq. 9 needs both above_alpha and above_beta, eq. 8 neither")
     good = list(above_alpha) if above_alpha is not None else [0] * len(positives)
     wrong = list(above_beta) if above_beta is not None else [0] * len(positives)
-    if order not in ("worst", "given"):
-        raise ValueError(f"order must be 'worst' or 'given'; got {order!r}")
+    one_of(order, "order", ("worst", "given"))
     if not len(positives) == len(good) == len(wrong):
         raise ValueError("above_alpha and above_beta must have one number per batch, like positives and negatives")
     rows = list(zip(positives, negatives, good, wrong, strict=True))

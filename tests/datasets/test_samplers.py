@@ -130,7 +130,7 @@ def test_no_two_usable_classes_are_an_error_that_says_what_to_set():
         ({"seed": True}, ValueError, "seed chooses the batches and must be an integer"),
         ({"samples_per_class": 2.0}, ValueError, 'samples_per_class counts rows, or is "all", and must .*; got 2.0'),
         ({"samples_per_class": "some"}, ValueError, "got 'some'"),
-        ({"short_classes": "keep"}, ValueError, "short_classes must be one of repeat, fewer, drop; got 'keep'"),
+        ({"short_classes": "keep"}, ValueError, "short_classes must be 'repeat', 'fewer' or 'drop'; got 'keep'"),
         ({"labels": [0.0, 1.0]}, TypeError, "labels must be integers or strings"),
         ({"labels": torch.zeros(4, 3, dtype=torch.long)}, ValueError, r"labels must be \[image\].*multi-hot"),
     ],
@@ -513,7 +513,7 @@ def test_the_sampler_of_a_run_notes_what_it_could_not_do_and_names_settings_as_t
     [
         ({"classes_per_batch": 0}, "classes_per_batch .* >= 1"),
         ({"samples_per_class": 0}, 'samples_per_class counts rows, or is "all", .* >= 1; got 0'),
-        ({"pair_order": "random"}, "pair_order must be one of shuffled, consecutive; got 'random'"),
+        ({"pair_order": "random"}, "pair_order must be 'shuffled' or 'consecutive'; got 'random'"),
         ({"batches_per_pair": 2, "classes_per_batch": 1}, "classes_per_batch must be >= 2, one class of each"),
         (
             {"batches_per_pair": 2, "classes_per_batch": 3, "super_labels_per_batch": 4},

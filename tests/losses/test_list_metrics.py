@@ -147,7 +147,7 @@ def test_items_behind_k_are_pulled_up_and_pairs_behind_k_are_left_alone():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"measure": "dcg"}, "measure must be one of 'ndcg', 'map', 'mrr', 'precision'"),
+        ({"measure": "dcg"}, "measure must be 'ndcg', 'map', 'mrr' or 'precision'; got 'dcg'"),
         ({"measure": "mrr", "k": 3}, "k is for 'ndcg' and 'precision' only"),
         ({"measure": "precision"}, "'precision' needs it"),
         ({"k": 0}, "k is a list length"),

@@ -150,7 +150,7 @@ def test_images_that_have_moved_are_found_again_and_other_images_are_refused(pho
 
 
 def test_examples_refuse_unknown_choices_and_empty_ones(photo_runs):
-    with pytest.raises(ValueError, match="random, failures, differ; got 'best'"):
+    with pytest.raises(ValueError, match="'random', 'failures' or 'differ'; got 'best'"):
         retrieved.compute(photo_runs, choice="best")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one run, query and item"):
         retrieved.compute(photo_runs, k=0)

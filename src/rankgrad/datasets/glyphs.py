@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..checks import integer, number
 from .base import SPLITS, Table
 from .transforms import warp
 
@@ -72,10 +73,8 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
     Warns:
         GlyphFontWarning: if the clean letters differ from those of the published results.
     """
-    if not 0 <= hard <= 1:
-        raise ValueError(f"hard is the strength of the deformation, 0 .. 1; got {hard}")
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be 0 .. 2**32 - 1; got {seed}")
+    number(hard, "hard is the strength of the deformation", low=0, high=1)
+    integer(seed, "seed is that of the deformation", low=0, high=2**32 - 1)
     codes, script, split = np.loadtxt(
         Path(__file__).with_name("glyph_codepoints.csv"), dtype=np.int64, delimiter=",", unpack=True
     )

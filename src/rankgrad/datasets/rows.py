@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import setting
+from ..checks import one_of, setting
 from ..files import brief, shown
 from ..tables import aligned
 from .epochs import EpochList
@@ -162,8 +162,7 @@ class Rows(ABC):
         strange = sorted(set(self.role or ()) - set(ROLES))
         if strange:
             raise ValueError(f"role must be one of {ROLES} for each {noun}; got {strange}")
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol must be one of {PROTOCOLS}; got {self.protocol!r}")
+        one_of(self.protocol, "protocol", PROTOCOLS)
         if self.protocol == "query_gallery" and self.role is None:
             raise ValueError(
                 f"protocol 'query_gallery' needs the queries and the gallery of the {self.takes}: give role="

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from ..checks import integer
+from ..checks import integer, one_of
 from ..defaults import SHORT_CLASSES
 
 SamplesPerClass = int | Literal["all"]
 ShortClasses = Literal["repeat", "fewer", "drop"]
 PairOrder = Literal["shuffled", "consecutive"]
 
-PAIR_ORDERS = ("shuffled", "consecutive")
-SHORT_CLASS_RULES = ("repeat", "fewer", "drop")
 _NAMES = re.compile(
     r"(?<![\w.])((?:classes|super_labels)_per_batch|samples_per_class|short_classes|batches_per_(?:epoch|pair)|pair_order)\b"
 )
@@ -57,9 +55,9 @@ def check_settings(
         classes_per_batch: P.
         samples_per_class: K or "all".
         batches_per_epoch: or None.
-        short_classes: one of `SHORT_CLASS_RULES`.
+        short_classes: "repeat", "fewer" or "drop".
         batches_per_pair: None: no pairs.
-        pair_order: one of `PAIR_ORDERS`.
+        pair_order: "shuffled" or "consecutive".
         super_labels_per_batch: S.
 
     Raises:
@@ -70,12 +68,8 @@ def check_settings(
         integer(samples_per_class, 'samples_per_class counts rows, or is "all",', low=1)
     if batches_per_epoch is not None:
         integer(batches_per_epoch, "batches_per_epoch counts batches", low=1)
-    for name, value, known in (
-        ("short_classes", short_classes, SHORT_CLASS_RULES),
-        ("pair_order", pair_order, PAIR_ORDERS),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+    one_of(short_classes, "short_classes", ("repeat", "fewer", "drop"))
+    one_of(pair_order, "pair_order", ("shuffled", "consecutive"))
     integer(super_labels_per_batch, "super_labels_per_batch counts super-labels", low=1)
     if batches_per_pair is not None:
         integer(batches_per_pair, "batches_per_pair counts batches", low=1)

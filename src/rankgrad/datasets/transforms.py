@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import default_collate, get_worker_info
 
+from ..checks import number, one_of
 from .delivery import lend, send
 from .epochs import EpochList
 
@@ -183,14 +184,11 @@ class InkTrain:
     def __post_init__(self) -> None:
         _need_size(self.size)
         for name in ("degrees", "scale", "shear", "shift", "elastic"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is the largest amount and must be >= 0; got {getattr(self, name)}")
+            number(getattr(self, name), f"{name} is the largest amount", low=0)
         if not self.scale < 1:
             raise ValueError(f"scale must be < 1 (0.2 zooms by 0.8 to 1.2); got {self.scale}")
-        if not 0 <= self.stroke <= 1:
-            raise ValueError(f"stroke is a fraction of the images, 0 .. 1; got {self.stroke}")
-        if self.padding not in ("zeros", "border", "reflection"):
-            raise ValueError(f"padding must be 'zeros', 'border' or 'reflection'; got {self.padding!r}")
+        number(self.stroke, "stroke is a fraction of the images", low=0, high=1)
+        one_of(self.padding, "padding", ("zeros", "border", "reflection"))
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size] in 0 .. 1."""
@@ -309,10 +307,8 @@ class PhotoTrain:
             raise ValueError(f"scale is (smallest, largest) area of the crop, within (0, 1]; got {self.scale}")
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ValueError(f"ratio is (smallest, largest) width / height of the crop, > 0; got {self.ratio}")
-        if not 0 <= self.flip <= 1:
-            raise ValueError(f"flip is a probability, 0 .. 1; got {self.flip}")
-        if not 0 <= self.color_jitter <= 1:
-            raise ValueError(f"color_jitter is a fraction, 0 .. 1; got {self.color_jitter}")
+        number(self.flip, "flip is a probability", low=0, high=1)
+        number(self.color_jitter, "color_jitter is a fraction", low=0, high=1)
         _need_statistics(self.mean, self.std)
         _ = self._pipeline  # imports torchvision once, here, and not in each worker of each DataLoader
 

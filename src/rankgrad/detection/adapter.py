@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import integer, number
+from ..checks import integer, number, one_of
 from ..ranks import computed
 from .loss import one_hot_targets
 
@@ -94,8 +94,7 @@ class LossHandle(nn.Module):
         fade = integer(fade, "fade is a number of training steps", low=0)
         number(weight, "weight is a factor of the loss", low=0)
         number(keep, "keep is the last share of cross-entropy", low=0, high=1)
-        if score not in ("log_softmax", "logits"):
-            raise ValueError(f"score must be 'log_softmax' or 'logits'; got {score!r}")
+        one_of(score, "score", ("log_softmax", "logits"))
         heads = _roi_heads(model)
         self.loss, self.weight, self.score = loss, weight, score
         self.warmup, self.fade, self.keep = warmup, fade, keep

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import integer
+from ..checks import integer, number
 from ..datasets.epochs import EpochList, ShuffledBatches
 from ..training.data import EpochData
 from .voc import Scene
@@ -66,9 +66,8 @@ class DetectionSet(Dataset[Example]):
         longer = integer(longer, "longer is a side in pixels", low=1)
         if longer < shorter:
             raise ValueError(f"longer must be at least shorter; got {longer} < {shorter}")
-        for name, share in (("flip", flip), ("vertical_flip", vertical_flip)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} is a probability and must be in 0 .. 1; got {share}")
+        number(flip, "flip is a probability", low=0, high=1)
+        number(vertical_flip, "vertical_flip is a probability", low=0, high=1)
         self.scenes, self.shorter, self.longer = tuple(scenes), shorter, longer
         self.difficult, self.flip, self.vertical_flip, self.seed = difficult, flip, vertical_flip, seed
         self._pixels: dict[int, tuple[Tensor, tuple[int, int]]] | None = {} if cache else None

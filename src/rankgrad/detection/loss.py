@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..checks import Numbers, flag, integer, number, tensor
+from ..checks import Numbers, flag, integer, number, one_of, tensor
 from ..losses.base import in_backward
 from ..losses.rank_loss import RankSource
 from ..metrics import average_precision
@@ -98,8 +98,7 @@ class DetectionRankLoss(nn.Module):
             number(weight, "each entry of weights is the weight of a term", low=0)
         if check_finite is not None:
             flag(check_finite, "check_finite")
-        if memory_for not in ("map", "both"):
-            raise ValueError(f"memory_for must be 'map' or 'both'; got {memory_for!r}")
+        one_of(memory_for, "memory_for", ("map", "both"))
         self.ranks, self.metric, self.weights, self.memory_for = ranks, metric, tuple(weights), memory_for
         self.check_finite = check_finite
         self.memory = ScoreMemory(memory)
@@ -376,8 +375,7 @@ def one_hot_targets(labels: Numbers, num_classes: int, background: Background) -
             [0, 1],
             [1, 0]], dtype=torch.int32)
     """
-    if background not in ("first", "last", None):
-        raise ValueError(f"background must be 'first', 'last' or None; got {background!r}")
+    one_of(background, "background", ("first", "last", None))
     labels = tensor(labels, "labels")
     if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers [row]; got {labels.dtype} {tuple(labels.shape)}")

@@ -16,7 +16,7 @@ from torchvision.models.detection.faster_rcnn import FasterRCNN, FastRCNNPredict
 from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.misc import FrozenBatchNorm2d
 
-from ..checks import integer, number
+from ..checks import integer, number, one_of
 from ..models.state_dicts import read_plain
 
 # Blocks per stage, groups, width per group; and timm's name of ImageNet weights in torchvision's layout.
@@ -26,7 +26,6 @@ BACKBONES: dict[str, tuple[list[int], int, int, str]] = {
     "resnext101_32x4d": ([3, 4, 23, 3], 32, 4, "resnext101_32x4d.gluon_in1k"),
 }
 KINDS = ("faster_rcnn", "small")
-NORMS = ("frozen", "batch")
 
 
 def build_detector(
@@ -99,10 +98,8 @@ def faster_rcnn(
     """
     if backbone not in BACKBONES:
         raise ValueError(f"unknown backbone {backbone!r}; known: {', '.join(BACKBONES)}")
-    if norm not in NORMS:
-        raise ValueError(f"norm must be {' or '.join(NORMS)}; got {norm!r}")
-    if not 0 <= trainable_stages <= 5:
-        raise ValueError(f"trainable_stages must be 0 .. 5; got {trainable_stages}")
+    one_of(norm, "norm", ("frozen", "batch"))
+    integer(trainable_stages, "trainable_stages counts stages", low=0, high=5)
     if not loaded and not pretrained and weights is None and (norm == "frozen" or trainable_stages < 5):
         raise ValueError(
             "frozen layers need weights: model.pretrained=true downloads them, model.weights=FILE reads them. To train "
@@ -163,8 +160,7 @@ class SmallPyramid(nn.Module):
         super().__init__()
         if len(widths) != 4:
             raise ValueError(f"widths must be four numbers of channels; got {list(widths)}")
-        if finest not in (4, 8):
-            raise ValueError(f"finest must be 4 or 8; got {finest!r}")
+        one_of(finest, "finest", (4, 8))
         half, quarter, eighth, sixteenth = widths
         self.stem = nn.Sequential(_convolution(3, half, 2), _convolution(half, quarter, 2))
         self.eighth = nn.Sequential(_convolution(quarter, eighth, 2), _convolution(eighth, eighth))

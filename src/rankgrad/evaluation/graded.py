@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import metrics
-from ..checks import SUMMABLE, Numbers, coverage, integer
+from ..checks import SUMMABLE, Numbers, coverage, integer, one_of
 from ..checks import tensor as as_tensor
 from ..normalize import unit_rows
 from ..ranks import exact_ranks
@@ -130,8 +130,7 @@ def _sides(queries: Numbers, corpus: Numbers, similarity: str) -> tuple[Tensor, 
     sides = [as_tensor(queries, "queries").detach(), as_tensor(corpus, "corpus").detach()]
     for name, side in zip(("queries", "corpus"), sides, strict=True):
         check_embeddings(name, side)
-    if similarity not in ("cosine", "inner product", "euclidean"):
-        raise ValueError(f"similarity must be 'cosine', 'inner product' or 'euclidean'; got {similarity!r}")
+    one_of(similarity, "similarity", ("cosine", "inner product", "euclidean"))
     dtype = torch.promote_types(torch.promote_types(sides[0].dtype, sides[1].dtype), torch.float32)
     sides = [side.to(sides[0].device, dtype) for side in sides]
     mine, theirs = map(unit_rows, sides) if similarity == "cosine" else sides

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import Numbers, coverage, integer, list_length, query_weights
+from ..checks import Numbers, coverage, integer, list_length, one_of, query_weights
 from ..distributed import require_same
 from ..relevance import Ids, Labels
 from ..search import duplicate_rows
@@ -210,14 +210,10 @@ def _check_settings(
     confidence: float, resample: str, clusters: str, query_without_relevant: str, similarity: str
 ) -> None:
     coverage(confidence)
-    for name, value, known in (
-        ("resample", resample, ("class", "query")),
-        ("clusters", clusters, ("auto", "none")),
-        ("query_without_relevant", query_without_relevant, ("skip", "miss")),
-        ("similarity", similarity, ("cosine", "inner product", "euclidean")),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} must be {', '.join(map(repr, known[:-1]))} or {known[-1]!r}; got {value!r}")
+    one_of(resample, "resample", ("class", "query"))
+    one_of(clusters, "clusters", ("auto", "none"))
+    one_of(query_without_relevant, "query_without_relevant", ("skip", "miss"))
+    one_of(similarity, "similarity", ("cosine", "inner product", "euclidean"))
 
 
 def _odd_queries(level: RankedLevel, query_without_relevant: str) -> list[str]:

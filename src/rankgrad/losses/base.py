@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 import torch
 from torch import Tensor, nn
 
-from ..checks import Numbers, closest, flag, integer, tensor
+from ..checks import Numbers, closest, flag, integer, one_of, tensor
 from ..normalize import unit_rows
 from ..ranks import check_lists, computed
 from ..ranks.first_order import first_order
@@ -110,9 +110,7 @@ class RetrievalLoss(CheckedLoss):
             raise TypeError(
                 f"{type(self).__name__} has no option {given!r}{closest(given, known)} It has {', '.join(known)}"
             )
-        if reduction not in ("mean", "none"):
-            raise ValueError(f"reduction must be 'mean' or 'none'; got {reduction!r}")
-        self.reduction: Reduction = reduction
+        self.reduction: Reduction = one_of(reduction, "reduction", ("mean", "none"))
         self.include_self, self.normalize = flag(include_self, "include_self"), flag(normalize, "normalize")
         self.check_finite = None if check_finite is None else flag(check_finite, "check_finite")
         self.positives = positives

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import closest
+from ..checks import closest, one_of
 from .checked import Batch, ClassLoss
 
 #: Loss -> what it takes. "classes" are embeddings and classes, "pairs" are anchors and positives, "scores" are pairs
@@ -67,8 +67,7 @@ class SentenceTransformersLoss(ClassLoss):
         unknown = sorted(set(options) - known)
         if unknown:
             raise ValueError(f"{name} has no option {unknown[0]!r}{closest(unknown[0], known)}")
-        if distance not in ("cosine", "euclidean"):
-            raise ValueError(f"distance is 'cosine' or 'euclidean'; got {distance!r}")
+        one_of(distance, "distance", ("cosine", "euclidean"))
         self.takes = TAKES[name]
         self.hierarchies = self.takes == "scores"
         if self.takes == "classes":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import flag, list_length, number
+from ..checks import flag, list_length, number, one_of
 from ..metrics import Gain, hierarchical_ap, ndcg, soft_recall_at_k
 from ..ranks import Soft
 from ..relaxations import Heaviside, Sigmoid, SupStep
@@ -78,8 +78,7 @@ class HAPLoss(RankLoss):
         order: Literal["level", "gain"] = "level",
         **common: Unpack[Common],
     ) -> None:
-        if order not in ("level", "gain"):
-            raise ValueError(f"order must be 'level' or 'gain'; got {order!r}")
+        one_of(order, "order", ("level", "gain"))
         step = SupStep(tau, rho, delta, offset, start, tie)
         super().__init__(Soft(Heaviside(), step), metric=hierarchical_ap, **common)
         self.tau, self.rho, self.delta, self.offset, self.start, self.tie = tau, rho, delta, offset, start, tie

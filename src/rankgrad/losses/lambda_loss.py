@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import list_length
+from ..checks import list_length, one_of
 from ..kernels.host import on_host, zeros_like
 from ..kernels.sorting import sort_rows
 from ..metrics import Gain
@@ -80,8 +80,7 @@ class LambdaLoss(RetrievalLoss):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
-        if measure not in SWAPS:
-            raise ValueError(f"measure must be one of {', '.join(map(repr, SWAPS))}; got {measure!r}")
+        one_of(measure, "measure", (*SWAPS,))
         if (k is None and measure == "precision") or (k is not None and measure in ("map", "mrr")):
             raise ValueError(f"k is for 'ndcg' and 'precision' only; 'precision' needs it; got k={k!r} for {measure!r}")
         check_gain(gain)

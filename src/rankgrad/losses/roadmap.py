@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import number
+from ..checks import number, one_of
 from ..kernels.host import on_host
 from ..ranks.lists import asynchronous
 from ..types import Mask, PerQuery, Scores
@@ -75,9 +75,8 @@ class CalibrationLoss(RetrievalLoss):
         number(beta, "beta is the threshold of irrelevant scores")
         if not beta <= alpha:
             raise ValueError(f"beta (irrelevant below) must not exceed alpha (relevant above); got {beta} > {alpha}")
-        if aggregation not in ("query", "avg_non_zero"):
-            raise ValueError(f"aggregation must be 'query' or 'avg_non_zero'; got {aggregation!r}")
-        self.alpha, self.beta, self.aggregation = alpha, beta, aggregation
+        self.alpha, self.beta = alpha, beta
+        self.aggregation = one_of(aggregation, "aggregation", ("query", "avg_non_zero"))
         self.quantiles, self.momentum = None, number(momentum, "momentum is that of the thresholds", low=0, high=0.9999)
         self.margin = number(margin, "margin is the least difference alpha - beta", low=0)
         if quantiles is not None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from markupsafe import Markup
 
+from ..checks import one_of
 from ..config import flat
 from ..datasets.vectors import FORMATS
 from ..files import AGAIN, read_json
@@ -88,8 +89,7 @@ class Extent:
         if min(self.queries, self.points, self.items) < 1:
             given = f"{self.queries}, {self.points} and {self.items}"
             raise ValueError(f"queries, points and items must be >= 1; got {given}")
-        if self.projection not in ("pca", "tsne"):
-            raise ValueError(f"projection must be 'pca' or 'tsne'; got {self.projection!r}")
+        one_of(self.projection, "projection", ("pca", "tsne"))
 
 
 @dataclass(frozen=True, eq=False)

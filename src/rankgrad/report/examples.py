@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from .. import figure_style as style
 from .. import search
+from ..checks import one_of
 from ..files import read_npz
 from ..runs.folder import Run, check_kind
 from .content import short_names
@@ -140,8 +141,7 @@ def compute(
     from ..datasets.rows import Rows
     from ..targets import make
 
-    if choice not in CHOICES:
-        raise ValueError(f"choice must be one of {', '.join(CHOICES)}; got {choice!r}")
+    one_of(choice, "choice", (*CHOICES,))
     if not runs or queries < 1 or k < 1:
         raise ValueError(f"need at least one run, query and item; got {len(runs)}, {queries} and {k}")
     for folder in runs:

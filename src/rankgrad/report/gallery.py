@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..checks import integer
 from . import numbers
 from .numbers import mean_of
 from .retrieved import Space
@@ -169,8 +170,7 @@ def retrieval_gallery(
     ([(1, 'b', False), (2, 'a', True)], 0.5)
     """
     _check_gallery(embeddings, labels, class_names, names, average_precision)
-    if k < 1:
-        raise ValueError(f"k is the number of items per query and must be >= 1; got {k}")
+    integer(k, "k is the number of items per query", low=1)
     called = [f"#{row}" for row in range(len(embeddings))] if names is None else names
     unit = F.normalize(embeddings.detach().float().cpu(), dim=1)
     space = Space(unit, labels.cpu(), tuple(called), tuple(class_names))

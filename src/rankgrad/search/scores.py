@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..checks import dense
+from ..checks import dense, one_of
 
 Similarity = Literal["inner product", "euclidean"]
 
@@ -61,8 +61,7 @@ class Scorer:
                 f"queries and references must have the same width and device; got {queries.shape[1]} on "
                 f"{queries.device} and {references.shape[1]} on {references.device}"
             )
-        if similarity not in ("inner product", "euclidean"):
-            raise ValueError(f"similarity must be 'inner product' or 'euclidean'; got {similarity!r}")
+        one_of(similarity, "similarity", ("inner product", "euclidean"))
         self.dtype = torch.promote_types(torch.promote_types(queries.dtype, references.dtype), torch.float32)
         self.device, self.items = queries.device, len(references)
         self._queries = queries.detach().to(self.dtype)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...checks import coverage, integer, number, unknown
+from ...checks import coverage, integer, number, one_of, unknown
 from ...files import shown
 from .comparison import Difference, differences, intervals, pairs_of
 from .given import Groups, Run, groups_of, runs_of, source
@@ -158,10 +158,8 @@ class _Protocol:
     trec_eval: int
 
     def __post_init__(self) -> None:
-        if self.missing not in ("zero", "skip"):
-            raise ValueError(f"missing must be 'zero' or 'skip'; got {self.missing!r}")
-        if self.trec_eval not in (9, 10):
-            raise ValueError(f"trec_eval must be the version 9 or 10; got {self.trec_eval!r}")
+        one_of(self.missing, "missing", ("zero", "skip"))
+        one_of(self.trec_eval, "trec_eval", (9, 10))
 
     def settings(self) -> dict[str, Any]:
         """All fields, in a form that json can write."""
