@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .._version import __version__
+from ..models.embedding_model import evaluating
 from ..models.state_dicts import misfits, one_line, read_plain, write_plain
 from .encoding import Encoding
 from .settings import GIVEN, Model
@@ -64,13 +65,8 @@ def score_rows(model: nn.Module, inputs: Tensor, device: torch.device | str = "c
     >>> score_rows(build_ranker(Model("linear"), 3), torch.zeros(5, 3)).shape
     torch.Size([5])
     """
-    was_training = model.training
-    model.to(device).eval()
-    try:
-        with torch.inference_mode():
-            parts = [model(part.to(device)).float().cpu() for part in torch.split(inputs, PART)]
-    finally:
-        model.train(was_training)
+    with evaluating(model, device) as (where, _):
+        parts = [model(part.to(where)).float().cpu() for part in torch.split(inputs, PART)]
     scores = torch.cat(parts)
     if scores.shape != inputs.shape[:1]:
         raise ValueError(f"the model must give a score for each row, [{len(inputs)}]; got {list(scores.shape)}")
