@@ -55,7 +55,7 @@ def test_small_classes_that_are_dropped_are_announced(tail, tmp_path, capsys):
 
 
 def test_a_word_that_is_no_number_of_samples_is_refused(tail, tmp_path):
-    with pytest.raises(TypeError, match="an integer, or \"all\"; got 'some'"):
+    with pytest.raises(ValueError, match="counts rows, or is \"all\", .*; got 'some'"):
         train(*settings(tail, tmp_path / "run", "sampler.samples_per_class=some"))
     assert compose(["sampler.samples_per_class=all"]).sampler.samples_per_class == "all"
 
