@@ -55,7 +55,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "large": [large()],
         "empty": [Content("empty")],
         "evil": [replace(evil, name="<b>evil</b>", space=replace(evil.space, names=names), pictures=None)],
-        "long": [content("a-run-with-a-name-" * 5), content("other-name-" * 6)],
+        "long": [
+            replace(run, space=replace(evil.space, super_names=("superlabel" * 40, "odd")))
+            for run in (content("a-run-with-a-name-" * 5), content("other-name-" * 6))
+        ],
     }
     made = {
         name: write_report(folder / f"{name}.html", of, queries=120 if name == "large" else 4000)

@@ -276,7 +276,7 @@
         const entry = make("li"), button = make("button"), dot = svg("svg", { class: "dot", viewBox: "0 0 10 10", "aria-hidden": "true" });
         dot.append(svg("path", { class: `g${kind}`, d: "M5 5h0" }));
         button.type = "button";
-        button.append(dot, name);
+        button.append(dot, named(name));
         button.setAttribute("aria-pressed", String(only === kind));
         button.addEventListener("click", () => {
           only = only === kind ? null : kind;
