@@ -11,6 +11,7 @@ import re
 import shutil
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from rankgrad.evaluation.statistics import paired_t_test
 from rankgrad.files import shown
 from rankgrad.html import charts
 from rankgrad.html.images import Images
+from rankgrad.progress import steps
 from rankgrad.report import (
     Content,
     Pictures,
@@ -132,6 +134,18 @@ def test_precision_at_recall_is_that_of_the_list_that_is_just_long_enough(kind):
         assert found.ap[place] == pytest.approx(precision[right].mean(), abs=1e-12)
         assert found.first[place] == np.flatnonzero(right)[0] + 1
     np.testing.assert_allclose(found.precision.numpy(), total / len(rows), atol=1e-12)
+
+
+def test_what_a_page_computes_has_progress_bars(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tqdm", reason="without tqdm only numbers are printed")
+    for module in ("rankgrad.search", "rankgrad.report.numbers"):
+        monkeypatch.setattr(f"{module}.steps", partial(steps, delay=0))  # as if it took long
+    of = space()
+    np.savez(tmp_path / "mine.npz", embeddings=of.queries, labels=of.labels)
+    assert main(["report", str(tmp_path / "mine.npz"), "-o", str(tmp_path / "mine.html")]) == 0
+    told = capsys.readouterr().err
+    assert told.count("ranking: 100%") == 2  # of the evaluation, and of the curve
+    assert "searching: 100%" in told and "comparing: 100%" in told
 
 
 def test_area_under_precision_is_the_mean_ap():

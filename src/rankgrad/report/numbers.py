@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .. import metrics, search
 from ..evaluation import Report
+from ..progress import steps
 from ..relevance import own_columns, relevance_of
 from .retrieved import Space
 
@@ -87,18 +88,20 @@ def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Simil
     best = space.queries.new_full((len(rows),), -torch.inf)
     above, below = 0, 0
     scores = space.queries.new_empty(min(BLOCK, max(1, len(rows))), count)
-    for start in range(0, len(rows), BLOCK):
-        part = rows[start : start + BLOCK]
-        block = torch.mm(space.queries[part], items.T, out=scores[: len(part)]).clamp_(-1, 1)
-        row, item = relevance.pairs(part)
-        values = block[row, item]
-        best[start : start + len(part)].scatter_reduce_(0, row, values, "amax")
-        # irrelevant pairs: count all, then subtract the relevant ones and the queries' own copies
-        itself = block[relevance.absent(part)]
-        total += _binned(block.flatten()) - _binned(itself)
-        positive += _binned(values)
-        above += _count(block > beta) - _count(itself > beta) - _count(values > beta)
-        below += _count(values < alpha)
+    with steps(len(rows), "comparing", "query") as advance:
+        for start in range(0, len(rows), BLOCK):
+            part = rows[start : start + BLOCK]
+            block = torch.mm(space.queries[part], items.T, out=scores[: len(part)]).clamp_(-1, 1)
+            row, item = relevance.pairs(part)
+            values = block[row, item]
+            best[start : start + len(part)].scatter_reduce_(0, row, values, "amax")
+            # irrelevant pairs: count all, then subtract the relevant ones and the queries' own copies
+            itself = block[relevance.absent(part)]
+            total += _binned(block.flatten()) - _binned(itself)
+            positive += _binned(values)
+            above += _count(block > beta) - _count(itself > beta) - _count(values > beta)
+            below += _count(values < alpha)
+            advance(len(part))
     return Similarities(positive, total - positive, below, above, best)
 
 
@@ -150,7 +153,7 @@ def ranked(space: Space, rows: Tensor) -> RankingSummary:
     against = () if space.leave_one_out else (items, item_labels)
     recall = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
     counted = 0
-    for block in search.rank_blocks(space.queries, labels, *against, rows=rows):
+    for block in search.rank_blocks(space.queries, labels, *against, rows=rows, progress=True):
         ranks, here = block.ranks.pessimistic, place[block.rows]
         ap[here] = metrics.average_precision(ranks)
         first[here] = 1 / metrics.reciprocal_rank(block.ranks.index)
@@ -171,9 +174,9 @@ def nearest(space: Space, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """(scores [row, k], items [row, k] long) of the k nearest items of each query, without itself; fewer if fewer."""
     items, _, _ = space.gallery
     if not space.leave_one_out:
-        return search.topk(space.queries, items, min(k, len(items)), rows=rows)
+        return search.topk(space.queries, items, min(k, len(items)), rows=rows, progress=True)
     everyone = torch.arange(len(items))
-    return search.topk(items, items, min(k, len(items) - 1), ids=everyone, ref_ids=everyone, rows=rows)
+    return search.topk(items, items, min(k, len(items) - 1), ids=everyone, ref_ids=everyone, rows=rows, progress=True)
 
 
 def recall_curve(report: Report) -> list[tuple[int, float]]:

@@ -126,7 +126,9 @@ def read_embeddings(path: Path, images: Path | None = None) -> Content:
     if images is not None and not images.is_dir():
         raise FileNotFoundError(f"no folder of images at {images}")
     columns = embedding_columns(path, "embeddings", "labels")
-    after = evaluate(columns["embeddings"], columns["labels"], clusters="none", **evaluated_columns(columns))
+    after = evaluate(
+        columns["embeddings"], columns["labels"], clusters="none", progress=True, **evaluated_columns(columns)
+    )
     space = Space.load(path)
     return Content(
         name=path.stem,
