@@ -49,6 +49,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     evil = content()
     assert evil.space is not None
     names = tuple(f"<img src=x onerror=alert(1)>{row}" for row in range(40))
+    alike = tuple(f"pnp:variant=Ds+optimizer.lr=0.001+label_noise=0.{number}" for number in range(8))
     runs: dict[str, list[Content]] = {
         "single": [content()],
         "several": [content(), content("two", spread=1.2, config=config), content("three", spread=0.9)],
@@ -56,7 +57,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "empty": [Content("empty")],
         "evil": [replace(evil, name="<b>evil</b>", space=replace(evil.space, names=names), pictures=None)],
         "long": [
-            replace(run, space=replace(evil.space, super_names=("superlabel" * 40, "odd")))
+            replace(run, space=replace(evil.space, super_names=("superlabel" * 40, "odd"), class_names=alike))
             for run in (content("a-run-with-a-name-" * 5), content("other-name-" * 6))
         ],
     }
@@ -197,6 +198,18 @@ def test_long_names_end_in_an_ellipsis_and_leave_the_page_as_wide_as_it_is(brows
     found = browser.run(cut)
     assert len(found) >= 10 and all(length > 32 and hidden and how == "hidden" for length, hidden, how in found)
     assert browser.run("document.documentElement.scrollWidth") <= 1280
+
+
+def test_names_in_tables_that_differ_at_the_end_are_shown_whole(browser, pages):
+    hidden = (
+        "[...document.querySelectorAll('tbody th .cut')].filter(name => name.title.startsWith('pnp'))"
+        ".map(name => name.scrollWidth > name.clientWidth || name.scrollHeight > name.clientHeight)"
+    )
+    for width in (1280, 390):
+        browser.open(pages["long"], width=width)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        found = browser.run(hidden)
+        assert found and not any(found)
 
 
 def test_answers_of_a_search_are_seen_without_a_script(browser, pages):

@@ -17,6 +17,7 @@ from ..config import flat
 from ..datasets.vectors import FORMATS
 from ..files import AGAIN, read_json
 from ..html.images import Images
+from ..progress import through
 from ..runs.folder import Run
 from ..runs.history import curves, evaluations
 from ..runs.log import TEST
@@ -242,7 +243,7 @@ def read_runs(
     one_kind(kinds)
     known: dict[str, Any] = {}
     contents = []
-    for place, kind in zip(folders, kinds.values(), strict=True):
+    for place, kind in through(list(zip(folders, kinds.values(), strict=True)), "reading", "run", len(folders)):
         reader = import_module(TASKS[kind].reads)
         if place.suffix in FORMATS:
             contents.append(reader.read_embeddings(place, images))
