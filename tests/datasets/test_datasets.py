@@ -343,6 +343,20 @@ def test_a_damaged_file_of_images_is_announced_and_built_again(damage, reason, p
     assert same(items(load_photos(photo_folder, cache="disk", shorter_side=20)), expected)  # and is good from now on
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe_in_place_of_a_file_of_images_is_not_waited_for(photo_folder):
+    expected = items(load_photos(photo_folder, cache="disk", shorter_side=20))
+    (file,) = (photo_folder.parent / "cache").glob("*.pixels")
+    file.unlink()
+    os.mkfifo(file)
+    end = os.open(file, os.O_RDWR)
+    os.write(end, bytes(100))  # for a reader, which would wait without it
+    with pytest.warns(datasets_cache.CacheWarning, match="must be a file.* It is built again"):
+        table = load_photos(photo_folder, cache="disk", shorter_side=20)
+    os.close(end)
+    assert same(items(table), expected) and file.is_file()
+
+
 def test_a_damaged_image_is_noticed_when_it_is_read_and_no_other(photo_folder):
     expected = items(load_photos(photo_folder, cache="disk", shorter_side=20))
     (file,) = (photo_folder.parent / "cache").glob("*.pixels")

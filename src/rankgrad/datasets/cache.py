@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from ..checks import setting
-from ..files import atomic_write, remove_leftovers
+from ..files import atomic_write, open_file, remove_leftovers
 from ..files.folders import alone
 from ..progress import through
 
@@ -311,7 +311,7 @@ def _opened(path: Path, key: str) -> Pixels | None:
 
 
 def _checked(path: Path, key: str) -> Pixels | None:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise DamageError("its first bytes are wrong")
         length, checksum = struct.unpack("<QI", file.read(12))
