@@ -626,6 +626,20 @@ def test_the_command_writes_a_page_of_several_runs_and_says_what_was_left_out(tm
     ]
 
 
+def test_tables_of_an_earlier_evaluation_do_not_stay(tmp_path):
+    judged = {"q1": {"d1": 1}, "q2": {"d1": 1}}
+    runs = {name: {query: {"d1": 1.0, "d2": 2.0} for query in judged} for name in ("a", "b")}
+    out = tmp_path / "out"
+    ranked.write(ranked.evaluate(runs, judged, groups={"q1": "x", "q2": "y"}, bootstrap=0), out)
+    assert {"differences.csv", "groups.csv"} < {path.name for path in out.iterdir()}
+    one = ranked.evaluate({"a": runs["a"]}, judged, bootstrap=0)
+    ranked.write(one, out)
+    assert sorted(path.name for path in out.glob("*.csv")) == ["per-query.csv", "values.csv"]
+    (out / "groups.csv").write_text("query,group\nq1,x\n", encoding="utf-8")
+    ranked.write(one, out)
+    assert (out / "groups.csv").read_text(encoding="utf-8") == "query,group\nq1,x\n"
+
+
 def test_a_file_in_the_place_of_the_folder_is_told_before_the_work(tmp_path, capsys):
     run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
     assert main(["evaluate", str(run), "--qrels", str(qrels), "-o", str(run)]) == 2

@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from ...files import atomic_write, write_text
+from ...files import atomic_write, open_file, write_text
+from .comparison import Difference
 from .page import write_page
 from .result import Evaluation
 
 FILES = ("evaluation.html", "evaluation.json", "values.csv", "per-query.csv", "differences.csv", "groups.csv")
+GROUP_COLUMNS = ("group", "queries", "run", "measure", "value", "low", "high")
 
 
 def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
@@ -25,7 +27,8 @@ def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str 
 
     Args:
         evaluation: result of `evaluate`.
-        folder: created if it does not exist. Existing files of these names are replaced.
+        folder: created if it does not exist. Existing files of these names are replaced. A differences.csv or
+            groups.csv of an earlier evaluation is removed if this evaluation has none.
         title: heading of the page; None: the names of the runs.
 
     Returns:
@@ -58,13 +61,21 @@ def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str 
         columns = [column.tolist() for column in evaluation.per_query[run].values()]
         with_each += [[run, *row] for row in zip(evaluation.queries, *columns, strict=True) if row[1] == row[1]]
     _write_csv(folder / "per-query.csv", ["run", "query", *evaluation.measures], with_each)
-    if evaluation.differences:
-        compared = [asdict(each) for each in (*evaluation.differences, *evaluation.between_groups)]
-        _write_csv(folder / "differences.csv", list(compared[0]), [list(row.values()) for row in compared])
-    if evaluation.of_groups:
-        names = list(evaluation.of_groups[0])
-        _write_csv(folder / "groups.csv", names, [list(row.values()) for row in evaluation.of_groups])
+    compared = [asdict(each) for each in (*evaluation.differences, *evaluation.between_groups)]
+    _write_if_any(folder / "differences.csv", [field.name for field in fields(Difference)], compared)
+    _write_if_any(folder / "groups.csv", GROUP_COLUMNS, evaluation.of_groups)
     return write_page(folder / "evaluation.html", evaluation, title=title)
+
+
+def _write_if_any(path: Path, head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table that not every evaluation has. Without rows, the table of an earlier evaluation is removed."""
+    if rows:
+        _write_csv(path, head, [[row[name] for name in head] for row in rows])
+    elif path.is_file():
+        with open_file(path) as file:
+            ours = file.readline() == f"{','.join(head)}\n".encode()  # the user's own file may have this name
+        if ours:
+            path.unlink()
 
 
 def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
