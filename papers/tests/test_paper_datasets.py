@@ -350,6 +350,15 @@ def test_a_mark_at_the_beginning_and_empty_lines_mean_nothing(damaged):
 # --- check -----------------------------------------------------------------------------------------------------------
 
 
+def test_identical_images_of_train_and_test_are_noted_when_images_are_read(damaged):
+    tree = damaged("sop")
+    table = load_sop(tree.root, check=False)
+    one, other = (tree.home / table.select(split).names[0] for split in ("train", "test"))
+    other.write_bytes(one.read_bytes())
+    assert "in two splits: 1 (" in str(inspect(official("sop", tree), tree.root, images=True))
+    assert "two splits" not in str(inspect(official("sop", tree), tree.root))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("images", [False, True])
 def test_a_whole_data_set_is_complete(originals, name, images):

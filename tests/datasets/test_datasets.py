@@ -109,6 +109,27 @@ def test_select_takes_the_rows_of_a_split_and_keeps_the_numbering():
         test.select("val")
 
 
+def test_identical_files_in_two_splits_or_two_classes_are_named(tmp_path, monkeypatch):
+    noise = np.random.RandomState(0)
+    for name in ("train/a", "train/b", "test/c", "test/d"):
+        for number in range(3):
+            pixels = noise.randint(0, 256, (8, 8, 3), dtype=np.uint8)
+            (tmp_path / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.bmp")  # all of the same size
+    assert load_folder(tmp_path).remarks == ()
+    shutil.copy(tmp_path / "train/a/0.bmp", tmp_path / "test/c/copy.bmp")
+    shutil.copy(tmp_path / "train/a/1.bmp", tmp_path / "train/b/copy.bmp")
+    shutil.copy(tmp_path / "test/d/2.bmp", tmp_path / "test/d/copy.bmp")
+    lines = load_folder(tmp_path).summary().splitlines()
+    assert lines[-3:] == [
+        "3 images are copies of another image (identical files)",
+        "  in two splits: 1 (train/a/0.bmp = test/c/copy.bmp)",
+        "  in two classes: 2 (train/a/0.bmp = test/c/copy.bmp, train/a/1.bmp = train/b/copy.bmp)",
+    ]
+    monkeypatch.setattr("rankgrad.datasets.identical.open_file", None)  # no file is opened
+    assert load_folder(tmp_path, check=False).remarks == ()
+
+
 def test_summary_counts_splits_and_names_what_a_user_should_know():
     table = small_table(
         super_label=torch.tensor([0, 0, 0, 1, 1, 1]),

@@ -61,6 +61,12 @@ def test_listed_files_that_are_broken_are_left_out_and_said(listed):
     assert len(table) == 11 and len(table.skipped) == 1 and "skipped 1 file" in table.summary()
 
 
+def test_listed_files_that_are_identical_are_named(listed):
+    (listed.parent / "class 1" / "0.png").write_bytes((listed.parent / "class 0" / "0.png").read_bytes())
+    assert "in two classes: 1 (class 0/0.png = class 1/0.png)" in load_manifest(listed).summary()
+    assert load_manifest(listed, check=False).remarks == ()
+
+
 def test_a_list_trains_a_run_whose_items_share_no_group_with_their_query(listed, tmp_path):
     settings = small(listed, "data=manifest", "sampler.classes_per_batch=2", "trainer.max_epochs=1")
     run = train(*settings, f"out={tmp_path / 'run'}")

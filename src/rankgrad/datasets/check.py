@@ -13,6 +13,7 @@ import torch
 from ..files import shown
 from .base import Table
 from .cache import in_threads
+from .identical import identical_lines
 from .images import Box, check_image, image_area, some
 
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
@@ -180,6 +181,7 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
         findings.append(_presence(home, len(paths), missing, official))
     if images:
         findings += _decoded(home, paths, set(missing))
+        findings += _identical(parts, set(missing))
     else:
         findings.append(Observation("note", "no image was opened; --images decodes every one"))
     return Inspection(f"{official.title}: {home}", tuple(findings))
@@ -330,6 +332,18 @@ def _decoded(home: Path, paths: Mapping[Path, Box | None], missing: Set[Path]) -
     rest = len(broken) - len(lines)
     more = [Observation("wrong", f"... and {rest} more images that cannot be used")] if rest else []
     return [*lines, *more, Observation("note", f"{len(here) - len(broken)} of {len(here)} images can be read")]
+
+
+def _identical(parts: Mapping[str, Table], missing: Set[Path]) -> list[Observation]:
+    """Notes on whole images that are identical files."""
+    rows = {
+        path: (part.names[row], name, part.class_names[int(part.label[row])])
+        for name, part in parts.items()
+        for row, path in enumerate(part.paths or ())
+        if part.box is None and path not in missing and os.access(path, os.R_OK)
+    }
+    names, splits, classes = zip(*rows.values(), strict=True) if rows else ((), (), ())
+    return [Observation("note", line.strip()) for line in identical_lines([*rows], names, splits, classes)]
 
 
 def _paths(parts: Mapping[str, Table]) -> dict[Path, Box | None]:

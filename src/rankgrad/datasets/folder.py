@@ -15,6 +15,7 @@ from ..files import shown
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions, split_called
+from .identical import identical_lines
 from .images import EMPTY, EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, skipped_lines, some
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class, beside train and test; ignored
@@ -59,7 +60,8 @@ def load_folder(
         val_fraction: fraction of the classes, 0 .. 1; not used with split folders.
         seed: of the division.
         channels: 3 (RGB) or 1 (grey); files are converted to it.
-        check: read every file now. False is faster; a broken file then stops training with an `OSError`.
+        check: read every file now, and look for identical files. False is faster; a broken file then stops training
+            with an `OSError`.
         shorter_side: resize larger images when they are read, pixels; see `Table`.
         draft: decode large JPEG files at a fraction of their size; see `Table`.
         cache: "none": decode a file at each access; "ram", "disk": decode it once, see `Table.cached`.
@@ -115,15 +117,18 @@ def load_folder(
         split_of = divide(class_names, test_fraction, val_fraction, seed, f"folders train/ and test/. {shown(folder)}")
         good = [(split_of[name], name, path) for _, name, path in good]
     number = {name: i for i, name in enumerate(class_names)}
+    splits, classes, paths = zip(*good, strict=True)
+    names = tuple(shown(path.relative_to(root).as_posix()) for path in paths)
     table = Table(
         name=root.resolve().name,
-        label=torch.tensor([number[name] for _, name, _ in good], dtype=torch.int64),
+        label=torch.tensor([number[name] for name in classes], dtype=torch.int64),
         class_names=tuple(class_names),
-        split=tuple(split for split, _, _ in good),
-        names=tuple(shown(path.relative_to(root).as_posix()) for _, _, path in good),
+        split=splits,
+        names=names,
         channels=channels,
-        paths=tuple(path for _, _, path in good),
+        paths=paths,
         skipped=skipped,
+        remarks=identical_lines(paths, names, splits, classes) if check else (),
         shorter_side=shorter_side,
         draft=draft,
         understood=str(folder) if folder.divisions else f"{folder}, to be divided by class",

@@ -10,6 +10,7 @@ from ..files import inside, shown
 from .base import Cache, Table, check_reading
 from .division import divide, need_fractions
 from .folder import check_images
+from .identical import identical_lines
 from .rows import class_columns
 from .tabular import AUTO, Columns, read_columns, several_classes_of, splits_of
 
@@ -102,6 +103,8 @@ def load_manifest(
         kept_splits = tuple(of_class[label] for label in labels)
     else:
         kept_splits = tuple(splits[row] for row in rows)
+    names = tuple(map(shown, kept.values["path"]))
+    good = tuple(paths[row] for row in rows)
     table = Table(
         name=file.stem,
         **class_columns(
@@ -111,10 +114,11 @@ def load_manifest(
             None if classes is None else [classes[row] for row in rows],
         ),
         split=kept_splits,
-        names=tuple(map(shown, kept.values["path"])),
+        names=names,
         channels=channels,
-        paths=tuple(paths[row] for row in rows),
+        paths=good,
         skipped=tuple(skipped),
+        remarks=identical_lines(good, names, kept_splits, labels) if check else (),
         shorter_side=shorter_side,
         draft=draft,
         understood=read.understood(file, ["divided by class"] if splits is None else []),

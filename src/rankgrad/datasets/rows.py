@@ -51,6 +51,7 @@ class Rows(ABC):
             degrees. A held-out fold contains no copies. None: there are none.
         protocol: the evaluation protocol, see `protocols.trials`.
         skipped: (path, reason) of each file that cannot be used.
+        remarks: further lines of the summary.
         understood: one sentence on how the loader understood its files. It is the first line of the summary.
         takes: plural noun for the rows. It is also the kind of input of a model (`models.TAKES`).
 
@@ -72,6 +73,7 @@ class Rows(ABC):
     copies: Tensor | None = None
     protocol: str = "leave_one_out"
     skipped: Skipped = ()
+    remarks: tuple[str, ...] = ()
     understood: str = ""
 
     takes: ClassVar[str]
@@ -285,7 +287,7 @@ class Rows(ABC):
             roles, words = self.role or (), (("query", "queries"), ("gallery", "in the gallery"))
             numbers = [f"{roles.count(role)} {word}" for role, word in words if role in roles]
             notes.append(", ".join([f"evaluated as {self.protocol}", *numbers]))
-        notes += skipped_lines(self.skipped)
+        notes += [*self.remarks, *skipped_lines(self.skipped)]
         return "\n".join([*lines, aligned(table), *notes])
 
 
