@@ -36,6 +36,7 @@ from rankgrad.index.query import Answer, Hit, as_text, find, query_files
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
 from rankgrad.normalize import unit_rows
+from rankgrad.progress import steps
 
 faiss = pytest.importorskip("faiss", reason="an index needs faiss")
 
@@ -98,6 +99,15 @@ def test_what_an_approximate_index_misses_is_measured_against_the_exact_one(kind
     assert found.recall == pytest.approx(np.mean(hits), abs=0.01) and found.recall < 0.9
     better = build(gallery, kind, effort=2000).measured
     assert better is not None and better.recall > 0.99
+
+
+def test_building_an_index_has_progress_bars(many, monkeypatch, capsys):
+    pytest.importorskip("tqdm", reason="without tqdm only numbers are printed")
+    monkeypatch.setattr(builder, "steps", lambda *given, delay=0.0: steps(*given, delay=0))  # as if it took long
+    monkeypatch.setattr(builder, "SHORT", 0)
+    build(many, "ivf")
+    told = capsys.readouterr().err
+    assert "finding cells: 100%" in told and f"{len(many.names)}/{len(many.names)}" in told and "row/s" in told
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,7 @@ from ..extras import install
 from ..files import atomic_write, open_file, read_json, remove_leftovers, write_text
 from ..files.folders import HOLDER, LOCK, lock
 from ..normalize import unit_rows
+from ..progress import steps
 from .embedder import Embedded, Embedder, Origin, check_inside, sha256_of, weights_of
 from .rows import StoredRows, write_rows
 
@@ -65,7 +66,8 @@ CODED = 39 * 256  # smallest number of rows for training codes of bytes in faiss
 CANDIDATES = 10  # ivfpq compares this multiple of the length of the list exactly ...
 FEWEST = 100  # ... but at least this many candidates
 BLOCK = 2**25  # numbers of the gallery that are in memory at once
-TILE = 2**14  # rows that are compared with `ASKED` queries at once
+TILE = 2**14  # rows that are added, or compared with `ASKED` queries, at once
+SHORT = 1e9  # rows x cells x dim; below it, the cells are found in about a second, without a progress bar
 
 
 @dataclass(frozen=True)
@@ -579,12 +581,14 @@ def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool,
     """
     vectors = _without_rows(gallery.embeddings, kind, effort, normalize, seed)
     bad, first, done = 0, -1, 0
-    for block in _blocks(gallery.embeddings, normalize):
-        wrong = (~block.isfinite().all(1)).nonzero().flatten()
-        first = done + int(wrong[0]) if len(wrong) and first < 0 else first
-        bad, done = bad + len(wrong), done + len(block)
-        if not bad and vectors.is_trained:
-            vectors.add(block.numpy())
+    with steps(len(gallery.names), "indexing", "row") as advance:
+        for block in (part for whole in _blocks(gallery.embeddings, normalize) for part in torch.split(whole, TILE)):
+            wrong = (~block.isfinite().all(1)).nonzero().flatten()
+            first = done + int(wrong[0]) if len(wrong) and first < 0 else first
+            bad, done = bad + len(wrong), done + len(block)
+            if not bad and vectors.is_trained:
+                vectors.add(block.numpy())
+            advance(len(block))
     if bad:
         raise ValueError(f"embeddings must be finite; that of {gallery.names[first]} is not (first of {bad})")
     return vectors
@@ -618,7 +622,10 @@ def _without_rows(
     drawn = np.random.default_rng(seed).choice(count, min(count, max(TRAINED * cells, CODED)), replace=False)
     sample = _as_compared(embeddings[np.sort(drawn)], normalize)
     if bool(sample.isfinite().all()):
-        vectors.train(sample.numpy())
+        # faiss does not tell how far it is
+        with steps(1, "finding cells", "step", len(sample) * cells * dim > SHORT, delay=0) as advance:
+            vectors.train(sample.numpy())
+            advance(1)
     vectors.nprobe = min(cells, math.ceil(cells / 16) if effort is None else effort)
     return vectors
 
