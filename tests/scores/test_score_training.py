@@ -274,6 +274,25 @@ def test_queries_in_which_nothing_can_be_ordered_are_refused(tmp_path, capsys, r
     assert "data.load.query=COLUMN" in error and "data.load.query=null" in error and not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "query", "named"),
+    [
+        ("0", "01", "", "0 of the 60 training rows are relevant"),
+        ("1", "01", "", "60 of the 60 training rows are relevant"),
+        ("01", "0", "", "0 of the 60 rows"),
+        ("01", "1", "", "60 of the 60 rows"),
+        ("01", "0", "query", "none of the 12 queries"),
+    ],
+)
+def test_rows_without_an_order_or_a_value_are_refused_before_the_training(tmp_path, capsys, train, test, query, named):
+    for split, labels in (("train", train), ("test", test)):
+        lines = [f"{row // 5},{row % 7},{labels[row % len(labels)]}" for row in range(60)]
+        (tmp_path / f"{split}.csv").write_text("\n".join([f"{query or 'group'},x,label", *lines]) + "\n")
+    words = settings(tmp_path, "evaluation.select=null", f"out={tmp_path / 'run'}")
+    assert main(["train", *words]) == 2
+    assert named in capsys.readouterr().err.splitlines()[-1] and not (tmp_path / "run").exists()
+
+
 def test_the_settings_are_printed_with_a_file_to_come(capsys):
     assert main(["train", "task=scores", "data.root=FILE", "--cfg"]) == 0
     assert "queries_per_batch" in capsys.readouterr().out

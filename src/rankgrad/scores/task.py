@@ -170,6 +170,8 @@ class ScoresTask:
                 say(f"{name:6} {part.summary()}")
         for note in self.table.notes:
             say(note)
+        test = self.parts.test
+        evaluate_scores(torch.zeros(len(test)), test, bootstrap=0)  # rows without a value raise before the training
         by_query, select = train.query is not None, settings.evaluation.select
         self.loss = default_loss("queries" if by_query else "rows") if by_default else settings.loss
         self.select = SELECT[by_query] if select == AUTO else select
@@ -333,11 +335,17 @@ def _check_order(train: ScoreTable) -> None:
     """Raise if no training query has rows of different relevance: then no order can be learned.
 
     Raises:
-        ConfigError: the message has the setting that names the queries.
+        ConfigError: if there are queries, the message has the setting that names them.
     """
-    if train.query is None or train.relevance is None:
-        return
-    if not has_order(train.relevance, train.query):
+    assert train.relevance is not None
+    if train.query is None:
+        relevant = int((train.relevance > 0).sum())
+        if relevant in (0, len(train)):
+            raise ConfigError(
+                f"{relevant} of the {len(train)} training rows are relevant, so no order can be learned. Give relevant "
+                "and irrelevant rows to train on"
+            )
+    elif not has_order(train.relevance, train.query):
         raise ConfigError(
             f"none of the {int(train.query.max()) + 1} training queries has rows of different relevance, so no order "
             "can be learned. If another column has the queries, give data.load.query=COLUMN. If there are no queries, "
