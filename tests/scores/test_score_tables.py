@@ -275,6 +275,7 @@ WRONG = {
     "a label that is constant": ("x,label\n1,0\n2,0\n", {}, r"all 2 rows of rows\.csv.*'label' = 0.*label='NAME'"),
     "a label that is negative": ("x,label\n1,1\n2,-1\n", {}, "line 3.*-1.*positive=1"),
     "a label that is infinite": ("x,label\n1,1\n2,inf\n", {}, "line 3.*'label' is infinite"),
+    "labels that are all above 0": ("x,label\n1,2\n2,1\n3,2\n", {}, "1, 2.*positive='1'"),
     "a label of words": ("x,label\n1,no\n2,yes\n3,no\n", {}, "no, yes.*positive='yes'"),
     "no row with the positive label": ("x,label\n1,no\n2,yes\n", {"positive": "oui"}, "'oui'.*no, yes"),
     "a query that comes back": (

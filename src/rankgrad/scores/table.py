@@ -459,6 +459,11 @@ def _relevance(table: ScoreTable, values: Array, name: str, positive: str | floa
             f"it, or name the label that is relevant: {setting('positive', 1)}"
         )
     _need_two_labels(table, grades, name)
+    if table.query is None and grades.min() > 0:
+        raise ValueError(
+            f"each row of {table.name} is relevant: the label {name!r} has {_some(values)}, and only 0 is irrelevant. "
+            f"Name the label that is relevant: {setting('positive', _rarest(values))}"
+        )
     return torch.from_numpy(np.ascontiguousarray(grades, dtype=np.float32))
 
 
