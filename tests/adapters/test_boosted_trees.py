@@ -98,9 +98,10 @@ def test_no_gradient_of_lists_out_of_order_is_a_warning_and_a_larger_lambda_help
         assert gradient.any()
 
 
-def test_data_without_a_relevant_row_are_a_warning():
-    for module, data in of_both(np.zeros((20, 1)), np.zeros(20), group=[10] * 2):
-        with pytest.warns(UserWarning, match="no row is relevant"):
+@pytest.mark.parametrize("labels", [[0] * 20, [1] * 20, [1] * 10 + [0] * 10])
+def test_data_without_a_list_of_relevant_and_irrelevant_rows_are_a_warning(labels):
+    for module, data in of_both(np.zeros((20, 1)), labels, group=[10] * 2):
+        with pytest.warns(UserWarning, match="no list has both a relevant and an irrelevant row"):
             module.objective(losses.SupAPLoss())(np.zeros(20), data)
 
 

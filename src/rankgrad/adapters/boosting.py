@@ -13,7 +13,7 @@ import torch
 from ..losses import RetrievalLoss
 from ..losses.base import still
 from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
-from ..scores.table import ScoreTable
+from ..scores.table import ScoreTable, has_order
 
 Array = npt.NDArray[Any]
 ROUNDING = 1e-6  # largest value of a loss of lists that are in order
@@ -97,13 +97,15 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool
     Both are divided by the mean curvature, so that limits such as `min_child_weight` have the same scale for every
     loss. The step of a leaf is the ratio of two sums, so the division does not change it.
 
-    Warns if no row has a gradient although the loss is not 0, and if no row is relevant.
+    Warns if no row has a gradient although the loss is not 0, and if no list has both a relevant and an irrelevant
+    row.
     """
     relevance = torch.as_tensor(np.asarray(rows.labels, dtype=np.float32))
     if bool(((relevance == 0) | (relevance == 1)).all()):
         relevance = relevance > 0  # every loss takes bool, only some take grades
     at = torch.as_tensor(np.asarray(scores, dtype=np.float32)).requires_grad_()
-    value = loss.from_lists(at, relevance, rows.query(one_list))
+    query = rows.query(one_list)
+    value = loss.from_lists(at, relevance, query)
     (gradient,) = torch.autograd.grad(value, at)
     slope = gradient.double().numpy()
     curvature = np.abs(slope)
@@ -117,8 +119,12 @@ def slopes(loss: RetrievalLoss, scores: Array, rows: BoostedRows, one_list: bool
             "of lists",
             stacklevel=3,
         )
-    elif not bool(relevance.any()):
-        warnings.warn("no row is relevant, so the trees learn nothing; check the labels", stacklevel=3)
+    elif not has_order(relevance > 0, query):
+        warnings.warn(
+            "no list has both a relevant and an irrelevant row, so the trees learn nothing; only the label 0 is "
+            "irrelevant. Check the labels",
+            stacklevel=3,
+        )
     curvature = curvature + LEAST
     weights = rows.row_weights()
     if weights is not None:
