@@ -407,6 +407,14 @@ def test_a_column_without_a_name_and_one_that_counts_the_rows_are_noted(tmp_path
     assert load_table(tmp_path / "rows.npz", label=None, drop=["y"]).notes == ()
 
 
+def test_a_relevant_label_that_most_rows_have_is_noted_unless_it_was_named(tmp_path):
+    path = written(tmp_path, "q,x,ok\n" + "".join(f"{row // 5},{row % 7},{row % 5 != 3}\n" for row in range(20)))
+    (note,) = load_table(path, label="ok").notes
+    assert "16 of 20 rows" in note and "positive='False'" in note
+    assert load_table(path, label="ok", positive="true").notes == load_table(path, label="ok", query="q").notes == ()
+    assert load_table(path, label="ok", positive="False").notes == ()
+
+
 def test_categories_that_are_whole_numbers_are_the_same_with_and_without_a_decimal_point(tmp_path):
     path = written(tmp_path, "zip,x,label\n94110.0,1,0\n94110,2,1\n,3,0\n1.05,4,1\n-7.00,5,0\n")
     words = load_table(path, label=None, categorical=["zip"]).features["zip"].tolist()

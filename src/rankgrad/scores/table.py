@@ -42,7 +42,7 @@ class ScoreTable:
         rows: [row] number of the row in the file.
         files: [row] the file, and the unit of the number: "train.csv, line".
         name: name of the file or the folder.
-        notes: remarks on the columns of the file, one sentence each.
+        notes: remarks on the columns and the labels of the file, one sentence each.
 
     >>> table = ScoreTable({"age": np.array([20.0, 70.0])}, torch.tensor([0.0, 1.0]))
     >>> print(table.summary())
@@ -298,7 +298,10 @@ def load_table(
         ids, names = _queries(table, read.values[roles["query"]], roles["query"])
         table = replace(table, query=ids, query_names=names)
     if "label" in roles:
-        table = replace(table, relevance=_relevance(table, read.values[roles["label"]], roles["label"], positive))
+        values = read.values[roles["label"]]
+        table = replace(table, relevance=_relevance(table, values, roles["label"], positive))
+        if positive is None:
+            table = replace(table, notes=(*table.notes, *_mostly_relevant(table, values)))
     if "split" in roles:
         table = replace(table, split=_splits(table, read.values[roles["split"]], roles["split"]))
     if table.relevance is None or test_fraction is None:
@@ -465,6 +468,18 @@ def _relevance(table: ScoreTable, values: Array, name: str, positive: str | floa
             f"Name the label that is relevant: {setting('positive', _rarest(values))}"
         )
     return torch.from_numpy(np.ascontiguousarray(grades, dtype=np.float32))
+
+
+def _mostly_relevant(table: ScoreTable, values: Array) -> list[str]:
+    """A sentence if one list has two labels, and the relevant label is the more frequent one."""
+    assert table.relevance is not None
+    relevant = int((table.relevance > 0).sum())
+    if table.query is not None or 2 * relevant <= len(table) or len(set(values.tolist())) > 2:
+        return []
+    return [
+        f"{relevant} of {len(table)} rows are relevant. If the rarer label is the one to find, name it: "
+        f"{setting('positive', _rarest(values))}"
+    ]
 
 
 def _need_two_labels(table: ScoreTable, values: Array, name: str) -> None:
