@@ -373,7 +373,9 @@ def test_what_cannot_be_evaluated_again_is_one_line(finished, tables, tmp_path, 
     assert "--ks" in fails(capsys, "evaluate", str(run.folder), "-k", "1,10")
     assert "P@" in fails(capsys, "evaluate", str(run.folder), "-e", "R@x")
     (tmp_path / "other.csv").write_text("x0,x1,query\n1,2,a\n")
-    assert "label" in fails(capsys, "evaluate", str(run.folder), "--root", str(tmp_path / "other.csv"))
+    error = fails(capsys, "evaluate", str(run.folder), "--root", str(tmp_path / "other.csv"))
+    assert "data.load.label=NAME in the training" in error  # the command has no such option
+    assert "--root" in fails(capsys, "evaluate", str(run.folder), "--root", str(tmp_path))
     np.savez(tmp_path / "embeddings.npz", embeddings=np.eye(4), labels=[0, 0, 1, 1])
     error = fails(capsys, "evaluate", str(tmp_path / "embeddings.npz"), "--root", str(tables["list"]))
     assert "--root" in error and "task=scores" in error

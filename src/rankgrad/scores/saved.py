@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import as_keys, spelled
+from ..checks import as_keys, as_options, spelled
 from ..checks import tensor as as_tensor
 from ..files import read_npz, shown, write_npz
 from ..runs.folder import Run
@@ -114,7 +114,7 @@ def evaluate_run(
         given = plain(load(run.config, trust))["data"]["load"]
         ranker = load_ranker(run.weights)
         own = {"split": None, "test_fraction": None, "features": ranker.encoding.names, "drop": ()}
-        with spelled(as_keys("data.load", {"root": "--root"})):
+        with spelled(_spell):
             table = load_table(root, **{**given, **own, "categorical": ranker.encoding.categorical})
         scores = score_rows(ranker.model, ranker.encoding.encode(table), device)
         notes = ranker.encoding.unknown(table)
@@ -122,6 +122,13 @@ def evaluate_run(
     metrics = [*(OF_ONE_LIST if table.query is None else OF_QUERIES), *extra]
     report = evaluate_scores(scores, table, metrics=list(dict.fromkeys(metrics)), bootstrap=bootstrap, seed=seed)
     return replace(report, notes=(*report.notes, *notes))
+
+
+def _spell(name: str, *value: object) -> str:
+    """The option --root of the command, or a setting of the training, which decides how the columns are read."""
+    if name == "root":
+        return as_options({})(name, *value)
+    return f"{as_keys('data.load', {})(name, *value)} in the training"
 
 
 __all__ = ["evaluate_run", "read_scores", "save_scores"]
