@@ -13,7 +13,7 @@ from rankgrad import training
 from rankgrad.config import compose
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import evaluate
-from rankgrad.training.retrieval import load_table
+from rankgrad.training.building import load_table
 
 
 def tiles(classes: int = 4, per_class: int = 4) -> Table:

@@ -19,6 +19,7 @@ from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.memory import CrossBatchMemory
 from rankgrad.models.build import build_model
 from rankgrad.runs.history import best, evaluations
+from rankgrad.training import building
 from rankgrad.training import retrieval as runs
 from rankgrad_papers.experiments.numbers import numbers
 
@@ -361,9 +362,9 @@ def test_an_experiment_trains_on_files_in_the_official_layout(tmp_path, name):
     settings += ["trainer.precision=32-true", "evaluation.every=1", "evaluation.ks=[1]", "evaluation.bootstrap=0"]
     settings += ["trainer.log_every_n_steps=1"]
     run = runs.train(compose(settings), quiet=True)
-    table = runs.load_table(compose(settings))
+    table = building.load_table(compose(settings))
     assert table.name == experiment(name).data.name
     assert len(evaluations(run)) == 2 and best(run, "R@1")[0] in evaluations(run)  # both rules of reporting
-    model, loss = runs.build(compose(settings), table)
+    model, loss = building.build(compose(settings), table)
     assert isinstance(loss, CrossBatchMemory) == name.startswith("rambo")
     assert model.embedding_size == 512

@@ -34,6 +34,7 @@ from rankgrad.runs.children import Children
 from rankgrad.runs.folder import Run
 from rankgrad.runs.history import evaluations
 from rankgrad.runs.launchers import RunCommand
+from rankgrad.training import building
 from rankgrad.training import retrieval as runs
 from rankgrad_papers.analysis.decomposability import class_batches
 from rankgrad_papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
@@ -600,8 +601,8 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
 
 def test_a_choice_that_cannot_be_made_is_refused_before_training():
     with pytest.raises(ConfigError, match="keep_best=val needs held-out classes"):
-        runs._to_choose_on(compose(["data=glyphs", "evaluation.keep_best=val"]), letters())
-    assert runs._to_choose_on(compose(["data=glyphs"]), letters()) is None
+        building.to_choose_on(compose(["data=glyphs", "evaluation.keep_best=val"]), letters())
+    assert building.to_choose_on(compose(["data=glyphs"]), letters()) is None
 
 
 # -------------------------------------------------------------------------------------------------------- their pages

@@ -12,7 +12,7 @@ from rankgrad.config import compose
 from rankgrad.datasets.base import Table
 from rankgrad.datasets.noise import flip_labels, with_wrong_labels
 from rankgrad.runs.compare import own_settings
-from rankgrad.training.retrieval import load_table
+from rankgrad.training.building import load_table
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

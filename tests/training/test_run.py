@@ -22,8 +22,8 @@ from rankgrad.index.folder import embed_folder
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import load_weights
 from rankgrad.runs.folder import Run
+from rankgrad.training import building, evaluating, runner
 from rankgrad.training import retrieval as runs
-from rankgrad.training import runner
 from rankgrad.training.health import HealthWarning
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -60,7 +60,7 @@ def test_a_run_leaves_its_settings_numbers_model_embeddings_log_and_page(finishe
 def test_the_classes_of_the_test_are_not_those_of_the_training(finished, photos):
     counts = Report.from_json(finished.after).counts
     assert counts["classes"] == 5 and counts["queries"] == 25
-    table = runs.load_table(compose(small(photos)))
+    table = building.load_table(compose(small(photos)))
     assert not {*table.select("train").label.tolist()} & {*table.select("test").label.tolist()}
 
 
@@ -177,7 +177,7 @@ def test_embedding_refuses_before_it_works_for_nothing(photos, finished, tmp_pat
     def never(*_: object, **__: object) -> None:
         raise AssertionError("images were embedded, but the result can't be written")
 
-    monkeypatch.setattr(runs, "embed", never)
+    monkeypatch.setattr(evaluating, "embed", never)
     for out in (tmp_path / "missing" / "a.npz", tmp_path):
         with pytest.raises(FileNotFoundError, match="cannot be written.*folder"):
             embed_folder(finished.folder, photos, out)
@@ -205,14 +205,14 @@ def test_a_folder_with_too_little_in_it_leaves_no_run(tmp_path, classes, message
 
 def test_a_file_that_breaks_after_the_check_is_named(photos, tmp_path, monkeypatch):
     mine = make_photos(tmp_path / "photos")
-    real = runs.embed
+    real = evaluating.embed
 
     def broken(*arguments: object, **options: object) -> torch.Tensor:
         for folder in mine.iterdir():
             (folder / "1.png").write_bytes(b"x")
         return real(*arguments, **options)
 
-    monkeypatch.setattr(runs, "embed", broken)
+    monkeypatch.setattr(evaluating, "embed", broken)
     with pytest.raises(OSError, match=r"cannot read image .*1\.png"):
         train(*small(mine), f"out={tmp_path / 'run'}")
 

@@ -20,7 +20,7 @@ from rankgrad.evaluation import Report, evaluate
 from rankgrad.models.weights import load_weights
 from rankgrad.report import read_runs
 from rankgrad.runs.folder import Run
-from rankgrad.training import retrieval
+from rankgrad.training import building, retrieval
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -73,7 +73,7 @@ def test_training_draws_the_classes_together_that_it_is_shown(texts, tmp_path):
 def test_the_classes_of_the_test_are_not_those_of_the_training(finished, texts):
     counts = Report.from_json(finished.after).counts
     assert counts["classes"] == 5 and counts["queries"] == 30
-    table = retrieval.load_table(compose(small_texts(texts)))
+    table = building.load_table(compose(small_texts(texts)))
     assert not {*table.select("train").label.tolist()} & {*table.select("test").label.tolist()}
 
 
@@ -204,7 +204,7 @@ def test_a_head_is_trained_on_embeddings_that_exist(vectors, tmp_path, with_page
     settings = small_texts(vectors, "data=table", "model=vectors", "loss=roadmap")
     settings = [word for word in settings if not word.startswith("model.")]
     run = train(*settings, f"out={tmp_path / 'run'}")
-    table = retrieval.load_table(compose(settings)).select("test")
+    table = building.load_table(compose(settings)).select("test")
     as_they_are = evaluate(table.vectors, table.label, bootstrap=0, clusters="none").values
     before, after = Report.from_json(run.before).values, Report.from_json(run.after).values
     assert before["mAP@R"] == pytest.approx(as_they_are["mAP@R"]) and before != after  # it begins as the identity

@@ -23,7 +23,7 @@ from rankgrad.evaluation.statistics import holm, paired_t_test
 from rankgrad.files.folders import LinkError
 from rankgrad.runs import compare as compare_module
 from rankgrad.runs.folder import Run
-from rankgrad.training.retrieval import build, load_table
+from rankgrad.training.building import build, load_table
 from rankgrad.tuning import space as space_module
 from rankgrad.tuning import study as study_module
 from rankgrad.tuning import tune as tune_module

@@ -5,10 +5,10 @@ from ..runs.embeddings import save_embeddings
 from .callbacks import EvaluateEvery as EvaluateEvery
 from .data import SetEpoch as SetEpoch
 from .data import TrainingData as TrainingData
+from .evaluating import evaluate_model
 from .inference import embed
 from .module import RetrievalModule as RetrievalModule
 from .module import Schedule as Schedule
-from .retrieval import evaluate_model
 from .state import SaveState as SaveState
 
 __all__ = ["embed", "evaluate_model", "save_embeddings"]

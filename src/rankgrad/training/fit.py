@@ -22,7 +22,8 @@ from ..models import load_weights
 from ..models.embedding_model import moved, place_of
 from ..runs.folder import Run
 from . import runner
-from .retrieval import TASK, EvaluatedEmbeddings, Given, RetrievalTask, read_table, summary
+from .building import Given, read_table
+from .retrieval import TASK, EvaluatedEmbeddings, RetrievalTask, summary
 from .state import EPOCHS, MAY_CHANGE
 
 Loss = str | nn.Module | Callable[[Tensor, Tensor], Tensor]

@@ -18,7 +18,8 @@ from ..models import build_model, load_weights, save_weights
 from ..models.state_dicts import misfits, one_line
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
-from .retrieval import evaluate_model, load_table
+from .building import load_table
+from .evaluating import evaluate_model
 from .runner import lasting
 from .state import read_state
 

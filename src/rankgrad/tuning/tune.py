@@ -114,7 +114,7 @@ def _check_data(config: DictConfig) -> None:
         settings = typed(ScoreSettings, plain(config))
         divided(load_table_of(settings), settings)
     else:
-        from ..training.retrieval import load_table
+        from ..training.building import load_table
 
         load_table(config)
 
