@@ -403,6 +403,9 @@ def test_a_column_without_a_name_and_one_that_counts_the_rows_are_noted(tmp_path
     assert "without a name is left out" in table.notes[0] and "drop=['id']" in table.notes[1]
     assert load_table(path, drop=["", "id"]).notes == () and load_table(path, features=["id"]).notes == ()
     assert list(load_table(path, features=["", "x"]).features) == ["", "x"]
+    path = written(tmp_path, "x,label,,\n1.5,0,,\n2,1,,\n3,0,,\n2.5,1,,\n")  # a spreadsheet with empty columns
+    table = load_table(path)
+    assert list(table.features) == ["x"] and table.notes == ("2 columns without a name are left out.",)
     np.savez(tmp_path / "rows.npz", x=[1.5, 2.5, 3.5], gap=[1, 2, np.nan], twice=[1, 1, 3], y=[0, 1, 0])
     assert load_table(tmp_path / "rows.npz", label=None, drop=["y"]).notes == ()
 

@@ -180,6 +180,7 @@ def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
     Raises:
         ValueError: a row has more or fewer fields than the header, the header repeats a name, or the file is not UTF-8.
+            Several columns may have no name.
     """
     delimiter = "\t" if delimiter == TAB else delimiter
     if len(delimiter) != 1:
@@ -195,7 +196,7 @@ def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 continue
             if header is None:
                 header = fields
-                twice = next((name for name in header if header.count(name) > 1), None)
+                twice = next((name for name in header if name.strip() and header.count(name) > 1), None)
                 if twice is not None:
                     raise ValueError(
                         f"{shown(path)}, line {reader.line_num}: the header has the column {brief(twice)!r} twice. If "

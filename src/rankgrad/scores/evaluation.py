@@ -214,7 +214,8 @@ def _of_one_list(
     fewer = min(count, len(relevant) - count)
     if settings["bootstrap"] and fewer < FEW_DRAWN:
         notes.append(
-            f"Only {fewer} rows are {'relevant' if fewer == count else 'irrelevant'}: the intervals are rough."
+            f"Only {fewer} {'row is' if fewer == 1 else 'rows are'} {'relevant' if fewer == count else 'irrelevant'}: "
+            "the intervals are rough."
         )
     return ScoreReport(
         values={name: float(read(groups)[0]) for name, read in readings.items()},

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..checks import setting
 from ..datasets.division import split_called
 from ..datasets.tabular import delimited, parquet_table, text_of
+from ..evaluation.ranked.reading import QUERY
 from ..files import read_npz, shown
 from .columns import (
     MISSING,
@@ -73,7 +74,7 @@ def files_of(root: Path) -> list[tuple[str, Path]]:
 def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> ScoreColumns:
     """Read the columns of a file.
 
-    If there is a file of query sizes beside it (rank.train.query), and no column query or qid, the rows get a column
+    If there is a file of query sizes beside it (rank.train.query), and no column of query ids, the rows get a column
     query.
 
     Args:
@@ -96,7 +97,7 @@ def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Score
     else:
         raise ValueError(f"{shown(path)} must be {FORMATS}; write the table in one of these formats")
     sizes = next((path.with_name(path.name + end) for end in SIZES if path.with_name(path.name + end).is_file()), None)
-    if sizes is not None and "query" in wanted and not {"query", "qid"} & set(columns.values):
+    if sizes is not None and "query" in wanted and not set(QUERY) & set(columns.values):
         columns.values["query"] = _from_sizes(sizes, columns)
     return columns
 
@@ -144,7 +145,8 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str) -> ScoreColumns:
     columns = {name: _CsvColumn(name, path, name in wanted.words) for name in header if name in wanted}
     rows: list[int] = []
     for numbers, fields in _parts(lines):
-        for name, cells in zip(header, zip(*fields, strict=True), strict=True):
+        # several columns may have no name, such as the empty ones of a spreadsheet
+        for name, cells in dict(zip(header, zip(*fields, strict=True), strict=True)).items():
             if name in columns:
                 columns[name].add(cells, numbers)
         rows += numbers

@@ -17,6 +17,7 @@ from torch import Tensor
 from ..checks import Numbers, closest, setting
 from ..checks import tensor as as_tensor
 from ..datasets.tabular import AUTO, as_split, no_columns
+from ..evaluation.ranked.reading import QUERY
 from ..files import shown
 from ..relevance import Labels
 from .columns import TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
@@ -26,7 +27,7 @@ from .reading import files_of, read_file
 Array = npt.NDArray[Any]
 LARGEST = torch.finfo(torch.float32).max  # grades are float32
 # Role of a column -> names of the columns that "auto" looks for, in this order.
-AUTOMATIC = {"label": ("label", "y"), "query": ("query", "qid"), "split": ("split",)}
+AUTOMATIC = {"label": ("label", "y"), "query": QUERY, "split": ("split",)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +256,8 @@ def load_table(
         root: a csv, tsv, parquet, npz or svmlight file, or a folder with files such as train.csv and test.csv.
         label: column of the relevance, 0 and 1 or grades >= 0; "auto": the column label or y; None: there is none, and
             the rows are not divided.
-        query: column of the query ids; "auto": the column query or qid, if it exists; None: all rows are one list.
+        query: column of the query ids; "auto": the column query, query_id or qid, if it exists; None: all rows are
+            one list.
         features: columns that are features; None: all columns without another role.
         drop: columns that are not features.
         categorical: columns whose numbers name categories.
@@ -402,7 +404,8 @@ def _features(
 def _notes(read: ScoreColumns, features: Mapping[str, Array], drop: Sequence[str]) -> list[str]:
     """Sentences about columns that look like a mistake."""
     nameless = [name for name in read.unread if not name.strip() and name not in drop]
-    notes = ["A column without a name is left out: it may number the rows."] if nameless else []
+    notes = ["A column without a name is left out: it may number the rows."] if len(nameless) == 1 else []
+    notes += [f"{len(nameless)} columns without a name are left out."] if len(nameless) > 1 else []
     for name, column in features.items():
         if column.dtype != object and _counts_up(column):
             notes.append(
