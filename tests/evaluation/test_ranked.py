@@ -594,6 +594,17 @@ def test_a_page_of_one_run_and_of_more_than_there_are_colours_can_be_written(tmp
     assert legend and re.findall(r"run\d", legend[0]) == best[:8]
 
 
+def test_the_page_shows_the_largest_of_many_groups_and_the_csv_all(tmp_path):
+    queries = [f"q{number}" for number in range(302)]
+    groups = {query: f"group {max(number, 1)}" for number, query in enumerate(queries)}  # two queries in group 1
+    runs = {"a": {query: {"d1": 1.0} for query in queries}}
+    page = Page(ranked.write(evaluate(runs, {q: {"d1": 1} for q in queries}, ["map"], groups=groups), tmp_path))
+    assert (
+        "map in the 200 largest of 301 groups" in page.text and "group 1" in page.text and "group 301" not in page.text
+    )
+    assert len((tmp_path / "groups.csv").read_text(encoding="utf-8").splitlines()) == 302
+
+
 def test_many_runs_are_printed_as_rows_and_few_as_columns():
     for count, first in ((4, "measure"), (5, "run")):
         found = evaluate({f"r{place}": RUN for place in range(count)}, QRELS, ["map", "P_5"], bootstrap=5)

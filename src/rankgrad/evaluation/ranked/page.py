@@ -22,6 +22,7 @@ from .texts import Array
 COLOURS = 8  # number of runs with different colours and dashes
 MOST_TESTS = 60  # largest number of rows of a table of tests; the csv has all tests
 MOST_QUERIES = 40  # largest number of rows of the table of queries; the csv has all queries
+MOST_GROUPS = 200  # largest number of rows of the table of groups; the csv has all groups
 STEPS = 200  # number of points of a curve over the queries
 
 
@@ -192,13 +193,16 @@ def _queries(evaluation: Evaluation, main: str) -> list[tuple[str, list[float]]]
 
 
 def _groups(evaluation: Evaluation, main: str) -> list[dict[str, Any]]:
-    """One row per group: its size, and value and interval of every run for the main measure."""
+    """One row per group: its size, and value and interval of every run for the main measure. Of many, the largest."""
     rows = {(row["group"], row["run"]): row for row in evaluation.of_groups if row["measure"] == main}
     level = 1 - evaluation.settings["confidence"]
     tests: dict[str, list[Difference]] = {}
     for each in evaluation.between_groups:
         if each.measure == main and each.p is not None:
             tests.setdefault(each.group, []).append(each)
+    shown = list(evaluation.groups.items())
+    if len(shown) > MOST_GROUPS:
+        shown = sorted(shown, key=lambda group: -len(group[1]))[:MOST_GROUPS]
     return [
         {
             "name": name,
@@ -207,5 +211,5 @@ def _groups(evaluation: Evaluation, main: str) -> list[dict[str, Any]]:
             "sure": sum(each.is_sure(level) for each in tests.get(name, ())),
             "tests": len(tests.get(name, ())),
         }
-        for name, members in evaluation.groups.items()
+        for name, members in shown
     ]
