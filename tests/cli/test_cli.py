@@ -200,6 +200,15 @@ def test_a_warning_of_ours_is_told_without_a_line_of_code_and_others_as_they_are
     assert [str(each.message) for each in others] == ["of something else"]
 
 
+def test_an_image_within_our_limit_gives_no_warning_of_pillow(tmp_path, monkeypatch):
+    photos = make_photos(tmp_path / "photos", classes=4, per_class=2)
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 1000)  # Pillow warns of more, and refuses twice as many
+    with warnings.catch_warnings(record=True) as others:
+        warnings.simplefilter("always")
+        assert main(["datasets", "folder", "--root", str(photos)]) == 0
+    assert [str(each.message) for each in others] == []
+
+
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000  # of Linux: mounts, and users, of its own
 NO_MOUNTS = 77  # exit status
 

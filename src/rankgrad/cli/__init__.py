@@ -132,7 +132,7 @@ def plain_warnings() -> Iterator[None]:
             if str(message) not in said:
                 print("rankgrad: " + "\n".join(map(shown, str(message).split("\n"))), file=file or sys.stderr)
             said.add(str(message))
-        else:
+        elif category.__name__ != "DecompressionBombWarning":  # of Pillow; rankgrad has a limit of its own
             earlier(message, category, filename, lineno, file, line)
 
     warnings.showwarning = show
