@@ -13,7 +13,7 @@ from rankgrad.files import write_npz
 from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 
 if TYPE_CHECKING:
-    from rankgrad.index.builder import Kind
+    from rankgrad.index.disk import Kind
 
 KINDS: tuple[Kind, ...] = ("exact", "ivf", "ivfpq")  # building hnsw takes minutes
 

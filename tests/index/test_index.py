@@ -26,11 +26,13 @@ from rankgrad import search
 from rankgrad.cli import main
 from rankgrad.config import compose, plain
 from rankgrad.files.folders import LockedError, lock
-from rankgrad.index import builder
+from rankgrad.index import builder, disk
 from rankgrad.index import embedder as embedding
-from rankgrad.index.builder import HEAD, Index, build, measure
+from rankgrad.index.builder import build, measure
+from rankgrad.index.disk import HEAD
 from rankgrad.index.embedder import Embedded, Embedder, GroundWarning, Origin
 from rankgrad.index.folder import embed_folder
+from rankgrad.index.gallery import Index
 from rankgrad.index.page import write_answers
 from rankgrad.index.query import Answer, Hit, as_text, find, query_files
 from rankgrad.models.build import build_model
@@ -308,14 +310,14 @@ def test_one_process_at_a_time_writes_an_index(tmp_path):
 
 @pytest.mark.parametrize("before", ["sha256_of", "_outside"])
 def test_an_index_that_is_replaced_while_it_is_read_is_the_new_one(tmp_path, monkeypatch, before):
-    folder, real = build(some(seed=1)).save(tmp_path / "x"), getattr(builder, before)
+    folder, real = build(some(seed=1)).save(tmp_path / "x"), getattr(disk, before)
 
     def replacing(path):
         monkeypatch.undo()
         build(some(50, seed=2)).save(folder)
         return real(path)
 
-    monkeypatch.setattr(builder, before, replacing)
+    monkeypatch.setattr(disk, before, replacing)
     assert len(Index.load(folder)) == 50
 
 

@@ -57,7 +57,7 @@ def check_output(out: Path | None, option: str, *read: Path) -> None:
     if Run(out.parent).config.is_file() and written(out.name) and out.name != "report.html":
         raise ValueError(f"{option} {shown(out)} is a file of the run in {shown(out.parent)}; give another file")
     if (out.parent / "index.json").is_file():
-        from ..index.builder import ours
+        from ..index.disk import ours
 
         if ours(out.name):
             raise ValueError(f"{option} {shown(out)} is a file of the index in {shown(out.parent)}; give another file")

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     from ..config import packages
     from ..files import shown
-    from ..index.builder import Index
+    from ..index.gallery import Index
     from ..index.page import write_answers
     from ..index.query import as_records, as_text, find, query_files
     from ..index.run import index_of_run

@@ -13,8 +13,8 @@ from ..checks import integer
 from ..datasets.folder import find_images
 from ..datasets.images import SkippedWarning, check_image, skipped_lines
 from ..files import shown
-from .builder import Index
 from .embedder import Embedder
+from .gallery import Index
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from ..normalize import unit_rows
 from ..runs.embeddings import joined_classes
 from ..runs.folder import Run
 from ..search import topk
-from .builder import Index
 from .embedder import Origin, check_inside
+from .gallery import Index
 
 Array = npt.NDArray[Any]
 
