@@ -134,7 +134,11 @@ def test_a_path_in_the_place_of_a_setting_is_answered_with_the_settings_for_it(w
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my photos").mkdir()
     (tmp_path / "x.csv").touch()
-    for path, told in (("my photos", "data=folder 'data.root=my photos'"), ("x.csv", "data=text data.root=x.csv for")):
+    for path, told in (
+        ("my photos", "data=folder 'data.root=my photos'"),
+        ("x.csv", "data=text data.root=x.csv for texts"),
+        ("x.csv", "task=scores data.root=x.csv for rows with a label"),
+    ):
         with pytest.raises(ConfigError) as error:
             compose([word.format(path)])
         assert told in str(error.value)

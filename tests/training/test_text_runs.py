@@ -263,6 +263,11 @@ def test_a_bad_table_is_named_with_its_row(case, tmp_path):
         load_table(tmp_path / "a.npz")
 
 
+def test_a_csv_in_place_of_embeddings_is_answered_with_the_task_that_reads_it(tmp_path):
+    with pytest.raises(ValueError, match=r"got extension \.csv\. For rows with a label, use task=scores"):
+        load_table(make_texts(tmp_path / "a.csv"))
+
+
 def test_a_parquet_holds_vectors_too(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow comes with an extra")
     from pyarrow import parquet

@@ -141,13 +141,14 @@ def data_settings(path: str) -> str:
 
     >>> data_settings("my photos")
     "data=folder 'data.root=my photos'"
-    >>> data_settings("x.csv")
-    'data=text data.root=x.csv for texts, data=manifest data.root=x.csv for a list of images'
+    >>> data_settings("x.csv").split(", ")[1:]
+    ['data=manifest data.root=x.csv for a list of images', 'task=scores data.root=x.csv for rows with a label']
     """
     root = shlex.quote(shown(f"data.root={path}"))
-    kinds = {"table": " for embeddings", "text": " for texts", "manifest": " for a list of images"}
+    kinds = {"data=table": "embeddings", "data=text": "texts", "data=manifest": "a list of images"}
+    kinds["task=scores"] = "rows with a label"
     if path.endswith((".csv", ".tsv", ".jsonl")):
-        del kinds["table"]
+        del kinds["data=table"]
     elif not path.endswith(".parquet"):
         return f"data={'table' if path.endswith('.npz') else 'folder'} {root}"
-    return ", ".join(f"data={kind} {root}{what}" for kind, what in kinds.items())
+    return ", ".join(f"{kind} {root} for {what}" for kind, what in kinds.items())

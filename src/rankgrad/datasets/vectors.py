@@ -199,7 +199,8 @@ def _columns(path: Path) -> dict[str, Array]:
         return read_npz(path)
     if path.suffix.lower() != ".parquet":
         raise ValueError(
-            f"{shown(path)} must be a file of embeddings: {', '.join(FORMATS)}; got extension {path.suffix or 'none'}"
+            f"{shown(path)} must be a file of embeddings: {', '.join(FORMATS)}; got extension {path.suffix or 'none'}. "
+            "For rows with a label, use task=scores"
         )
     table = parquet_table(path)
     return {name: _column(path, name, table[name]) for name in table.column_names}
