@@ -18,7 +18,7 @@ from ..large_batch import embed_in_parts
 from ..losses import RetrievalLoss, SumLoss
 from ..memory import CrossBatchMemory, memory_buffers
 from ..models.embedding_model import EmbeddingModel, parameter_groups
-from .health import look, step_of
+from .measuring import look, step_of
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 
