@@ -220,7 +220,7 @@ class ImageSet(Dataset[tuple[Tensor, int, int]]):
 
     A file is decoded on access, unless the table has a cache (`Table.cached`). The image is turned as its EXIF tag says
     and converted to grey or RGB. Transparent parts become white; 16-bit values keep their upper 8 bits. The items of an
-    `EpochList` of indices are an `EpochList` of the same epoch (see `samplers`).
+    `EpochList` of indices are an `EpochList` of the same epoch (see `epochs`).
 
     Args:
         table: the rows to serve, e.g. `table.select("train")`.

@@ -294,7 +294,7 @@ class Rows(ABC):
 class Listed(Dataset[tuple[Any, int, int]]):
     """Objects in memory, one per row, as a torch Dataset: item i is (object, label, i).
 
-    The items of an `EpochList` of indices are an `EpochList` of the same epoch (see `samplers`).
+    The items of an `EpochList` of indices are an `EpochList` of the same epoch (see `epochs`).
 
     Args:
         things: [row] objects of any type.
