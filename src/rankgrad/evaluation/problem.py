@@ -26,6 +26,8 @@ class Problem:
             numbered from 0; or one multi-hot [query, label] bool. The last level is evaluated.
         shown: [class] the given labels, for the tables.
         hierarchy: [query, level] the given integers or strings, or None.
+        zero_vectors: number of zero vectors among queries and gallery.
+        notes: remarks for the report.
     """
 
     queries: Tensor
