@@ -102,7 +102,7 @@ def test_a_run_on_two_processes_goes_on_after_sigkill(photos: Path, tmp_path: Pa
 def test_an_error_of_all_processes_is_told_once_in_our_words(photos: Path, tmp_path: Path) -> None:
     done = run(*command(*small(photos, *TWO, "loss.tau=0"), f"out={tmp_path / 'run'}"))
     assert done.returncode == 2
-    assert re.fullmatch(r"rankgrad: tau is a temperature in score units and must be .*; got 0\n", done.stderr)
+    assert re.fullmatch(r"rankgrad: loss: tau is a temperature in score units and must be .*; got 0\n", done.stderr)
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
