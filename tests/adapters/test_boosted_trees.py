@@ -231,6 +231,25 @@ def test_lists_without_an_irrelevant_row_have_no_roc_auc():
             module.metrics("AP", "ROC AUC")(scores, data)
 
 
+@pytest.mark.parametrize("sizes", [[0, 2, 4], [2, 0, 4], [2, 4, 0], [0, 2, 0, 0, 4, 0]])
+def test_a_group_without_rows_changes_neither_metric_nor_slope(sizes):
+    labels, scores = np.array([1.0, 0.0, 0.0, 1.0, 0.0, 2.0]), np.array([0.1, 0.2, 0.3, 0.5, 0.4, 0.6])
+    names = ["NDCG@10", "AP", "MRR", "P@10", "ROC AUC"]
+    for (module, data), (_, plain) in zip(
+        of_both(np.zeros((6, 1)), labels, group=sizes), of_both(np.zeros((6, 1)), labels, group=[2, 4]), strict=True
+    ):
+        assert module.metrics(*names)(scores, data) == module.metrics(*names)(scores, plain)
+        objective = module.objective(losses.LambdaLoss())
+        np.testing.assert_array_equal(objective(scores, data), objective(scores, plain))
+    found = of_lightgbm.metrics("AP")(labels, scores, None, np.array(sizes))  # as an estimator calls it
+    assert found == of_lightgbm.metrics("AP")(labels, scores, None, np.array([2, 4]))
+
+
+def test_weights_of_lists_pass_over_a_list_without_rows():
+    rows = BoostedRows(np.array([1.0, 0.0, 0.0, 1.0, 0.0, 2.0]), np.array([0, 2, 4]), np.array([9.0, 1.0, 2.0]))
+    assert rows.row_weights().tolist() == [1, 1, 2, 2, 2, 2]
+
+
 def test_xgboost_stops_early_on_our_metric():
     (rows, grades, query), (fresh, wanted, of) = lists(), lists(seed=1)
     model = xgboost.train(

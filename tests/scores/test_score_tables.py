@@ -31,6 +31,11 @@ def rows_of(count: int, seed: int = 0) -> list[tuple[float, int]]:
     return [(float(x), int(x > 0.5)) for x in generator.normal(size=count)]
 
 
+def test_a_query_number_without_rows_is_refused():
+    with pytest.raises(ValueError, match=r"no row has 1.*ScoreTable\.of"):
+        ScoreTable({}, torch.zeros(3), torch.tensor([0, 2, 2]))
+
+
 # ------------------------------------------------------------------------------------------------------------- formats
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,7 @@ class BoostedRows(NamedTuple):
     weights: Array | None = None
 
     def query(self, one_list: bool) -> torch.Tensor | None:
-        """[row] number of its list; None: all rows are one list.
+        """[row] number of its list, not counting lists without rows; None: all rows are one list.
 
         Raises:
             ValueError: there are no lists, and one_list is False; or the sizes do not fit the rows.
@@ -49,6 +50,7 @@ class BoostedRows(NamedTuple):
         sizes = torch.as_tensor(np.asarray(self.sizes, dtype=np.int64))
         if int(sizes.sum()) != len(self.labels):
             raise ValueError(f"the groups have {int(sizes.sum())} rows, but there are {len(self.labels)} labels")
+        sizes = sizes[sizes != 0]  # metrics number the lists that have rows
         return torch.arange(len(sizes)).repeat_interleave(sizes)
 
     def row_weights(self) -> Array | None:
@@ -148,3 +150,65 @@ def measured(names: Sequence[str], scores: Array, rows: BoostedRows, one_list: b
     table = ScoreTable({}, labels, rows.query(one_list), name="the data set")
     wanted = names or (OF_ONE_LIST if one_list else OF_QUERIES)
     return list(values_of(scores, table, wanted).items())
+
+
+@runtime_checkable
+class DataSet(Protocol):
+    """`lightgbm.Dataset` or `xgboost.DMatrix`."""
+
+    def get_label(self) -> Any:
+        """[row] labels."""
+
+    def get_group(self) -> Any:
+        """[list] numbers of rows."""
+
+    def get_weight(self) -> Any:
+        """[row] or [list] weights."""
+
+
+def _read(
+    first: Array, second: Array | DataSet, weight: Array | None, group: Array | None
+) -> tuple[Array, BoostedRows]:
+    """(scores, rows). A library's own training gives (scores, data set), its estimators give (labels, scores, ...)."""
+    if isinstance(second, DataSet):
+        return first, BoostedRows(second.get_label(), second.get_group(), second.get_weight())
+    return second, BoostedRows(first, group, weight)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What `objective` returns: a function of scores and data set, or of labels, scores, weights and groups.
+
+    Attributes:
+        loss: a loss of lists.
+        one_list: whether all rows are one list.
+    """
+
+    loss: RetrievalLoss
+    one_list: bool = False
+
+    # LightGBM counts the parameters, XGBoost looks for the name sample_weight
+    def __call__(
+        self, first: Array, second: Array | DataSet, sample_weight: Array | None = None, group: Array | None = None
+    ) -> tuple[Array, Array]:
+        """(gradient, curvature) of each row."""
+        return slopes(self.loss, *_read(first, second, sample_weight, group), self.one_list)
+
+
+@dataclass(frozen=True)
+class BoostedMetrics:
+    """Metrics of scores and data set, or of labels, scores, weights and groups.
+
+    Attributes:
+        names: of the metrics.
+        one_list: whether all rows are one list.
+    """
+
+    names: tuple[str, ...]
+    one_list: bool = False
+
+    def values(
+        self, first: Array, second: Array | DataSet, weight: Array | None = None, group: Array | None = None
+    ) -> list[tuple[str, float]]:
+        """(name, value) of each metric, see `measured`."""
+        return measured(self.names, *_read(first, second, weight, group), self.one_list)

@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 try:
-    from lightgbm import Dataset
+    import lightgbm  # noqa: F401  # without it, say how to install it
 except ModuleNotFoundError as error:
     from ..extras import missing
 
     raise ModuleNotFoundError(missing(error.name or "lightgbm"), name=error.name) from None
 
 from ..losses import RetrievalLoss
-from .boosting import Array, BoostedRows, checked_loss, measured, slopes
+from .boosting import Array, BoostedMetrics, DataSet, Objective, checked_loss
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What `objective` returns: a function of scores and data set, or of labels, scores, weights and groups.
-
-    Attributes:
-        loss: a loss of lists.
-        one_list: whether all rows are one list.
-    """
-
-    loss: RetrievalLoss
-    one_list: bool = False
+class Metrics(BoostedMetrics):
+    """What `metrics` returns."""
 
     def __call__(
-        self, first: Array, second: Array | Dataset, weight: Array | None = None, group: Array | None = None
-    ) -> tuple[Array, Array]:
-        """(gradient, curvature) of each row."""
-        scores, rows = _read(first, second, weight, group)
-        return slopes(self.loss, scores, rows, self.one_list)
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """What `metrics` returns.
-
-    Attributes:
-        names: of the metrics.
-        one_list: whether all rows are one list.
-    """
-
-    names: tuple[str, ...]
-    one_list: bool = False
-
-    def __call__(
-        self, first: Array, second: Array | Dataset, weight: Array | None = None, group: Array | None = None
+        self, first: Array, second: Array | DataSet, weight: Array | None = None, group: Array | None = None
     ) -> list[tuple[str, float, bool]]:
         """(name, value, True: higher is better) of each metric."""
-        scores, rows = _read(first, second, weight, group)
-        return [(name, value, True) for name, value in measured(self.names, scores, rows, self.one_list)]
+        return [(name, value, True) for name, value in self.values(first, second, weight, group)]
 
 
 def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
@@ -98,15 +66,6 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
     [('AP', 0.5, True)]
     """
     return Metrics(names, one_list)
-
-
-def _read(
-    first: Array, second: Array | Dataset, weight: Array | None, group: Array | None
-) -> tuple[Array, BoostedRows]:
-    """(scores, rows). LightGBM's own call has (scores, data set), that of its estimators (labels, scores, ...)."""
-    if isinstance(second, Dataset):
-        return first, BoostedRows(second.get_label(), second.get_group(), second.get_weight())
-    return second, BoostedRows(first, group, weight)
 
 
 __all__ = ["Metrics", "Objective", "metrics", "objective"]

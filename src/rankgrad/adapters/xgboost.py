@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 try:
-    from xgboost import DMatrix
+    import xgboost  # noqa: F401  # without it, say how to install it
 except ModuleNotFoundError as error:
     from ..extras import missing
 
     raise ModuleNotFoundError(missing(error.name or "xgboost"), name=error.name) from None
 
 from ..losses import RetrievalLoss
-from .boosting import Array, BoostedRows, checked_loss, measured, slopes
+from .boosting import Array, BoostedMetrics, DataSet, Objective, checked_loss
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What `objective` returns.
-
-    Attributes:
-        loss: a loss of lists.
-        one_list: whether all rows are one list.
-    """
-
-    loss: RetrievalLoss
-    one_list: bool = False
-
-    def __call__(
-        self, first: Array, second: Array | DMatrix, sample_weight: Array | None = None
-    ) -> tuple[Array, Array]:
-        """(gradient, curvature) of each row, for (scores, data) or for (labels, scores) of an estimator."""
-        if isinstance(second, DMatrix):
-            return slopes(self.loss, first, _rows(second), self.one_list)
-        return slopes(self.loss, second, BoostedRows(first, None, sample_weight), self.one_list)
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """What `metrics` returns: a function of scores and data, or of labels and scores for an estimator.
-
-    Attributes:
-        names: of the metrics.
-        one_list: whether all rows are one list.
-    """
-
-    names: tuple[str, ...]
-    one_list: bool = False
+class Metrics(BoostedMetrics):
+    """What `metrics` returns."""
 
     @property
     def __name__(self) -> str:
@@ -54,7 +22,7 @@ class Metrics:
         return self.names[0].replace(" ", "_") if self.names else "metrics"
 
     def __call__(
-        self, first: Array, second: Array | DMatrix, sample_weight: Array | None = None
+        self, first: Array, second: Array | DataSet, sample_weight: Array | None = None
     ) -> list[tuple[str, float]] | float:
         """(name, value) of each metric, or the value of the only one for (labels, scores) of an estimator.
 
@@ -63,12 +31,11 @@ class Metrics:
         Raises:
             ValueError: an estimator takes one metric only.
         """
-        if isinstance(second, DMatrix):
-            found = measured(self.names, first, _rows(second), self.one_list)
-            return [(name.replace(" ", "_"), value) for name, value in found]
+        if isinstance(second, DataSet):
+            return [(name.replace(" ", "_"), value) for name, value in self.values(first, second)]
         if len(self.names) != 1:
             raise ValueError(f"eval_metric of an estimator is one metric; got {len(self.names)} names")
-        return measured(self.names, second, BoostedRows(first, None), self.one_list)[0][1]
+        return self.values(first, second)[0][1]
 
 
 def objective(loss: RetrievalLoss, *, one_list: bool = False) -> Objective:
@@ -115,10 +82,6 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
     [('MRR', 0.75), ('P@1', 0.5)]
     """
     return Metrics(names, one_list)
-
-
-def _rows(data: DMatrix) -> BoostedRows:
-    return BoostedRows(data.get_label(), data.get_group(), data.get_weight())
 
 
 __all__ = ["Metrics", "Objective", "metrics", "objective"]

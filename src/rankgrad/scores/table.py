@@ -75,7 +75,12 @@ class ScoreTable:
         for name, column in {**self.features, **known}.items():
             if column is not None and len(column) != count:
                 raise ValueError(f"{name} must have one entry for each of {count} rows; got {len(column)}")
-
+        if self.query is not None and count:
+            absent = np.flatnonzero(np.bincount(self.query.numpy()) == 0)
+            if len(absent):
+                raise ValueError(
+                    f"query must number the queries from 0 on, but no row has {absent[0]}. ScoreTable.of takes any ids"
+                )
         if self.relevance is not None:
             bad = (~(self.relevance.isfinite() & (self.relevance >= 0))).nonzero()
             if len(bad):
