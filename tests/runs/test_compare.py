@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import re
 import statistics
@@ -19,7 +21,7 @@ from rankgrad.config import ConfigError, compose, load
 from rankgrad.evaluation import Report
 from rankgrad.files.folders import LockedError, lock
 from rankgrad.runs import compare as compare_module
-from rankgrad.runs.compare import compare, folders, own_settings, shared
+from rankgrad.runs.compare import compare, folders, folders_of, own_settings, shared
 from rankgrad.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -57,7 +59,13 @@ def test_a_comparison_trains_every_loss_with_every_seed_and_the_same_settings(ph
     assert "All runs" in page and all(f"<th scope=row>{loss}</th><td>2</td>" in page for loss in ("roadmap", "pnp"))
     content = json.loads((tmp_path / "compare.json").read_text())
     assert content["seeds"] == [0, 1] and len(content["values"]["pnp"]["mAP@R"]) == 2
-    assert len(content["train_seconds"]["pnp"]) == 2
+    assert len(content["train_seconds"]["pnp"]) == 2 and "seconds" not in table
+    before = [100 * Report.from_json(Run(tmp_path / f"pnp-seed{s}").before).values["mAP@R"] for s in (0, 1)]
+    assert content["untrained"] == {"untrained": content["untrained"]["untrained"]}
+    assert content["untrained"]["untrained"]["mAP@R"] == pytest.approx(before)
+    row = next(line for line in table.splitlines() if line.startswith("| untrained "))
+    assert f"{statistics.mean(before):.1f} ± {statistics.stdev(before):.1f}" in row
+    assert "<th scope=row>untrained</th><td>2</td>" in page
 
 
 def test_the_same_command_again_trains_nothing_and_one_more_loss_trains_that_one(photos, tmp_path, here):
@@ -76,14 +84,7 @@ def test_a_run_that_was_cut_off_is_resumed_and_ends_like_a_whole_one(photos, tmp
     resumed = compare(settings, tmp_path / "cut")
     assert here.calls[1] == [f"resume={tmp_path / 'cut' / 'pnp-seed0'}", "threads=1"]
     whole = compare(settings, tmp_path / "whole")
-    assert [*tmp_path.glob("*/pnp-seed0/after.json")] and same_but_seconds(resumed, whole)
-
-
-def same_but_seconds(one: str, other: str) -> bool:
-    def cells(table: str) -> list[str]:
-        return [line.rpartition("|")[0].rpartition("|")[0] for line in table.splitlines()]
-
-    return cells(one) == cells(other)
+    assert [*tmp_path.glob("*/pnp-seed0/after.json")] and resumed == whole
 
 
 def test_a_failing_run_is_named_and_the_others_are_in_the_table(photos, tmp_path, here):
@@ -150,7 +151,7 @@ def made(out: Path, values: dict[str, list[float]]) -> str:
     return compare([f"loss={','.join(values)}", f"seeds=0..{max(map(len, values.values())) - 1}"], out)
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5, 6])
+@pytest.mark.parametrize("seeds", [2, 3, 4, 5, 6])
 def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have_with_p_from_six_seeds_on(
     tmp_path, here, seeds
 ):
@@ -163,26 +164,121 @@ def test_each_loss_is_compared_with_the_first_one_over_the_seeds_both_have_with_
     wanted = stats.ttest_rel(values["pnp"], values["roadmap"])
     low, high = (100 * bound for bound in wanted.confidence_interval(0.95))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1:3] == [f"{100 * statistics.mean(values['pnp']) - 100 * statistics.mean(values['roadmap']):+.2f}"] + [
-        f"{low:+.2f} to {high:+.2f}"
-    ]
+    mean = f"{100 * statistics.mean(values['pnp']) - 100 * statistics.mean(values['roadmap']):+.2f}"
+    if seeds < 4:
+        assert cells[1:] == [mean, str(seeds)] and "interval" not in table and "told apart" not in table
+        assert f"{'Two' if seeds == 2 else 'Three'} seeds are too few to say which loss is ahead" in table
+        return
+    deviation = statistics.stdev(100 * (a - b) for a, b in zip(values["pnp"], values["roadmap"], strict=True))
+    size = (stats.t.ppf(0.975, seeds - 1) + stats.t.ppf(0.8, seeds - 1)) * deviation / math.sqrt(seeds)
+    assert cells[1:4] == [mean, f"{low:+.2f} to {high:+.2f}", f"{size:.2f}"]
+    content = json.loads((tmp_path / "compare.json").read_text())["differences"]["pnp"]
+    assert content["detectable"] == pytest.approx(size) and content["n"] == seeds
     if seeds < 6:
-        assert cells[3:] == [str(seeds)] and "p-value" in table and " p |" not in table
+        assert cells[4:] == [str(seeds)] and "p-value" in table and " p |" not in table
     else:
-        assert float(cells[3]) == pytest.approx(wanted.pvalue, rel=0.06) and "p-value" not in table
-    assert ("Two seeds" in table) == (seeds == 2)
+        assert float(cells[4]) == pytest.approx(wanted.pvalue, rel=0.06) and "p-value" not in table
+
+
+def test_equal_runs_show_no_size_of_a_difference_that_could_be_told_apart(tmp_path, here):
+    table = made(tmp_path, {"roadmap": [0.3, 0.31, 0.32, 0.33], "pnp": [0.3, 0.31, 0.32, 0.33]})
+    row = next(line for line in table.splitlines() if line.startswith("| pnp ") and line.endswith("4 |"))
+    assert [cell.strip() for cell in row.strip("|").split("|")][3] == "-"
 
 
 def test_a_metric_that_only_some_runs_have_is_a_dash_for_the_others(tmp_path, here):
     made(tmp_path, {"roadmap": [0.3], "pnp": [0.4]})
     Run(tmp_path / "pnp-seed0").after.write_text(json.dumps({"values": {"mAP@R": 0.4, "NMI": 0.5}}))
     table = compare(["loss=roadmap,pnp", "seeds=0"], tmp_path)
-    assert "| roadmap |  30.0 |    - |" in table and "| pnp     |  40.0 | 50.0 |" in table
+    assert "| roadmap   |  30.0 |    - |" in table and "| pnp       |  40.0 | 50.0 |" in table
+    assert "| untrained |     - |    - |" in table
 
 
 def test_of_one_seed_there_is_no_test_and_the_table_says_what_is_not_known(tmp_path, here):
     assert "Differences" not in (table := made(tmp_path, {"roadmap": [0.3], "pnp": [0.4]})) and "seeds=0..5" in table
     assert "seeds=0..5" not in made(tmp_path / "alone", {"roadmap": [0.3]})
+
+
+COLLAPSED = {
+    "verdict": "ill",
+    "findings": [
+        {"name": "collapsed", "level": "warning", "text": "all embeddings are alike", "advice": "Lower optimizer.lr."},
+        {"name": "clipped", "level": "note", "text": "many gradients were clipped", "advice": "Clip later."},
+    ],
+}
+
+
+def test_what_is_wrong_with_a_run_stands_beside_its_numbers_on_the_terminal_in_both_files_and_on_the_page(
+    photos, tmp_path, here, capfd
+):
+    settings = ["loss=pnp,pml/triplet", "seeds=0,1", *small(photos, "trainer.max_epochs=1")]
+    compare(settings, tmp_path)
+    for seed in (0, 1):
+        for name, r1 in (("pnp", 0.95), ("pml-triplet", 0.25)):
+            run = Run(tmp_path / f"{name}-seed{seed}")
+            after, before = (json.loads(path.read_text()) for path in (run.after, run.before))
+            run.before.write_text(json.dumps({**before, "values": {**before["values"], "R@1": 0.9, "mAP@R": 0.1}}))
+            run.after.write_text(json.dumps({**after, "values": {**after["values"], "R@1": r1, "mAP@R": 0.1}}))
+        run.health.write_text(json.dumps(COLLAPSED))
+    assert main(["compare", *settings, "-o", str(tmp_path)]) == 0
+    table, page = capfd.readouterr().out, (tmp_path / "compare.html").read_text()
+    for text in (table, (tmp_path / "compare.md").read_text(), page):
+        assert "pml/triplet, seeds 0, 1: all embeddings are alike. Lower optimizer.lr." in text
+        assert "pml/triplet, seeds 0, 1: training made the network worse: R@1 25.0 (before training 90.0)" in text
+        assert "pnp, seed" not in text and "clipped" not in text
+    content = json.loads((tmp_path / "compare.json").read_text())["warnings"]
+    assert [(each["seed"], each["name"]) for each in content["pml/triplet"]] == [
+        *((0, "below_before"), (0, "collapsed"), (1, "below_before"), (1, "collapsed"))
+    ]
+    assert content["pnp"] == []
+
+
+def test_a_comparison_of_few_seeds_has_no_verdict_on_its_page_and_one_of_four_says_what_it_could_tell_apart(
+    photos, tmp_path, here
+):
+    for count, words in ((1, False), (3, False), (4, True)):
+        settings = [f"seeds=0..{count - 1}", *small(photos, "trainer.max_epochs=1")]
+        assert main(["compare", "loss=pnp,supap", *settings, "-o", str(tmp_path)]) == 0
+        for seed in range(count):  # level in mAP@R: two are a little better, and two a little worse
+            for loss, sign in (("pnp", 0), ("supap", (-1) ** seed)):
+                path = Run(tmp_path / f"{loss}-seed{seed}").after
+                content = json.loads(path.read_text())
+                content["values"]["mAP@R"] = 0.5 + sign * (0.01 + 0.001 * seed)
+                path.write_text(json.dumps(content))
+        assert main(["compare", "loss=pnp,supap", *settings, "-o", str(tmp_path)]) == 0
+        page = (tmp_path / "compare.html").read_text()
+        assert ("No difference from pnp was found for supap; one of " in page) == words
+        assert ("points would be found with a probability of 80 %" in page) == words
+        assert any(text in page for text in ("is ahead of", "is behind", "No difference from")) == words
+
+
+def test_a_variant_with_another_model_has_an_untrained_row_of_its_own(photos, tmp_path, here):
+    settings = ["loss=pnp,supap,pnp:model.head=linear", "seeds=0", *small(photos, "trainer.max_epochs=1")]
+    table = compare(settings, tmp_path)
+    assert "| untrained, pnp, supap " in table and "| untrained, pnp:model.head=linear " in table
+
+
+def test_each_result_is_told_when_it_arrives_and_the_bar_names_the_run_under_way(photos, tmp_path, here, capsys):
+    compare(["loss=pnp,supap", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
+    told = capsys.readouterr().err
+    for loss in ("pnp", "supap"):
+        run = Run(tmp_path / f"{loss}-seed0")
+        after, before = run.read_values(), run.read_untrained()
+        words = [f"{name} {100 * after[name]:.1f} (untrained {100 * before[name]:.1f})" for name in ("R@1", "mAP@R")]
+        assert f"{loss}-seed0: {', '.join(words)}" in told
+    assert re.search(r"0/2 .*, pnp-seed0\]", told) and re.search(r"1/2 .*, supap-seed0\]", told)
+    assert told.index("pnp-seed0: ") < told.index(", supap-seed0]")
+
+
+def test_a_comparison_that_is_continued_with_other_jobs_does_not_show_one_number_of_threads_for_all(
+    photos, tmp_path, here, monkeypatch
+):
+    monkeypatch.setattr(compare_module.os, "cpu_count", lambda: 8)
+    settings = [s for s in small(photos, "trainer.max_epochs=1") if not s.startswith("threads=")]
+    for seeds, jobs in (("0", 8), ("0,1", 4)):
+        table = compare(["loss=pnp", f"seeds={seeds}", *settings], tmp_path, jobs=jobs)
+        assert "threads" not in table
+    assert [load(Run(tmp_path / f"pnp-seed{seed}").config).threads for seed in (0, 1)] == [1, 2]
 
 
 def test_a_path_of_the_data_is_the_same_however_it_is_written(tmp_path, monkeypatch):
@@ -256,6 +352,24 @@ def test_variants_never_share_a_folder(tmp_path):
     found = {path for name in variants for path in folders([f"loss=pnp:init={name}", "seeds=0"], tmp_path).popitem()[1]}
     assert len(found) == len(variants)
     assert tmp_path / "pnp-init=a-b-seed0" in found  # nothing was lost, so its name is plain
+
+
+@pytest.mark.parametrize(
+    ("variant", "name"),
+    [
+        ("pml/triplet", "pml-triplet"),
+        ("roadmap+pml/triplet", "roadmap+pml-triplet"),
+        ("pml/triplet:loss.loss.margin=0.1", "pml-triplet-loss.loss.margin=0.1"),
+    ],
+)
+def test_the_folder_of_a_loss_of_another_library_has_a_readable_name(tmp_path, variant, name):
+    assert folders([f"loss={variant}", "seeds=0"], tmp_path) == {variant: [tmp_path / f"{name}-seed0"]}
+
+
+def test_two_names_never_lead_to_one_folder():
+    names = ["".join(letters) for size in range(1, 7) for letters in itertools.product("a/:=-", repeat=size)]
+    found = {folders_of([name], [0], Path("out"))[name][0] for name in names}
+    assert len(found) == len(names)
 
 
 def test_jobs_share_the_cores(photos, tmp_path, here, monkeypatch):

@@ -21,6 +21,7 @@ from rankgrad.files.folders import HOLDER
 from rankgrad.index.folder import embed_folder
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import load_weights
+from rankgrad.report import read_runs, write_report
 from rankgrad.runs.folder import Run
 from rankgrad.training import building, evaluating, runner
 from rankgrad.training import retrieval as runs
@@ -69,6 +70,20 @@ def test_the_page_needs_nothing_but_itself(finished):
     assert "<table" in page and "data:image/" in page and "<svg" in page
     assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|#)[^"']*""", page)
     assert not re.findall(r"@import|url\((?!['\"]?(?:data:|#))", page)
+
+
+def test_a_run_that_ends_below_the_untrained_network_says_so_in_its_last_lines_and_on_its_page(finished, tmp_path):
+    for r1, mean, told in ((0.9, 0.9, ["R@1", "mAP@R"]), (0.9, 0.1, ["R@1"]), (0.1, 0.1, [])):
+        run = Run(Path(shutil.copytree(finished.folder, tmp_path / f"{r1} {mean}")))
+        for path, values in ((run.before, (r1, mean)), (run.after, (0.5, 0.5))):
+            content = json.loads(path.read_text())
+            content["values"] |= dict(zip(("R@1", "mAP@R"), values, strict=True))
+            path.write_text(json.dumps(content))
+        last = runs.summary(run).splitlines()[-1]
+        words = " and ".join(f"{name} 50.0 (before training 90.0)" for name in told)
+        assert last.startswith(f"! training made the network worse: {words}. Try optimizer.lr") == bool(told)
+        page = write_report(tmp_path / "page.html", read_runs([run.folder])).read_text()
+        assert (f"training made the network worse: {words}. Try" in page.partition("<section")[0]) == bool(told)
 
 
 def test_two_runs_with_the_same_seed_are_alike_and_another_seed_is_not(photos, finished, tmp_path):

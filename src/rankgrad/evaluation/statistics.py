@@ -18,6 +18,8 @@ Values = Sequence[float] | npt.NDArray[np.float64]
 
 FEW_DRAWN = 10  # classes, queries or rows; intervals of a bootstrap from fewer get a note
 FEWEST = 6  # pairs for a p-value: with fewer, it depends on normality that cannot be checked
+FEWEST_SEEDS = 4  # for words such as "ahead": with three, an interval of the mean is +- 2.5 standard deviations
+POWER = 0.8  # probability with which a test finds a difference of the detectable size
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
@@ -74,6 +76,8 @@ class PairedDifference:
             rounding noise).
         low, high: confidence interval of the mean; the mean itself if all differences are equal.
         n: number of pairs.
+        detectable: size of a true mean difference whose interval excludes 0 with a probability of 80 %, see
+            `detectable`; None if all differences are equal, which says nothing about it.
     """
 
     mean: float
@@ -81,6 +85,7 @@ class PairedDifference:
     low: float
     high: float
     n: int
+    detectable: float | None
 
 
 def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> PairedDifference:
@@ -112,11 +117,37 @@ def paired_t_test(one: Values, other: Values, confidence: float = 0.95) -> Paire
     differences = np.subtract(one, other, dtype=np.float64)
     mean, n = math.fsum(differences) / len(differences), len(differences)
     if np.ptp(differences) <= 1e-12 * max(np.abs(one).max(), np.abs(other).max()):  # equal, except for rounding
-        return PairedDifference(mean, None, mean, mean, n)
-    error = float(differences.std(ddof=1)) / math.sqrt(n)
+        return PairedDifference(mean, None, mean, mean, n, None)
+    deviation = float(differences.std(ddof=1))
+    error = deviation / math.sqrt(n)
     half = error * float(special.stdtrit(n - 1, (1 + confidence) / 2))
     p = 2 * float(special.stdtr(n - 1, -abs(mean / error))) if n >= FEWEST else None
-    return PairedDifference(mean, p, mean - half, mean + half, n)
+    return PairedDifference(mean, p, mean - half, mean + half, n, detectable(deviation, n, 1 - confidence))
+
+
+def detectable(deviation: float, pairs: int, level: float) -> float | None:
+    """The smallest mean difference that a paired t-test finds with a probability of 80 %.
+
+    (q(1 - level / 2) + q(.8)) s / sqrt(n), where q are quantiles of Student's distribution with n - 1 degrees of
+    freedom.
+
+    Args:
+        deviation: s, standard deviation of the differences.
+        pairs: n, number of pairs.
+        level: significance level of the test.
+
+    Returns:
+        None if the deviation is 0: equal differences do not show how far others would spread.
+
+    >>> round(detectable(0.2, 50, 0.05), 3)
+    0.081
+    """
+    from scipy import special
+
+    if not deviation:
+        return None
+    quantiles = special.stdtrit(pairs - 1, np.array([1 - level / 2, POWER]))
+    return float(quantiles.sum()) * deviation / math.sqrt(pairs)
 
 
 def caution(seeds: int) -> str:
@@ -125,16 +156,16 @@ def caution(seeds: int) -> str:
     >>> caution(1)
     'One seed cannot tell a difference between losses from chance. Give more, such as seeds=0..5.'
     >>> caution(3)
+    'Three seeds are too few to say which loss is ahead, and for a p-value. Give more, such as seeds=0..5.'
+    >>> caution(4)
     'Fewer than six seeds are too few for a p-value. Give more, such as seeds=0..5.'
     """
     more = "Give more, such as seeds=0..5."
     if seeds == 1:
         return f"One seed cannot tell a difference between losses from chance. {more}"
-    if seeds == 2:
-        return (
-            "Two seeds are few: the interval is the mean ± 12.7 standard errors, so it often hides a real difference. "
-            f"There is no p-value. {more}"
-        )
+    if seeds < FEWEST_SEEDS:
+        count = {2: "Two", 3: "Three"}[seeds]
+        return f"{count} seeds are too few to say which loss is ahead, and for a p-value. {more}"
     return f"Fewer than six seeds are too few for a p-value. {more}" if seeds < FEWEST else ""
 
 

@@ -94,7 +94,7 @@ def enumeration(words: list[str], most: int = 3) -> str:
     return f"{', '.join(words[:most])} and {len(words) - most:,} more"
 
 
-def verdict(first: str, ahead: list[str], behind: list[str], level: list[str]) -> str:
+def verdict(first: str, ahead: list[str], behind: list[str], level: list[str], detectable: str = "") -> str:
     """What a comparison with one run found, in words.
 
     Args:
@@ -102,9 +102,12 @@ def verdict(first: str, ahead: list[str], behind: list[str], level: list[str]) -
         ahead: runs that are better.
         behind: runs that are worse.
         level: runs for which no difference was found.
+        detectable: size of a difference that would be found for all of `level`; empty: unknown.
 
     >>> verdict("a", ["b"], ["c", "d"], ["e"])
     'b is ahead of a. c and d are behind a. No difference from a was found for e.'
+    >>> verdict("a", [], [], ["e"], "2.3")
+    'No difference from a was found for e; one of 2.3 points would be found with a probability of 80 %.'
     """
     said = [
         f"{_joined(names)} {'is' if len(names) == 1 else 'are'} {words} {first}."
@@ -112,7 +115,8 @@ def verdict(first: str, ahead: list[str], behind: list[str], level: list[str]) -
         if names
     ]
     if level:
-        said.append(f"No difference from {first} was found for {_joined(level)}.")
+        found = f"; one of {detectable} points would be found with a probability of 80 %" if detectable else ""
+        said.append(f"No difference from {first} was found for {_joined(level)}{found}.")
     return " ".join(said)
 
 

@@ -15,12 +15,12 @@ from markupsafe import Markup
 from ..checks import one_of
 from ..config import flat
 from ..datasets.vectors import FORMATS
-from ..files import AGAIN, read_json
 from ..html.images import Images
 from ..progress import through
 from ..runs.folder import Run
 from ..runs.history import curves, evaluations
 from ..runs.log import TEST
+from ..runs.warned import Warned, warnings_of
 from ..tasks import TASKS
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
@@ -106,7 +106,9 @@ class RunContent(ABC):
         after: evaluation of the trained network; None: the run is not finished.
         latest: (steps done, test metrics) of the last evaluation during training, if the run is not finished; or None.
         notes: notes at the top of the page.
+        warned: what is wrong with the run; below the notes.
         siblings: the same run with other seeds; their curves are drawn pale behind its own.
+        variant: whether the run stands for all seeds of a comparison, which judges no single runs.
     """
 
     name: str
@@ -117,7 +119,9 @@ class RunContent(ABC):
     after: Evaluated | None = None
     latest: tuple[int, Mapping[str, float]] | None = None
     notes: tuple[str, ...] = ()
+    warned: tuple[Warned, ...] = ()
     siblings: tuple[RunContent, ...] = ()
+    variant: bool = False
 
     kind: ClassVar[str]  # a key of `tasks.TASKS`
 
@@ -319,7 +323,8 @@ def read_common(run: Run, after: Evaluated | None, trust: Sequence[str] = ()) ->
         "curves": logged,
         "after": after,
         "latest": latest,
-        "notes": (*notes, *_findings(run)),
+        "notes": tuple(notes),
+        "warned": tuple(warnings_of(run, {} if after is None else after.values)),
     }
 
 
@@ -331,14 +336,3 @@ def _how_far(run: Run, logged: Curves, latest: tuple[int, Mapping[str, float]] |
         f"This run is not finished: {reached}{shown}. Pictures, tables and histograms appear after the final "
         f"evaluation. Continue the run with: rankgrad {TASKS[run.kind].command} resume={run.folder}"
     )
-
-
-def _findings(run: Run) -> list[str]:
-    """The warnings of `training.health`, each with its advice."""
-    if not run.health.exists():
-        return []
-    findings = read_json(run.health, "findings")["findings"]
-    try:
-        return [f"{finding['text']}. {finding['advice']}" for finding in findings if finding["level"] == "warning"]
-    except (KeyError, TypeError):
-        raise ValueError(f"{run.health} is damaged: its findings have another format. {AGAIN}") from None

@@ -18,6 +18,7 @@ from ..html.images import Images
 from ..html.page import render, write_page
 from ..html.text import enumeration, number
 from ..runs.log import TEST
+from ..runs.warned import together
 from ..tables import duration
 from . import tables
 from .content import Extent, Method, RunContent, Section, named, one_kind, read_runs
@@ -107,15 +108,17 @@ def write_comparison(
     first = dict(zip(folders, read_runs([each[0] for each in list(folders.values())[:MOST_RUNS]]), strict=False))
     light = iter(read_runs([folder for each in folders.values() for folder in each], pictures=False))
     every = {name: [next(light) for _ in each] for name, each in folders.items()}
-    summed = [replace(each[0], name=name, siblings=tuple(each[1:])) for name, each in every.items()]
-    shown = [replace(run, name=name, siblings=tuple(every[name][1:])) for name, run in first.items()]
+    summed, shown = (
+        [replace(run, name=name, siblings=tuple(every[name][1:]), variant=True) for name, run in of.items()]
+        for of in ({name: each[0] for name, each in every.items()}, first)
+    )
     notes = []
     if len(folders) > len(shown):
         notes.append(f"Curves, pictures and tables below show the first {len(shown)} of {len(folders)} variants.")
     seeds = max(map(len, folders.values()))
     if seeds > 1:
         notes.append("Below the table of all runs, the page shows only the first run of each variant.")
-    return _write(path, shown, title, Extent(), [tables.seeds(summed)], notes)
+    return _write(path, shown, title, Extent(), [tables.seeds(summed)], notes, summed)
 
 
 def _write(
@@ -125,6 +128,7 @@ def _write(
     extent: Extent,
     before: Sequence[Section] = (),
     notes: Sequence[str] = (),
+    every: Sequence[RunContent] = (),
 ) -> Path:
     path = Path(path)
     if not path.parent.is_dir():
@@ -144,7 +148,7 @@ def _write(
         title=title or _title(runs),
         facts=_facts(runs[0]) if len(runs) == 1 else [],
         runs=runs,
-        notes=[*notes, *_about(runs), *more_notes],
+        notes=[*notes, *_about(runs), *_warned(every or runs), *more_notes],
         sections=sections,
         data={name: value for section in sections for name, value in section.data.items()},
     )
@@ -180,6 +184,14 @@ def _about(runs: Sequence[RunContent]) -> list[str]:
     if len(runs) == 1:
         return list(by_note)
     return [note if len(names) == len(runs) else f"{enumeration(names)}: {note}" for note, names in by_note.items()]
+
+
+def _warned(runs: Sequence[RunContent]) -> list[str]:
+    """The warnings of the runs; with several runs, each names its run and its seeds."""
+    if len(runs) == 1 and not runs[0].variant:
+        return list(map(str, runs[0].warned))
+    seeds = {run.name: [(each.config.get("seed", 0), each.warned) for each in (run, *run.siblings)] for run in runs}
+    return together({name: dict(of) for name, of in seeds.items()})
 
 
 def _curves(runs: Sequence[RunContent]) -> Section:

@@ -44,8 +44,8 @@ def sections(runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tu
     confused = confusions(runs, measured, shelf)
     placed = maps.section(runs, measured, shelf, extent, PICTURE_BYTES, seed)
     rows = paired(runs, measured, seed)
-    several = any(run.siblings for run in runs)  # then the comparison over seeds decides, which the page shows before
-    found = [] if several else [(name, metric, each.low, each.high) for _, name, metric, each in rows]
+    of_seeds = any(run.variant for run in runs)  # then the comparison over seeds decides, which the page shows before
+    found = [] if of_seeds else [(name, metric, each.low, each.high, None) for _, name, metric, each in rows]
     made = [
         tables.results(runs, _paired_table(runs, rows), tables.verdicts(runs[0].name, found)),
         ranking(runs, measured),

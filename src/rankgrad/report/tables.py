@@ -10,9 +10,10 @@ from typing import Any
 from markupsafe import Markup
 
 from ..evaluation.report import DISTANCES, Row
-from ..evaluation.statistics import PairedDifference, caution, paired_t_test
+from ..evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test
 from ..html.page import render
 from ..html.text import DASH, clean, percent, verdict
+from ..runs.warned import UNTRAINED, untrained_groups
 from .content import Evaluated, RunContent, Section
 from .glossary import definition, short, shown
 
@@ -55,21 +56,25 @@ def results(
     return Section("results", "Results", body if names else Markup())
 
 
-def verdicts(first: str, found: Sequence[tuple[str, str, float, float]]) -> list[tuple[str, str]]:
+def verdicts(first: str, found: Sequence[tuple[str, str, float, float, float | None]]) -> list[tuple[str, str]]:
     """Each metric, and which runs are ahead of the first one or behind it: those whose interval does not contain 0.
 
     Args:
         first: name of the run that the others are compared with.
-        found: run, metric, and the bounds of the interval of the run minus the first one.
+        found: run, metric, the bounds of the interval of the run minus the first one, and the size of a difference
+            that would be found; None: unknown.
 
-    >>> verdicts("a", [("b", "AP", 0.1, 0.3), ("c", "AP", -0.1, 0.1), ("b", "R@1", -0.2, -0.1)])
+    >>> verdicts("a", [("b", "AP", 0.1, 0.3, None), ("c", "AP", -0.1, 0.1, None), ("b", "R@1", -0.2, -0.1, 0.1)])
     [('AP', 'b is ahead of a. No difference from a was found for c.'), ('R@1', 'b is behind a.')]
     """
     said = []
-    for metric in dict.fromkeys(metric for _, metric, _, _ in found):
-        of = [(run, low, high) for run, name, low, high in found if name == metric]
-        ahead, behind = [run for run, low, _ in of if low > 0], [run for run, _, high in of if high < 0]
-        said.append((metric, verdict(first, ahead, behind, [run for run, low, high in of if low <= 0 <= high])))
+    for metric in dict.fromkeys(metric for _, metric, *_ in found):
+        of = [(run, low, high, size) for run, name, low, high, size in found if name == metric]
+        ahead, behind = [run for run, low, *_ in of if low > 0], [run for run, _, high, _ in of if high < 0]
+        level = {run: size for run, low, high, size in of if low <= 0 <= high}
+        largest = max((size for size in level.values() if size is not None), default=None)
+        seen = "" if largest is None else percent(largest)
+        said.append((metric, verdict(first, ahead, behind, list(level), seen)))
     return said
 
 
@@ -138,16 +143,22 @@ def _counted(report: Evaluated) -> str:
 def seeds(runs: Sequence[RunContent]) -> Section:
     """Mean and standard deviation over the seeds of each variant, all single values, and paired differences."""
     names = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in _names(runs)]
+    measured = {run.name: [each.values for each in (run, *run.siblings)] for run in runs}
+    of_name = {run.name: run for run in runs}
+    groups = untrained_groups([(run.name, run.config) for run in runs])
+    for group in groups:
+        together = (of_name[group[0]], *of_name[group[0]].siblings)
+        called = UNTRAINED if len(groups) == 1 else f"{UNTRAINED}, {', '.join(group)}"
+        measured[called] = [each.before.values for each in together if each.before is not None]
     rows = []
-    for run in runs:
-        together = (run, *run.siblings)
+    for called, of_seeds in measured.items():
         cells = []
         for name in names:
-            values = [each.values[name] for each in together if name in each.values]
+            values = [of_seed[name] for of_seed in of_seeds if name in of_seed]
             mean = shown(name, statistics.mean(values)) if values else DASH
             spread = f" ± {shown(name, statistics.stdev(values))}" if len(values) > 1 else ""
             cells.append((mean + spread, " ".join(shown(name, value) for value in values)))
-        rows.append({"name": run.name, "runs": len(together), "cells": cells})
+        rows.append({"name": called, "runs": len(of_seeds), "cells": cells})
     tests = [
         (run.name, name, difference)
         for run in runs[1:]
@@ -162,7 +173,12 @@ def seeds(runs: Sequence[RunContent]) -> Section:
         rows=rows,
         first=runs[0].name,
         tests=tests,
-        verdicts=verdicts(runs[0].name, [(name, metric, found.low, found.high) for name, metric, found in tests]),
+        verdicts=verdicts(
+            runs[0].name,
+            [(name, metric, t.low, t.high, t.detectable) for name, metric, t in tests if t.n >= FEWEST_SEEDS],
+        ),
+        judged=any(difference.n >= FEWEST_SEEDS for *_, difference in tests),
+        fewest=FEWEST_SEEDS,
         tested=any(difference.p is not None for *_, difference in tests),
         caution=told,
     )

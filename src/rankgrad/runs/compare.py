@@ -7,16 +7,19 @@ import json
 import os
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from .._version import __version__
-from ..config import PATHS, TREES, ConfigError, check_paths, compose
+from ..config import PATHS, TREES, ConfigError, check_paths, compose, plain
 from ..config.checking import SEEDS
-from ..evaluation.statistics import caution, paired_t_test, spread
+from ..evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test, spread
 from ..files import read_json, remove_leftovers, write_text
 from ..files.folders import HOLDER, lock, make_folder
 from ..plugins import registered
@@ -27,7 +30,9 @@ from . import signals
 from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
+from .warned import BELOW, FIRST_HIT, UNTRAINED, together, untrained_groups, warnings_of
 
+Following = Callable[[], tuple[Path, Sequence[str]] | None]
 SETTINGS, JOURNAL = "settings.json", "journal.log"
 OURS = "rankgrad"  # key in settings.json with our version: another program's file of this name does not have it
 # Files that a comparison or a search writes in its folder.
@@ -45,14 +50,17 @@ WRITTEN = (
 RESULTS = {row.result for row in TASKS.values()}
 MOST_SEEDS = 10_000
 LONGEST = 200  # letters of a variant in the name of a folder; file systems allow 255 bytes
-READABLE = re.compile(r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.+=-]+)?")  # its first colon becomes a dash, and nothing is lost
+# Its slashes and its colon become dashes, and nothing is lost: before the first "=" there was no dash.
+READABLE = re.compile(r"[A-Za-z0-9_.+]+(/[A-Za-z0-9_.+]+)*(:[A-Za-z0-9_.+]+=[A-Za-z0-9_.+=-]*)?")
 
 
 def compare(settings: Sequence[str], out: Path, jobs: int = 1, command: str = "train") -> str:
     """Train every loss with every seed below `out`, and return the table (also written to compare.md and .json).
 
-    A finished run is kept; an interrupted run is resumed. Below the table, each loss is compared with the first one of
-    loss=: the mean difference over the seeds with its 95 % interval, and from six seeds on the p of a paired t-test.
+    A finished run is kept; an interrupted run is resumed. The table has a row of the untrained network. Below it, each
+    loss is compared with the first one of loss=: the mean difference over the seeds; from four seeds on its 95 %
+    interval and the size of a difference that these seeds can tell apart; from six on the p of a paired t-test. The
+    warnings of all runs follow.
 
     Args:
         settings: loss=a,b,c, seeds=0,1,2 and settings of the command for all runs. A variant of a loss has its own
@@ -174,18 +182,66 @@ def train_all(
     waiting = iter([(folder, settings) for folder, settings in tasks.items() if not Run(folder).finished])
     finished = sum(Run(folder).finished for folder in tasks)
     with bar(total=len(tasks), initial=finished, delay=0, desc="runs", unit="run") as shown:
+        under_way = UnderWay(shown, out)
 
         def ended(folder: Path, error: str | None) -> None:
             if error is not None:
                 errors[folder] = error
+            shown.write(f"{folder.name}: {_result(Run(folder)) if error is None else error}", file=sys.stderr)
             shown.update()
+            under_way.ended(folder)
 
-        train_in_turn(lambda: next(waiting, None), ended, out, jobs, command, launcher)
+        train_in_turn(under_way.of(lambda: next(waiting, None)), ended, out, jobs, command, launcher)
     return {folder: errors[folder] for folder in tasks if folder in errors}
 
 
+class UnderWay:
+    """Shows the names of the runs that are training, beside a bar.
+
+    Args:
+        shown: the bar.
+        out: folder of all runs.
+    """
+
+    def __init__(self, shown: Any, out: Path) -> None:
+        self.shown, self.out = shown, out
+        self.names: dict[Path, str] = {}
+
+    def of(self, following: Following) -> Following:
+        """The function that returns the next run, and shows its name."""
+
+        def named() -> tuple[Path, Sequence[str]] | None:
+            task = following()
+            if task is not None:
+                self.names[task[0]] = task[0].relative_to(self.out).as_posix()
+                self._show()
+            return task
+
+        return named
+
+    def ended(self, folder: Path) -> None:
+        """Show the names without a run that ended."""
+        self.names.pop(folder, None)
+        if self.names:
+            self._show()
+
+    def _show(self) -> None:
+        self.shown.set_postfix_str(", ".join(self.names.values()))
+
+
+def _result(run: Run) -> str:
+    """The main metrics of a run that ended, those of the untrained network, and what is wrong."""
+    values, before, kind = run.read_values(), run.read_untrained(), TASKS[run.kind]
+    names = [name for name in dict.fromkeys((FIRST_HIT, kind.main_of(values))) if name in values]
+    told = [
+        f"{name} {100 * values[name]:.1f}" + (f" (untrained {100 * before[name]:.1f})" if name in before else "")
+        for name in names
+    ]
+    return "; ".join([", ".join(told), *(each.text for each in warnings_of(run) if each.name != BELOW)])
+
+
 def train_in_turn(
-    following: Callable[[], tuple[Path, Sequence[str]] | None],
+    following: Following,
     ended: Callable[[Path, str | None], object],
     out: Path,
     jobs: int,
@@ -352,60 +408,104 @@ def _located(setting: str) -> tuple[str, str]:
 
 def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
     kind = of_command(command, rest)
-    shown = (*kind.columns, *registered("metrics", kind.columns))
-    values: dict[str, dict[str, dict[int, float]]] = {}  # loss -> column -> seed -> per cent
-    seconds: dict[str, list[float]] = {}
-    for loss in losses:
-        for seed in seeds:
-            run = Run(_folder(out, loss, seed))
-            if not run.finished:
-                continue
-            measured = run.read_values()
-            for name in shown:
-                if name in measured:
-                    values.setdefault(loss, {}).setdefault(name, {})[seed] = 100 * measured[name]
-            seconds.setdefault(loss, []).append(run.read_facts()["train_seconds"])
-    columns = [name for name in shown if any(name in of for of in values.values())]
+    every = (*kind.columns, *registered("metrics", kind.columns))
+    runs = {loss: {s: run for s in seeds if (run := Run(_folder(out, loss, s))).finished} for loss in losses}
+    runs = {loss: of for loss, of in runs.items() if of}
+    values = {loss: _columns({s: run.read_values() for s, run in of.items()}, every) for loss, of in runs.items()}
+    untrained = {
+        name: _columns({s: run.read_untrained() for s, run in runs[loss].items()}, every)
+        for name, loss in _untrained(runs).items()
+    }
+    columns = [name for name in every if any(name in of for of in values.values())]
     main = kind.main_of(columns)
-    ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss][main].values()))
     lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
-    rows = [
-        [loss, *(mean_text(lists[loss].get(name, [])) for name in columns), mean_text(seconds.get(loss, []), 0)]
-        for loss in ordered
-    ]
-    head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent; settings: {' '.join(rest)}"
-    text = f"{head}\n\n{markdown([['loss', *columns, 'seconds'], *rows])}"
-    text += _tests(main, {loss: values[loss][main] for loss in losses if loss in values})
+    without = {name: {column: list(by.values()) for column, by in of.items()} for name, of in untrained.items()}
+    shown = {**lists, **without}
+    ordered = sorted(shown, key=lambda name: -statistics.mean(shown[name].get(main) or [-1.0]))
+    rows = [[name, *(mean_text(shown[name].get(column, [])) for column in columns)] for name in ordered]
+    tests = _differences({loss: values[loss][main] for loss in losses if loss in values})
+    warned = {loss: {s: warnings_of(run) for s, run in of.items()} for loss, of in runs.items()}
+    settings = [setting for setting in rest if not setting.startswith("threads=")]  # each run may have another number
+    head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent"
+    parts = ["; ".join([head, *([f"settings: {' '.join(settings)}"] if settings else [])])]
+    parts += [markdown([["loss", *columns], *rows]), *_told(main, values, tests)]
+    lines = together(warned)
+    parts += ["\n".join(["Warnings", "", *(f"* {line}" for line in lines)])] if lines else []
+    text = "\n\n".join(parts)
     write_text(out / "compare.md", text + "\n")
-    content = {"settings": list(rest), "seeds": list(seeds), "values": lists, "train_seconds": seconds}
+    content = {
+        **{"settings": settings, "seeds": list(seeds), "values": lists, "untrained": without, "metric": main},
+        "differences": {loss: asdict(test) for loss, test in tests.items()},
+        "warnings": {
+            loss: [{"seed": s, **asdict(each)} for s, found in of.items() for each in found]
+            for loss, of in warned.items()
+        },
+        "train_seconds": {loss: [r.read_facts()["train_seconds"] for r in of.values()] for loss, of in runs.items()},
+    }
     write_text(out / "compare.json", json.dumps(content, indent=1))
     return text
 
 
-def _tests(metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
-    """A table of differences of each loss from the first one, over their common seeds; and a caution if needed.
+def _columns(measured: Mapping[int, Mapping[str, float]], every: Sequence[str]) -> dict[str, dict[int, float]]:
+    """Column -> seed -> per cent, for the columns that any seed has."""
+    found = {name: {seed: 100 * of[name] for seed, of in measured.items() if name in of} for name in every}
+    return {name: by_seed for name, by_seed in found.items() if by_seed}
 
-    It has p-values if there are enough seeds for them.
+
+def _untrained(runs: Mapping[str, Mapping[int, Run]]) -> dict[str, str]:
+    """Row of an untrained network -> a loss whose runs began with it. Variants with other models have other rows."""
+    begun = []
+    for loss, of in runs.items():
+        config = next(iter(of.values())).config
+        begun.append((loss, plain(OmegaConf.load(config)) if config.exists() else {}))
+    groups = untrained_groups(begun)
+    return {UNTRAINED if len(groups) == 1 else f"{UNTRAINED}, {', '.join(group)}": group[0] for group in groups}
+
+
+def _differences(values: Mapping[str, Mapping[int, float]]) -> dict[str, PairedDifference]:
+    """Each loss minus the first one, over their common seeds. A loss with fewer than two of them is left out.
 
     Args:
-        metric: the metric of the values.
         values: loss -> seed -> value, in per cent.
     """
     first, *others = values or [""]
-    tests, counts = {}, []
-    for loss in others:
-        seeds = sorted(values[loss].keys() & values[first].keys())
-        counts += [len(seeds)] if seeds else []
-        if len(seeds) > 1:
-            tests[loss] = paired_t_test([values[loss][s] for s in seeds], [values[first][s] for s in seeds])
-    tested = any(test.p is not None for test in tests.values())
-    rows = [[f"{metric}, against {first}", "difference", "95 % interval", *(["p"] if tested else []), "seeds"]]
-    for loss, test in tests.items():
-        p = ["-" if test.p is None else f"{test.p:.2g}"] if tested else []
-        rows.append([loss, f"{test.mean:+.2f}", f"{test.low:+.2f} to {test.high:+.2f}", *p, str(test.n)])
-    told = [f"Differences, paired by seed\n\n{markdown(rows)}"] if tests else []
-    told += [text] if counts and (text := caution(min(counts))) else []
-    return "".join(f"\n\n{part}" for part in told)
+    both = {loss: sorted(values[loss].keys() & values[first].keys()) for loss in others}
+    return {
+        loss: paired_t_test([values[loss][s] for s in seeds], [values[first][s] for s in seeds])
+        for loss, seeds in both.items()
+        if len(seeds) > 1
+    }
+
+
+def _told(metric: str, values: Mapping[str, object], tests: Mapping[str, PairedDifference]) -> list[str]:
+    """The table of the differences, and a caution if there are too few seeds."""
+    parts = []
+    if tests:
+        heads, rows = difference_cells(list(tests.values()))
+        table = [[f"{metric}, against {next(iter(values))}", *heads]]
+        table += [[loss, *row] for loss, row in zip(tests, rows, strict=True)]
+        parts.append(f"Differences, paired by seed\n\n{markdown(table)}")
+        if "could be told apart" in heads:
+            parts.append("Could be told apart: a true difference of this size is found with a probability of 80 %.")
+    told = caution(min(test.n for test in tests.values())) if tests else caution(1) if len(values) > 1 else ""
+    return [*parts, *([told] if told else [])]
+
+
+def difference_cells(tests: Sequence[PairedDifference]) -> tuple[list[str], list[list[str]]]:
+    """(heads, a row for each test). Below four seeds there is the difference alone.
+
+    >>> difference_cells([paired_t_test([2.0, 3.0], [1.0, 1.0])])
+    (['difference', 'seeds'], [['+1.50', '2']])
+    """
+    judged, tested = any(test.n >= FEWEST_SEEDS for test in tests), any(test.p is not None for test in tests)
+    heads = ["95 % interval", "could be told apart"] if judged else []
+    rows = []
+    for test in tests:
+        found = [f"{test.low:+.2f} to {test.high:+.2f}", "-" if test.detectable is None else f"{test.detectable:.2f}"]
+        cells = (found if test.n >= FEWEST_SEEDS else ["-", "-"]) if judged else []
+        cells += ["-" if test.p is None else f"{test.p:.2g}"] if tested else []
+        rows.append([f"{test.mean:+.2f}", *cells, str(test.n)])
+    return ["difference", *heads, *(["p"] if tested else []), "seeds"], rows
 
 
 def mean_text(values: Sequence[float], digits: int = 1) -> str:

@@ -184,10 +184,15 @@ class Run:
             FileNotFoundError: the run is not finished.
             ValueError: the file is damaged.
         """
-        values = read_json(self.after, "values")["values"]
-        if not isinstance(values, dict) or not all(isinstance(value, (int, float)) for value in values.values()):
-            raise ValueError(f"{self.after} is damaged: its values are not numbers. {AGAIN}")
-        return values
+        return _values_in(self.after)
+
+    def read_untrained(self) -> dict[str, float]:
+        """The metrics of the untrained model; {} if it was not evaluated.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        return _values_in(self.before) if self.before.exists() else {}
 
     def read_before(self) -> Report | None:
         """The report of the untrained model; None: there is none."""
@@ -204,6 +209,14 @@ class Run:
         sums.append((hashlib.sha256(result.encode()).hexdigest(), self.after.name))
         write_text(self.checksums, "".join(f"{digest}  {name}\n" for digest, name in sums))
         write_text(self.after, result)
+
+
+def _values_in(path: Path) -> dict[str, float]:
+    """The metrics in the file of an evaluation."""
+    values = read_json(path, "values")["values"]
+    if not isinstance(values, dict) or not all(isinstance(value, (int, float)) for value in values.values()):
+        raise ValueError(f"{path} is damaged: its values are not numbers. {AGAIN}")
+    return values
 
 
 def existing(folder: Path) -> Run:

@@ -39,6 +39,7 @@ from ..report import read_run, write_report
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
 from ..runs.history import CHOSEN_BY
+from ..runs.warned import below_before
 from ..tables import aligned
 from . import runner
 from .building import (
@@ -336,4 +337,5 @@ def summary(run: Run) -> str:
         untrained = f"{100 * before.values[name]:.1f}" if before is not None and known else "-"
         rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
     page = [f"report: {run.page}"] if run.page.exists() else []
-    return "\n".join([aligned(rows), *after.notes, "", f"run:    {run.folder}", *page])
+    worse = [f"! {warned}" for warned in below_before(run)]
+    return "\n".join([aligned(rows), *after.notes, "", f"run:    {run.folder}", *page, *worse])

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.statistics import FEWEST, caution, holm, paired_t_test
+from ..evaluation.statistics import FEWEST, PairedDifference, caution, holm, paired_t_test
 from ..files import read_json, write_text
-from ..runs.compare import folders_of, mean_text
+from ..runs.compare import difference_cells, folders_of, mean_text
 from ..tables import markdown
 from .plan import Plan
 from .space import Space
@@ -54,6 +54,7 @@ class LossDifference:
         p: p-value of a paired t-test; None for fewer than six seeds, and if all differences are equal.
         corrected: p-value with Holm's correction over all compared losses; None if p is None.
         seeds: number of common seeds.
+        detectable: size of a difference that these seeds can tell apart, see `statistics.detectable`.
     """
 
     loss: str
@@ -63,6 +64,7 @@ class LossDifference:
     p: float | None
     corrected: float | None
     seeds: int
+    detectable: float | None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Outcome:
         importances: loss -> setting -> its importance for the metric; only for losses with enough trials.
         budgets: loss -> cost of its search.
         final: loss -> metric -> values over the seeds, on the test data.
+        untrained: row of an untrained network -> metric -> values over the seeds, on the test data.
         differences: in the maximised metric, from the first loss.
         runs: loss -> folders of the runs on the test data.
     """
@@ -88,6 +91,7 @@ class Outcome:
     importances: Mapping[str, Mapping[str, float]]
     budgets: Mapping[str, Budget]
     final: Mapping[str, Mapping[str, Sequence[float]]]
+    untrained: Mapping[str, Mapping[str, Sequence[float]]]
     differences: Sequence[LossDifference]
     runs: Mapping[str, Sequence[Path]]
 
@@ -124,18 +128,21 @@ class Outcome:
     def tested(self) -> list[list[str]]:
         """Rows of a table: the best trials on the test data, best first."""
         columns = list(dict.fromkeys(name for values in self.final.values() for name in values))
-        ordered = sorted(self.final, key=lambda loss: -statistics.mean(self.final[loss].get(self.metric, [0.0])))
-        rows = [[loss, *(mean_text(self.final[loss].get(name, ())) for name in columns)] for loss in ordered]
+        values = {**self.final, **self.untrained}
+        ordered = sorted(values, key=lambda loss: -statistics.mean(values[loss].get(self.metric, [0.0])))
+        rows = [[loss, *(mean_text(values[loss].get(name, ())) for name in columns)] for loss in ordered]
         return [["loss", *columns], *rows]
 
     def compared(self) -> list[list[str]]:
         """Rows of a table: differences of each loss from the first loss, with p-values if there are any."""
-        tested = any(each.p is not None for each in self.differences)
-        rows = [["loss", "difference", "95 % interval", *(["p", "p (Holm)"] if tested else []), "seeds"]]
-        for each in self.differences:
-            p = [_p(each.p), _p(each.corrected)] if tested else []
-            interval = f"{each.low:+.2f} to {each.high:+.2f}"
-            rows.append([each.loss, f"{each.mean:+.2f}", interval, *p, str(each.seeds)])
+        heads, cells = difference_cells(
+            [PairedDifference(d.mean, d.p, d.low, d.high, d.seeds, d.detectable) for d in self.differences]
+        )
+        rows = [["loss", *heads], *([each.loss, *of] for each, of in zip(self.differences, cells, strict=True))]
+        if "p" in heads:
+            place = rows[0].index("p") + 1
+            corrected = ["p (Holm)", *(_p(each.corrected) for each in self.differences)]
+            rows = [[*row[:place], p, *row[place:]] for row, p in zip(rows, corrected, strict=True)]
         return rows
 
     @property
@@ -155,7 +162,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
     trials = {study.loss: study.tried() for study in studies}
     best = {study.loss: study.best() for study in studies}
     winners = {loss: trial for loss, trial in best.items() if trial is not None}
-    final, seeds = _final(out, plan, winners)
+    final, untrained, seeds = _final(out, plan, winners)
     metric = next((study.metric for study in studies if study.metric is not None), plan.metrics[-1])
     outcome = Outcome(
         metric,
@@ -165,6 +172,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
         {study.loss: study.importances() for study in studies},
         {loss: _budget(trial) for loss, trial in trials.items()},
         final,
+        untrained,
         _differences(final, metric, len(set(seeds))),
         {loss: folders_of([final_name(loss, winners[loss])], seeds, out / FINAL).popitem()[1] for loss in final},
     )
@@ -179,20 +187,22 @@ def final_name(loss: str, winner: Tried) -> str:
     return f"{loss} #{winner.number}"
 
 
-def _final(out: Path, plan: Plan, winners: Mapping[str, Tried]) -> tuple[dict[str, dict[str, list[float]]], list[int]]:
-    """The values of the comparison in the order of loss=, and its seeds; no values without these winners.
+def _final(
+    out: Path, plan: Plan, winners: Mapping[str, Tried]
+) -> tuple[dict[str, dict[str, list[float]]], dict[str, dict[str, list[float]]], list[int]]:
+    """The values of the comparison in the order of loss=, those of the untrained networks, and its seeds.
 
-    With seeds=none, the comparison may be that of an earlier command.
+    There are no values without these winners. With seeds=none, the comparison may be that of an earlier command.
     """
     path = out / FINAL / "compare.json"
     if not path.exists() or len(winners) < len(plan.losses):
-        return {}, []
+        return {}, {}, []
     content = read_json(path, "values", "seeds")
     values, seeds = content["values"], content["seeds"]
     names = {loss: final_name(loss, winners[loss]) for loss in plan.losses}
     if not all(name in values for name in names.values()):
-        return {}, seeds
-    return {loss: values[name] for loss, name in names.items()}, seeds
+        return {}, {}, seeds
+    return {loss: values[name] for loss, name in names.items()}, content.get("untrained", {}), seeds
 
 
 def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str, seeds: int) -> list[LossDifference]:
@@ -203,7 +213,7 @@ def _differences(final: Mapping[str, Mapping[str, Sequence[float]]], metric: str
     tests = {loss: paired_t_test(each, values[first]) for loss, each in values.items() if loss != first}
     corrected = holm([test.p for test in tests.values()])
     return [
-        LossDifference(loss, t.mean, t.low, t.high, t.p, p, t.n)
+        LossDifference(loss, t.mean, t.low, t.high, t.p, p, t.n, t.detectable)
         for (loss, t), p in zip(tests.items(), corrected, strict=True)
     ]
 
@@ -242,6 +252,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
             for loss, w in outcome.winners.items()
         },
         "final": outcome.final,
+        "untrained": outcome.untrained,
         "differences": [vars(each) for each in outcome.differences],
     }
 

@@ -13,6 +13,7 @@ from ..files.folders import make_folder
 from ..progress import bar
 from ..runs.compare import (
     JOURNAL,
+    UnderWay,
     compare_variants,
     own_settings,
     shared,
@@ -128,6 +129,7 @@ def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = 
     done = sum(study.runs_done for study in studies)
     owner: dict[Path, Study] = {}
     with bar(total=max(total, done), initial=done, delay=0, desc="search", unit="run") as shown:
+        under_way = UnderWay(shown, out)
 
         def following() -> tuple[Path, Sequence[str]] | None:
             waiting = sorted(studies, key=lambda study: (not study.idle, study.ended))  # idle studies first
@@ -141,8 +143,9 @@ def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = 
         def ended(folder: Path, error: str | None) -> None:
             owner[folder].run_ended(folder, error)
             shown.update(sum(study.runs_done for study in studies) - shown.n)
+            under_way.ended(folder)
 
-        train_in_turn(following, ended, out, jobs, launcher=launcher, many=True)
+        train_in_turn(under_way.of(following), ended, out, jobs, launcher=launcher, many=True)
 
 
 __all__ = ["Plan", "read_plan", "search", "tune"]

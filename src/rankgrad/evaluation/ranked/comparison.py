@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..statistics import FEWEST, holm, intervals_of_means, paired_t_test
+from ..statistics import FEWEST, detectable, holm, intervals_of_means, paired_t_test
 from .texts import Array
 
 LEAST_P = 1e-15  # smaller p-values are below the precision of their computation
-POWER = 0.8  # power of the test at the smallest detectable difference
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,8 @@ class Difference:
         p: two-sided p-value of the paired t-test; 1 if all differences are equal; None for fewer than six queries.
         corrected: p after Holm's correction for all tests of this measure; None if p is None.
         detectable: size of a true difference that the test finds with a probability of 80 %, that is with p below
-            1 - confidence after the strictest step of the correction; None if p is None.
+            1 - confidence after the strictest step of the correction; None if p is None, and if all differences are
+            equal, as those of equal runs.
         better, worse: numbers of queries on which the run is better, and worse.
         queries: number of queries.
     """
@@ -108,7 +107,7 @@ def differences(
         for (group, run, other, one, two), result, p, corrected in zip(
             tests, results, p_values, holm(p_values), strict=True
         ):
-            deviation = float((one - two).std(ddof=1))
+            deviation = 0.0 if result.detectable is None else float((one - two).std(ddof=1))
             tested.append(
                 Difference(
                     run=run,
@@ -127,26 +126,6 @@ def differences(
                 )
             )
     return tested
-
-
-def detectable(deviation: float, queries: int, level: float) -> float:
-    """The smallest mean difference that a paired t-test finds with a probability of 80 %.
-
-    (q(1 - level / 2) + q(.8)) s / sqrt(n), where q are quantiles of Student's distribution with n - 1 degrees of
-    freedom.
-
-    Args:
-        deviation: s, standard deviation of the differences.
-        queries: n, number of queries.
-        level: significance level of the test.
-
-    >>> round(detectable(0.2, 50, 0.05), 3)
-    0.081
-    """
-    from scipy import special  # type: ignore[import-untyped]
-
-    quantiles = special.stdtrit(queries - 1, np.array([1 - level / 2, POWER]))
-    return float(quantiles.sum()) * deviation / math.sqrt(queries)
 
 
 def intervals(
