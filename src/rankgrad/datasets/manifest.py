@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..checks import setting
 from ..files import inside, shown
+from ..tables.text import stem_of
 from .base import Cache, Table, check_reading
 from .division import divide, need_fractions
 from .folder import check_images
@@ -106,7 +107,7 @@ def load_manifest(
     names = tuple(map(shown, kept.values["path"]))
     good = tuple(paths[row] for row in rows)
     table = Table(
-        name=file.stem,
+        name=stem_of(file),
         **class_columns(
             labels,
             kept.values.get("super_label"),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
-import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +13,16 @@ from typing import Any
 from ..checks import setting
 from ..files import BRIEF, brief, shown
 from ..progress import through
+from ..tables.arrow import parquet_rows
+from ..tables.delimited import delimited, other_delimiter, sign_in
+from ..tables.objects import lines_of_objects
+from ..tables.text import kind_of
 from .division import CALLED, split_called
 from .rows import SPLITS, several_classes
 
 Row = Mapping[str, Any]
-DELIMITERS = (",", "\t", ";", "|")
 FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 AUTO = "auto"  # use the column if it exists
-TAB = r"\t"  # how a user types a tab
 # Role of a column -> usual words in its name, most common first. Messages suggest a column by them.
 USUAL = {
     "text": (
@@ -107,7 +105,7 @@ def read_columns(
             if name not in row:
                 known = [str(column) for column in row if column is not None]
                 # all rows of a csv or a parquet have the same columns: blame the file and not this row
-                where = place if path.suffix.lower() == ".jsonl" else shown(path)
+                where = place if kind_of(path) == ".jsonl" else shown(path)
                 raise ValueError(no_columns(where, names, known))
             values[role].append(word(row[name], name, place))
         places.append(place)
@@ -121,145 +119,31 @@ def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
 
     Args:
         path: the file.
-        delimiter: of a csv; None: a comma, or a tab in a tsv.
+        delimiter: of a csv, see `tables.delimited`.
 
     Raises:
         ValueError: the format is unknown, or the file is damaged.
     """
-    kind = path.suffix.lower()
-    readers: dict[str, Callable[[], Iterator[tuple[str, Row]]]] = {
-        ".csv": lambda: _delimited(path, delimiter or ","),
-        ".tsv": lambda: _delimited(path, delimiter or "\t"),
-        ".jsonl": lambda: _objects(path),
-        ".parquet": lambda: parquet_rows(path),
-    }
-    if kind not in readers:
+    kind = kind_of(path)
+    if kind not in FORMATS:
         raise ValueError(
             f"{shown(path)} is not one of {', '.join(FORMATS)}: write it in one of these formats, with one line for "
             "each text or image"
         )
-    return readers[kind]()
-
-
-def text_of(path: Path) -> str:
-    """The text of a file in UTF-8.
-
-    Raises:
-        ValueError: the file has another encoding; naming the line.
-    """
-    raw = path.read_bytes()
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{shown(path)} is UTF-16 (it has such a byte order mark); save it as UTF-8")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{shown(path)}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        ) from None
-
-
-def lines_of(path: Path) -> list[str]:
-    """The lines of a file in UTF-8. `str.splitlines` would also end a line at characters that a text may have."""
-    return io.StringIO(text_of(path), newline=None).readlines()
-
-
-def _delimited(path: Path, delimiter: str) -> Iterator[tuple[str, Row]]:
-    lines = delimited(path, delimiter)
-    for _, header in lines:
-        for line, fields in lines:
-            yield f"{shown(path)}, line {line}", dict(zip(header, fields, strict=True))
-
-
-def delimited(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """(line number, fields) of a csv, as texts. The header comes first; empty lines are skipped.
-
-    Args:
-        path: the file.
-        delimiter: one character, or a backslash and t for a tab.
-
-    Raises:
-        ValueError: a row has more or fewer fields than the header, the header repeats a name, or the file is not UTF-8.
-            Several columns may have no name.
-    """
-    delimiter = "\t" if delimiter == TAB else delimiter
-    if len(delimiter) != 1:
-        raise ValueError(f"{setting('delimiter')} must be one character, or {TAB} for a tab; got {delimiter!r}")
-    text = text_of(path)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    done = 0  # the last line of the row before
-    try:
-        for fields in through(reader, "reading", "row", text.count("\n")):
-            done = reader.line_num
-            if not fields:
-                continue
-            if header is None:
-                header = fields
-                twice = next((name for name in header if name.strip() and header.count(name) > 1), None)
-                if twice is not None:
-                    raise ValueError(
-                        f"{shown(path)}, line {reader.line_num}: the header has the column {brief(twice)!r} twice. If "
-                        "this line is no header, write the names of the columns above it"
-                    )
-            elif len(fields) != len(header):
-                raise ValueError(
-                    f"{shown(path)}, line {reader.line_num} has {len(fields)} fields, the header {len(header)}: put a "
-                    f"text with a {delimiter!r} or a line break in double quotes" + _other_delimiter(header)
-                )
-            yield reader.line_num, fields
-    except csv.Error as error:
-        longer = ". A text longer than that needs a jsonl or a parquet" if "field limit" in str(error) else ""
-        raise ValueError(
-            f"{shown(path)}, line {done + 1}: {error}. A text that begins with a double quote must end with one, and "
-            f"double quotes in it are written twice{longer}"
-        ) from None
-
-
-def _objects(path: Path) -> Iterator[tuple[str, Row]]:
-    lines = lines_of(path)
-    for number, line in enumerate(through(lines, "reading", "row", len(lines)), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{shown(path)}, line {number} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{shown(path)}, line {number} must be an object with columns; got {type(row).__name__}")
+    if kind == ".parquet":
+        for number, row in parquet_rows(path):
+            yield f"{shown(path)}, row {number}", row
+        return
+    rows = through(lines_of_objects(path), "reading", "row") if kind == ".jsonl" else _named(path, delimiter)
+    for number, row in rows:
         yield f"{shown(path)}, line {number}", row
 
 
-def parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """(file and row, column -> value) of every row of a parquet file; raises as `parquet_table`."""
-    table = parquet_table(path)
-    rows = (row for batch in table.to_batches(max_chunksize=2**14) for row in batch.to_pylist())
-    for number, row in enumerate(through(rows, "reading", "row", len(table)), 1):
-        yield f"{shown(path)}, row {number}", row
-
-
-def parquet_table(path: Path) -> Any:
-    """A parquet file as a table of pyarrow.
-
-    Raises:
-        ValueError: the file is not parquet, or it is damaged, or two columns have one name.
-        ModuleNotFoundError: pyarrow is not installed.
-    """
-    try:
-        from pyarrow import ArrowException, parquet
-    except ModuleNotFoundError:
-        from ..extras import missing
-
-        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
-    try:
-        names = parquet.read_schema(path).names
-        twice = next((name for name, count in Counter(names).items() if count > 1), None)
-        if twice is not None:
-            raise ValueError(f"{shown(path)} has the column {twice!r} twice")
-        return parquet.read_table(path)
-    except (ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())  # an error of pyarrow may have several lines
-        raise ValueError(f"{shown(path)} is not a parquet file, or it is damaged: {shown(reason)}") from None
+def _named(path: Path, delimiter: str | None) -> Iterator[tuple[int, Row]]:
+    lines = delimited(path, delimiter)
+    for _, header in lines:
+        for line, fields in lines:
+            yield line, dict(zip(header, fields, strict=True))
 
 
 def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> str:
@@ -275,10 +159,10 @@ def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> s
 text='sentence' label='intent'
     """
     missing = {role: name for role, name in wanted.items() if name not in known}
-    sign = _sign(known)
+    sign = sign_in(known)
     has = f"It has {', '.join(map(brief, known)) or 'nothing'}"
     if sign is not None:
-        has += _other_delimiter(known)
+        has += other_delimiter(known)
         known = known[0].split(sign)
         missing = {role: name for role, name in wanted.items() if name not in known}
     free = [name for name in known if name not in wanted.values()]
@@ -299,17 +183,6 @@ def _like(role: str, name: str, known: Sequence[str]) -> str | None:
         if candidate is not None:
             return candidate
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.7)), None)
-
-
-def _sign(columns: Sequence[str]) -> str | None:
-    """The delimiter that a single column name seems to contain; None: the name contains none."""
-    return next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
-
-
-def _other_delimiter(columns: Sequence[str]) -> str:
-    """A hint on the delimiter, if the name of the only column looks like several names."""
-    sign = _sign(columns)
-    return "" if sign is None else f". The columns seem to be separated by {sign!r}: {setting('delimiter', sign)}"
 
 
 def word(value: Any, column: str, place: str) -> str:

@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..files import brief, shown
+from ..tables.text import kind_of, lines_of, stem_of
 from .division import divide, need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, class_columns
-from .tabular import AUTO, Row, lines_of, read_columns, several_classes_of, splits_of
+from .tabular import AUTO, Row, read_columns, several_classes_of, splits_of
 
 LINES = ".txt"  # a text per line, without classes
 
@@ -139,7 +140,7 @@ def load_text(
         if divided:
             _require_one_label(texts, labels, read.places)
     return text_table(
-        path.stem,
+        stem_of(path),
         texts,
         labels,
         splits,
@@ -167,10 +168,12 @@ def read_texts(
         FileNotFoundError, ValueError: as in `load_text`.
     """
     path = Path(path)
-    lines = _plain_lines(path) if path.suffix.lower() == LINES and path.is_file() else None
+    lines = _plain_lines(path) if kind_of(path) == LINES and path.is_file() else None
     read = read_columns(path, {"text": text, "label": label}, delimiter, lines)
     texts = read.values["text"]
-    return text_table(path.stem, texts, read.values.get("label", [""] * len(texts)), ["test"] * len(texts), read.rows)
+    return text_table(
+        stem_of(path), texts, read.values.get("label", [""] * len(texts)), ["test"] * len(texts), read.rows
+    )
 
 
 def _plain_lines(path: Path) -> Iterator[tuple[str, Row]]:

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..files import read_npz, shown
+from ..tables.arrow import parquet_table
 from .division import divide, need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows, class_columns
-from .tabular import AUTO, as_split, need_two_splits, no_columns, parquet_table
+from .tabular import AUTO, as_split, need_two_splits, no_columns
 
 Array = npt.NDArray[Any]
 FORMATS = (".npz", ".parquet")

@@ -14,9 +14,11 @@ import numpy.typing as npt
 
 from ..checks import setting
 from ..datasets.division import split_called
-from ..datasets.tabular import delimited, parquet_table, text_of
 from ..evaluation.ranked.reading import QUERY
 from ..files import read_npz, shown
+from ..tables.arrow import parquet_table
+from ..tables.delimited import COMPARED, delimited
+from ..tables.text import kind_of, text_of
 from .columns import (
     MISSING,
     ScoreColumns,
@@ -32,7 +34,6 @@ from .svmlight import looks_like_svmlight, read_svmlight
 
 Array = npt.NDArray[Any]
 FORMATS = "csv, tsv, parquet, npz, or svmlight lines (GRADE qid:QUERY 1:VALUE ...)"
-DECIDING = 2**14  # number of first rows of a csv that decide which columns have numbers
 SIZES = (".query", ".group")  # LightGBM's and XGBoost's names for a file of query sizes, beside the file of the rows
 
 
@@ -80,14 +81,14 @@ def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Score
     Args:
         path: the file.
         wanted: the columns to read.
-        delimiter: delimiter of a csv; None: a comma, or a tab for a tsv.
+        delimiter: see `tables.delimited`.
 
     Raises:
         ValueError: the file has another format, or is damaged.
     """
-    kind = path.suffix.lower()
+    kind = kind_of(path)
     if kind in (".csv", ".tsv"):
-        columns = read_csv(path, wanted, delimiter or ("\t" if kind == ".tsv" else ","))
+        columns = read_csv(path, wanted, delimiter)
     elif kind == ".parquet":
         columns = read_parquet(path, wanted)
     elif kind == ".npz":
@@ -120,7 +121,7 @@ def _from_sizes(path: Path, columns: ScoreColumns) -> Array:
 # ------------------------------------------------------------------------------------------------------------------ csv
 
 
-def read_csv(path: Path, wanted: Wanted, delimiter: str) -> ScoreColumns:
+def read_csv(path: Path, wanted: Wanted, delimiter: str | None) -> ScoreColumns:
     """Read the columns of a csv with a header.
 
     A column has numbers if at least half of its first 16384 values are numbers; else it has words. In a column that is
@@ -129,11 +130,11 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str) -> ScoreColumns:
     Args:
         path: the file.
         wanted: the columns to read.
-        delimiter: delimiter of the fields.
+        delimiter: see `tables.delimited`.
 
     Raises:
         ValueError: there is no header, or a column of numbers has a word or an infinite number; also see
-            `tabular.delimited`.
+            `tables.delimited`.
     """
     lines = delimited(path, delimiter)
     first, header = next(lines, (1, []))
@@ -158,7 +159,7 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str) -> ScoreColumns:
 
 
 def _parts(lines: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[list[int], list[list[str]]]]:
-    while part := list(islice(lines, DECIDING)):
+    while part := list(islice(lines, COMPARED)):
         yield [line for line, _ in part], [fields for _, fields in part]
 
 
@@ -275,7 +276,7 @@ def read_parquet(path: Path, wanted: Wanted) -> ScoreColumns:
         wanted: the columns to read.
 
     Raises:
-        ValueError: a column has neither numbers nor words; also see `tabular.parquet_table`.
+        ValueError: a column has neither numbers nor words; also see `tables.arrow.parquet_table`.
     """
     table = parquet_table(path)
     if not len(table) or not table.column_names:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..datasets.tabular import text_of
 from ..files import shown
 from ..progress import through
+from ..tables.text import opened, text_of
 from .columns import ScoreColumns, as_words, number_in, refuse_infinite
 
 Array = npt.NDArray[Any]
@@ -22,7 +22,7 @@ _LINE = re.compile(r"\s*(\S+)(?:\s+qid:(\S+))?((?:\s+[0-9]{1,9}:[^\s:_]+)*)\s*")
 
 def looks_like_svmlight(path: Path) -> bool:
     """Whether the first line of a file has a grade, and a query id or a feature."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         while raw := file.readline(LONGEST):
             line = raw.decode("utf-8", "replace").partition("#")[0]
             if line.strip():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...files import shown
+from ...tables.delimited import delimited
 from .reading import RUN, FileKind, read
 from .rows import Source, from_mapping
 from .texts import Array
@@ -110,21 +110,17 @@ def groups_of(given: Groups, queries: Sequence[str]) -> dict[str, Array]:
 
 
 def _group_file(path: Path) -> list[tuple[str, str]]:
-    lines_read = []
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        try:
-            if reader.fieldnames is None or not {"query", "group"} <= set(reader.fieldnames):
-                raise ValueError(
-                    f"{shown(path)} must have a header with the columns query and group; it has "
-                    f"{', '.join(map(shown, reader.fieldnames or ())) or 'nothing'}"
-                )
-            for row in reader:
-                if not row["query"] or not row["group"]:
-                    raise ValueError(f"{shown(path)}, line {reader.line_num} must have a query and a group")
-                lines_read.append((row["query"], row["group"]))
-        except UnicodeDecodeError:
-            raise ValueError(f"{shown(path)}, after line {reader.line_num}: this is not text in UTF-8") from None
-        except csv.Error as error:
-            raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
-    return lines_read
+    rows = delimited(path, show=False)
+    _, head = next(rows, (1, []))
+    if not {"query", "group"} <= set(head):
+        raise ValueError(
+            f"{shown(path)} must have a header with the columns query and group; it has "
+            f"{', '.join(map(shown, head)) or 'nothing'}"
+        )
+    pairs = []
+    for line, fields in rows:
+        query, group = fields[head.index("query")], fields[head.index("group")]
+        if not query or not group:
+            raise ValueError(f"{shown(path)}, line {line} must have a query and a group")
+        pairs.append((query, group))
+    return pairs

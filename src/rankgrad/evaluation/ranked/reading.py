@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import codecs
-import csv
-import gzip
-import io
-import json
 import os
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from ...extras import missing
 from ...files import shown
+from ...tables.arrow import opened_parquet
+from ...tables.delimited import delimited
+from ...tables.objects import lines_of_objects, need_object, parsed
+from ...tables.text import kind_of, opened
 from .rows import AT_ONCE, ListRows, Source, from_mapping, rows_of
 from .texts import SPARE, Array, TextColumn
 
@@ -78,20 +77,9 @@ def read(path: str | os.PathLike[str], kind: FileKind) -> Source:
     if not path.is_file():
         why = ": folders and pipes cannot be read" if path.exists() else ""
         raise FileNotFoundError(f"there is no file {shown(path)}{why}")
-    ending = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
     readers = {".csv": _table, ".tsv": _tabs, ".jsonl": _lines_of_json, ".json": _json, ".parquet": _parquet}
-    reader = readers.get(ending.lower(), _trec)
+    reader = readers.get(kind_of(path), _trec)
     return Source(shown(path), lambda: reader(path, kind))
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unzipped. Errors of gzip are raised with the name of the file."""
-    try:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            yield file  # type: ignore[misc]  # a GzipFile reads bytes as any other
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{shown(path)} is damaged or not a gzip file: {error}") from None
 
 
 # -------------------------------------------------------------------------------------------------------- TREC's text
@@ -101,7 +89,7 @@ def _trec(path: Path, kind: FileKind) -> Iterator[ListRows]:
     """Lines of fields, separated by spaces or tabs. Empty lines and lines that begin with # are left out."""
     line = 1
     rest = b""
-    with _opened(path) as file:
+    with opened(path) as file:
         if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
             file.seek(0)
         while piece := file.read(BYTES):
@@ -199,51 +187,25 @@ def _checked(
 
 def _tabs(path: Path, kind: FileKind) -> Iterator[ListRows]:
     """A .tsv: a table if its first line is a header, else TREC text."""
-    with _opened(path) as file:
+    with opened(path) as file:
         head = file.readline().decode("utf-8-sig", "replace").strip().lower().split("\t")
     if any(name in QUERY for name in head):
         return _table(path, kind, "\t")
     return _trec(path, kind)
 
 
-def _table(path: Path, kind: FileKind, delimiter: str = ",") -> Iterator[ListRows]:
-    with _opened(path) as file:
-        reader = csv.reader(
-            io.TextIOWrapper(file, "utf-8-sig", newline=""),
-            delimiter=delimiter,
-            quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE,
-            strict=True,
-        )
-        try:
-            head = next(reader, None)
-            if head is None:
-                raise ValueError(f"{shown(path)} is empty")
-            *places, sign = _columns(head, path, kind)
-            held: list[tuple[str, str, str]] = []
-            lines: list[int] = []
-            for fields in reader:
-                if not fields:
-                    continue
-                if len(fields) != len(head):
-                    raise ValueError(
-                        f"{shown(path)}, line {reader.line_num} has {len(fields)} fields, the header has {len(head)}"
-                    )
-                held.append((fields[places[0]], fields[places[1]], fields[places[2]]))
-                lines.append(reader.line_num)
-                if len(held) == AT_ONCE:
-                    yield _from_texts(held, lines, path, kind, sign)
-                    held, lines = [], []
-            if held:
-                yield _from_texts(held, lines, path, kind, sign)
-        except csv.Error as error:
-            raise ValueError(f"{shown(path)}, line {reader.line_num}: {error}") from None
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{shown(path)}, after line {reader.line_num}: {error}; save the file as UTF-8") from None
+def _table(path: Path, kind: FileKind, delimiter: str | None = None) -> Iterator[ListRows]:
+    rows = delimited(path, delimiter, quotes=delimiter is None, show=False)
+    _, head = next(rows, (1, None))
+    if head is None:
+        raise ValueError(f"{shown(path)} is empty")
+    *places, sign = _columns(head, path, kind)
+    wanted = itemgetter(*places)
+    while part := list(islice(rows, AT_ONCE)):
+        yield _from_texts([wanted(fields) for _, fields in part], [line for line, _ in part], path, kind, sign)
 
 
-def _from_texts(
-    rows: Sequence[tuple[str, str, str]], lines: list[int], path: Path, kind: FileKind, sign: int
-) -> ListRows:
+def _from_texts(rows: Sequence[Sequence[str]], lines: Sequence[int], path: Path, kind: FileKind, sign: int) -> ListRows:
     queries, documents, numbers = (TextColumn.of(column) for column in zip(*rows, strict=True))
     return _checked(queries, documents, numbers, np.array(lines), path, kind, sign)
 
@@ -267,52 +229,27 @@ def _columns(head: Sequence[str], path: Path, kind: FileKind) -> tuple[int, int,
 
 
 def _lines_of_json(path: Path, kind: FileKind) -> Iterator[ListRows]:
-    with _opened(path) as file:
-        held: list[Any] = []
-        lines: list[int] = []
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                held.append(_parsed(line, f"{shown(path)}, line {number}"))
-                lines.append(number)
-            if len(held) == AT_ONCE:
-                yield _objects(held, lines, path, kind)
-                held, lines = [], []
-        if held:
-            yield _objects(held, lines, path, kind)
+    objects = lines_of_objects(path)
+    while part := list(islice(objects, AT_ONCE)):
+        lines, content = zip(*part, strict=True)
+        yield _objects(content, lines, path, kind)
 
 
 def _json(path: Path, kind: FileKind) -> Iterator[ListRows]:
-    with _opened(path) as file:
-        content = _parsed(file.read(), shown(path))
+    with opened(path) as file:
+        content = parsed(file.read(), shown(path))
     if isinstance(content, list):
         if content:
-            yield _objects(content, list(range(1, len(content) + 1)), path, kind)
+            rows = [need_object(row, f"{shown(path)}, line {line}") for line, row in enumerate(content, 1)]
+            yield _objects(rows, range(1, len(content) + 1), path, kind)
     elif isinstance(content, dict):
         yield from from_mapping(content, shown(path)).parts()
     else:
         raise ValueError(f"{shown(path)} must map queries to documents or list objects; got {type(content).__name__}")
 
 
-def _parsed(text: bytes, place: str) -> Any:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"{shown(twice)!r} is in an object twice")
-        return content
-
-    try:
-        return json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place} can't be read as json: {error}") from None
-
-
-def _objects(content: Sequence[Any], lines: list[int], path: Path, kind: FileKind) -> ListRows:
+def _objects(content: Sequence[Mapping[str, Any]], lines: Sequence[int], path: Path, kind: FileKind) -> ListRows:
     """Rows of objects, each with a query, a document and a number."""
-    for row, line in zip(content, lines, strict=True):
-        if not isinstance(row, Mapping):
-            raise ValueError(f"{shown(path)}, line {line} must be an object; got {type(row).__name__}")
     names = list(content[0])
     *places, sign = _columns(names, path, kind)
     query, document, value = (names[place] for place in places)
@@ -331,29 +268,21 @@ def _objects(content: Sequence[Any], lines: list[int], path: Path, kind: FileKin
 
 
 def _parquet(path: Path, kind: FileKind) -> Iterator[ListRows]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
-    try:
-        with parquet.ParquetFile(path) as file:
-            head = file.schema_arrow.names
-            *places, sign = _columns(head, path, kind)
-            wanted = [head[place] for place in places]
-            line = 1
-            for batch in file.iter_batches(AT_ONCE, columns=wanted):
-                queries, documents, numbers = (batch.column(name) for name in wanted)
-                lines = np.arange(line, line + len(batch))
-                for name, column in zip(wanted, (queries, documents, numbers), strict=True):
-                    if column.null_count:
-                        empty = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-                        raise ValueError(f"{shown(path)}, line {lines[empty]}: {name!r} is empty")
-                values = numbers.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
-                yield _checked(_arrow(queries), _arrow(documents), values, lines, path, kind, sign)
-                line += len(batch)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{shown(path)} can't be read as parquet: {error}") from None
+    with opened_parquet(path) as file:
+        head = file.schema_arrow.names
+        *places, sign = _columns(head, path, kind)
+        wanted = [head[place] for place in places]
+        line = 1
+        for batch in file.iter_batches(AT_ONCE, columns=wanted):
+            queries, documents, numbers = (batch.column(name) for name in wanted)
+            lines = np.arange(line, line + len(batch))
+            for name, column in zip(wanted, (queries, documents, numbers), strict=True):
+                if column.null_count:
+                    empty = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+                    raise ValueError(f"{shown(path)}, line {lines[empty]}: {name!r} is empty")
+            values = numbers.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+            yield _checked(_arrow(queries), _arrow(documents), values, lines, path, kind, sign)
+            line += len(batch)
 
 
 def _arrow(column: Any) -> TextColumn:

@@ -1,4 +1,4 @@
-"""Tables of text: aligned lines for a terminal, and Markdown; durations as text."""
+"""Tables as text: aligned lines for a terminal, and Markdown; durations as text."""
 
 from __future__ import annotations
 

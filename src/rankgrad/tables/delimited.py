@@ -1,0 +1,161 @@
+"""Rows of a csv or tsv. Errors name the line."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
+
+from ..checks import setting
+from ..files import brief, shown
+from ..progress import steps
+from .text import kind_of, opened_text
+
+DELIMITERS = (",", "\t", ";", "|")
+TAB = r"\t"  # how a user types a tab
+COMPARED = 2**14  # number of first rows that decide what a column holds
+_SEP = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # a first line of Excel, which names the delimiter
+_LINE_END = re.compile(r"\r\n?|\n")
+
+
+def delimited(
+    path: Path, delimiter: str | None = None, *, quotes: bool = True, show: bool = True
+) -> Iterator[tuple[int, list[str]]]:
+    """(line number, fields) of a csv or tsv, as texts. The header comes first; empty lines are skipped.
+
+    Args:
+        path: the file; NAME.gz is unzipped.
+        delimiter: one character, or a backslash and t for a tab; None: what a line sep=; at the top says, else a tab in
+            a tsv and a comma in other files.
+        quotes: whether double quotes may surround a field.
+        show: show a progress bar.
+
+    Raises:
+        ValueError: a row has more or fewer fields than the header, the header repeats a name, several rows are between
+            two double quotes, or the file is not UTF-8. Several columns may have no name.
+    """
+    if delimiter is not None and len(delimiter) != 1 and delimiter != TAB:
+        raise ValueError(f"{setting('delimiter')} must be one character, or {TAB} for a tab; got {delimiter!r}")
+    with opened_text(path) as file, steps(_length(path) if show else None, "reading", "row", show) as advance:
+        first = file.readline()
+        said = _SEP.fullmatch(first)
+        sign = delimiter or (said[1] if said else "\t" if kind_of(path) == ".tsv" else ",")
+        sign = "\t" if sign == TAB else sign
+        above = 1 if said else 0
+        reader = csv.reader(
+            file if said else chain([first], file),
+            delimiter=sign,
+            quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
+            strict=True,
+        )
+        header: list[str] = []
+        hidden = _HiddenRows(path, sign)
+        line, done = 0, above  # the last line of this row, and of the row before
+        try:
+            for fields in reader:
+                line = reader.line_num + above
+                advance(1)
+                if fields:
+                    if not header:
+                        header = fields
+                        _need_names(header, f"{shown(path)}, line {line}")
+                    if len(fields) != len(header):
+                        raise ValueError(
+                            f"{shown(path)}, line {line} has {len(fields)} fields, the header {len(header)}: put a "
+                            f"text with a {sign!r} or a line break in double quotes" + other_delimiter(header)
+                        )
+                    if line - done > 1:
+                        hidden.refuse(fields, done + 1, line)
+                    yield line, fields
+                done = line
+        except csv.Error as error:
+            longer = ". A text longer than that needs a jsonl or a parquet" if "field limit" in str(error) else ""
+            raise ValueError(
+                f"{shown(path)}, line {done + 1}: {error}. A text that begins with a double quote must end with one, "
+                f"and double quotes in it are written twice{longer}"
+            ) from None
+
+
+def _length(path: Path) -> int:
+    """Number of line ends, of a file that need not be unzipped for it."""
+    with path.open("rb") as file:
+        return sum(part.count(b"\n") for part in iter(lambda: file.read(2**20), b""))
+
+
+def _need_names(header: Sequence[str], place: str) -> None:
+    twice = next((name for name, count in Counter(header).items() if name.strip() and count > 1), None)
+    if twice is not None:
+        raise ValueError(
+            f"{place}: the header has the column {brief(twice)!r} twice. If this line is no header, write the names of "
+            "the columns above it"
+        )
+
+
+class _HiddenRows:
+    """Rows between two double quotes: a text that begins with a quote takes in all lines up to the next one.
+
+    The field is then other rows if its lines are divided as rows are, and if the cells of these rows resemble the other
+    cells of their columns. A text of several lines may have commas, but what follows a comma is no label of the file.
+    """
+
+    def __init__(self, path: Path, sign: str) -> None:
+        self.path, self.sign = path, sign
+
+    def refuse(self, fields: Sequence[str], first: int, last: int) -> None:
+        """Raise if a record of several lines has other rows in a field."""
+        for place, field in enumerate(fields):
+            parts = [line.split(self.sign) for line in _LINE_END.split(field) if line.strip()]
+            if len(parts) < 2 or len(fields) < 2:
+                continue
+            before = [place, *[0] * (len(parts) - 1)]  # number of cells of the record itself, left and right of these
+            after = [*[0] * (len(parts) - 1), len(fields) - place - 1]
+            rows = [
+                [(column, cell) for column, cell in enumerate(part, left) if column != place]
+                for part, left, right in zip(parts, before, after, strict=True)
+                if left + len(part) + right == len(fields)
+            ]
+            if 2 * len(rows) > len(parts) and self._alike([cell for row in rows for cell in row]):
+                raise ValueError(
+                    f"{shown(self.path)}, line {first}: the double quote before {brief(field)!r} is closed only in "
+                    f"line {last}, and these lines look like {len(parts)} rows. Write a double quote at the start of a "
+                    'text as """ and end the text with one. If this is one text, use a jsonl or a parquet'
+                )
+
+    def _alike(self, found: Sequence[tuple[int, str]]) -> bool:
+        """Whether most of these cells are like the other cells of their columns."""
+        again = Counter(found)
+        fit = sum(self._fits(self._cells[column], cell, again[column, cell]) for column, cell in found)
+        return 2 * fit > len(found)
+
+    def _fits(self, column: Counter[str], cell: str, times: int) -> bool:
+        if column[cell] + times > 1:
+            return True
+        various = 2 * len(column) > column.total()
+        return various and bool(cell.strip()) and not cell[0].isspace()
+
+    @cached_property
+    def _cells(self) -> list[Counter[str]]:
+        """Column -> how often each cell is in the first rows of one line."""
+        cells: list[Counter[str]] = []
+        with opened_text(self.path) as file:
+            for fields in islice(csv.reader(file, delimiter=self.sign), COMPARED):
+                if not any(_LINE_END.search(field) for field in fields):
+                    cells += [Counter() for _ in range(len(fields) - len(cells))]
+                    for column, cell in zip(cells, fields, strict=False):
+                        column[cell] += 1
+        return cells
+
+
+def sign_in(columns: Sequence[str]) -> str | None:
+    """The delimiter that a single column name seems to contain; None: the name contains none."""
+    return next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
+
+
+def other_delimiter(columns: Sequence[str]) -> str:
+    """A hint on the delimiter, if the name of the only column looks like several names."""
+    sign = sign_in(columns)
+    return "" if sign is None else f". The columns seem to be separated by {sign!r}: {setting('delimiter', sign)}"

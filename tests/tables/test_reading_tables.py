@@ -1,0 +1,132 @@
+"""Files of rows: one reader for texts, lists of images, rows to score, run files and groups of queries."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from rankgrad.datasets import load_manifest, load_text
+from rankgrad.datasets.text import read_texts
+from rankgrad.evaluation.ranked import evaluate
+from rankgrad.scores.table import load_table
+
+QUESTIONS = [(f"question {row} of a customer", ("card", "fee", "limit")[row % 3]) for row in range(12)]
+
+
+def swallowing(rows, sign, first=3, last=9):
+    """A file whose row `first` begins with a double quote, and whose row `last` has one at the end of the text."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    text = max(range(len(cells[0])), key=lambda place: len(cells[0][place]))
+    cells[first][text] = '"' + cells[first][text]
+    cells[last][text] += '"'
+    return "\n".join(sign.join(row) for row in cells) + "\n"
+
+
+def lines_of(kind):
+    """Header and rows of each kind of file, and a function that reads it."""
+    names = [f"a name of {row} words" for row in range(12)]
+    if kind == "texts":
+        return [("text", "label"), *QUESTIONS], load_text
+    if kind == "texts, label first":
+        return [("label", "text"), *((label, text) for text, label in QUESTIONS)], load_text
+    if kind == "texts with ids":
+        return [("text", "id", "label"), *((text, f"i{row}", label) for row, (text, label) in enumerate(QUESTIONS))], (
+            load_text
+        )
+    if kind == "all labels differ":
+        return [("text", "label"), *((text, f"label{row}") for row, (text, _) in enumerate(QUESTIONS))], load_text
+    if kind == "images":
+        return [("path", "label"), *((f"{text}.png", label) for text, label in QUESTIONS)], load_manifest
+    if kind == "rows to score":
+        rows = [("title", "amount", "label"), *((name, row * 1.5, row % 2) for row, name in enumerate(names))]
+        return rows, load_table
+    if kind == "run":
+        rows = [("query", "document", "score"), *((f"q{row % 3}", name, row / 7) for row, name in enumerate(names))]
+        return rows, lambda path: evaluate(path, {"q1": {"a": 1}})
+    rows = [("query", "group"), *((name, f"g{row % 2}") for row, name in enumerate(names))]
+    return rows, lambda path: evaluate({"a": {"1": {"d": 1.0}}}, {"1": {"d": 1}}, groups=path)
+
+
+KINDS = [
+    "texts",
+    "texts, label first",
+    "texts with ids",
+    "all labels differ",
+    "images",
+    "rows to score",
+    "run",
+    "groups",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(("first", "last"), [(3, 9), (3, 4), (1, 12)])
+def test_rows_between_two_double_quotes_are_refused_with_both_lines(kind, end, first, last, tmp_path):
+    rows, read = lines_of(kind)
+    path = tmp_path / "rows.csv"
+    path.write_bytes(swallowing(rows, ",", first, last).replace("\n", end).encode())
+    with pytest.raises(ValueError, match=rf"rows\.csv, line {first + 1}: the double quote .* in line {last + 1}, and "):
+        read(path)
+
+
+def test_the_delimiter_may_be_another(tmp_path):
+    rows, read = lines_of("texts")
+    (tmp_path / "rows.tsv").write_text(swallowing(rows, "\t"), encoding="utf-8")
+    with pytest.raises(ValueError, match="line 4: the double quote .* line 10"):
+        read(tmp_path / "rows.tsv")
+    (tmp_path / "rows.csv").write_text("sep=;\n" + swallowing(rows, ";"), encoding="utf-8")
+    with pytest.raises(ValueError, match="line 5: the double quote .* line 11"):
+        read(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one\ntwo",
+        "Hello, world\nbye",
+        "Hello, world\nbye, now\nand so on",
+        "12 Main St,\nLondon",
+        "Dear all,\n\nthanks, and bye.\n\nMe",
+        'He said ""no, never"",\nand left',
+        "a,b\nc,d\ne,f",
+        "one\ttwo\nthree",
+    ],
+)
+@pytest.mark.parametrize("label_first", [False, True])
+def test_a_text_of_several_lines_stays_one(text, label_first, tmp_path):
+    rows = [(f'"{text}"', "card"), *QUESTIONS]
+    order = [row[::-1] if label_first else row for row in [("text", "label"), *rows]]
+    (tmp_path / "rows.csv").write_text("\n".join(map(",".join, order)), encoding="utf-8")
+    table = load_text(tmp_path / "rows.csv")
+    assert table.texts[0] == text.replace('""', '"')
+    assert len(table.texts) == 13 and table.names[1] == f"line {2 + text.count(chr(10)) + 1}"
+
+
+def test_a_first_line_of_excel_names_the_delimiter(tmp_path):
+    for first in ("sep=;", "SEP=;", '"sep=;"'):
+        (tmp_path / "rows.csv").write_text(f"{first}\r\ntext;label\r\nWhere, please?;card\r\n", encoding="utf-8")
+        table = load_text(tmp_path / "rows.csv")
+        assert (table.texts, table.class_names, table.names) == (("Where, please?",), ("card",), ("line 3",))
+    (tmp_path / "scores.csv").write_text("sep=;\namount;label\n1.5;0\n2.5;1\n3.5;1\n4.5;0\n", encoding="utf-8")
+    assert load_table(tmp_path / "scores.csv", test_fraction=None).features["amount"].tolist() == [1.5, 2.5, 3.5, 4.5]
+
+
+def test_files_may_be_gzipped(tmp_path):
+    contents = {
+        "texts.csv.gz": "text,label\na,x\nb,y\n",
+        "texts.jsonl.gz": '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n',
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(gzip.compress(content.encode()))
+        table = load_text(tmp_path / name)
+        assert (table.name, table.texts, table.class_names) == ("texts", ("a", "b"), ("x", "y"))
+    (tmp_path / "lines.txt.gz").write_bytes(gzip.compress(b"a\nb\n"))
+    assert read_texts(tmp_path / "lines.txt.gz").texts == ("a", "b")
+    for name, content in {"rows.csv.gz": "amount,label\n1,0\n2,1\n", "rows.gz": "0 1:1\n1 1:2\n"}.items():
+        (tmp_path / name).write_bytes(gzip.compress(content.encode()))
+        assert next(iter(load_table(tmp_path / name, test_fraction=None).features.values())).tolist() == [1, 2]
+    (tmp_path / "texts.csv.gz").write_bytes(b"text,label\na,x\n")
+    with pytest.raises(ValueError, match=r"texts\.csv\.gz is damaged or not a gzip file"):
+        load_text(tmp_path / "texts.csv.gz")
