@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from .. import defaults
+
+if TYPE_CHECKING:
+    from ..models.pixels import Pixels
 
 
 def register_resolvers() -> None:
@@ -16,6 +20,8 @@ def register_resolvers() -> None:
         # the usual 256 before a crop of 224, at any size
         OmegaConf.register_new_resolver("resize_for", lambda size: round(size * 256 / 224))
         OmegaConf.register_new_resolver("default", lambda name: getattr(defaults, name.upper()))
+        OmegaConf.register_new_resolver("trained", lambda *, _root_: trained_before(_root_))
+        OmegaConf.register_new_resolver("pixels", lambda name, *, _root_: _plain(getattr(pixels(_root_), name)))
         OmegaConf.register_new_resolver("rate", lambda *, _root_: rate(_root_).lr)
         OmegaConf.register_new_resolver("head_lr_factor", lambda *, _root_: rate(_root_).head_lr_factor)
 
@@ -28,9 +34,40 @@ def rate(config: DictConfig) -> defaults.Rate:
     1e-05
     """
     model, init = config.model, config.get("init")
-    trained = bool(init or model.get("pretrained") or model.get("weights"))
+    trained = bool(init) or trained_before(config)
     kind = model.kind if init is None else _kind_of(init, model.kind)
     return defaults.rate_of(kind, config.optimizer.name, trained=trained, frozen=bool(config.get("frozen")))
+
+
+def trained_before(config: DictConfig) -> bool:
+    """Whether the backbone of these settings begins with weights that were trained before.
+
+    >>> from rankgrad.config import compose
+    >>> trained_before(compose(["model=timm", "model.pretrained=true"])), trained_before(compose(["model=timm"]))
+    (True, False)
+    """
+    return bool(config.model.get("pretrained") or config.model.get("weights"))
+
+
+def pixels(config: DictConfig) -> Pixels:
+    """How the network of these settings wants its images. Without a pretrained network: as for ImageNet.
+
+    >>> from rankgrad.config import compose
+    >>> pixels(compose(["model=timm", "model.name=tf_efficientnet_lite0", "model.pretrained=true"])).mean
+    (0.5, 0.5, 0.5)
+    """
+    from ..models.pixels import Pixels, timm_pixels
+
+    model, usual = config.model, Pixels()
+    if config.get("init") is not None or not trained_before(config):
+        return usual
+    if model.kind == "timm":
+        return timm_pixels(model.name, None if model.weights is None else Path(model.weights)) or usual
+    return _recorded(Path(model.weights)) or usual
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _kind_of(init: str, otherwise: str) -> str:
@@ -42,6 +79,18 @@ def _kind_of(init: str, otherwise: str) -> str:
         return _kind_in(path, path.stat().st_mtime_ns)
     except (OSError, ValueError):
         return otherwise
+
+
+def _recorded(path: Path) -> Pixels | None:
+    """Mean and standard deviation in a file of weights of a run; None: it cannot be read, or its images had none."""
+    from ..models.pixels import Pixels
+    from ..models.record import read_record
+
+    try:
+        found = read_record(path)["pixels"]
+    except (OSError, ValueError):
+        return None
+    return Pixels(tuple(found["mean"]), tuple(found["std"])) if any(found["mean"]) else None
 
 
 @lru_cache(maxsize=16)

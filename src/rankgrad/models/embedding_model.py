@@ -34,6 +34,7 @@ class EmbeddingModel(nn.Module):
     Attributes:
         embedding_size: dim of the embeddings.
         feature_size: size of the pooled features.
+        origin: what was loaded from a file of weights, one line; "": nothing.
         pixel_mean: mean of each channel, to normalise images; 0 unless the weights need another value.
         pixel_std: standard deviation of each channel, to normalise images; 1 unless the weights need another value.
 
@@ -57,7 +58,8 @@ class EmbeddingModel(nn.Module):
         self.backbone, self.pool, self.head = backbone, pool, head
         self.inputs = inputs
         self.freeze_batch_norm = freeze_batch_norm
-        self.config: dict[str, Any] | None = None if config is None else dict(config)
+        self.config: dict[str, Any] | None = None if config is None else {**config, "head": head.kind}
+        self.origin = ""
         self.pixel_mean: tuple[float, ...] = (0.0,) * self.in_channels
         self.pixel_std: tuple[float, ...] = (1.0,) * self.in_channels
         self.to(memory_format=torch.channels_last)

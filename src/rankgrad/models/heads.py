@@ -18,7 +18,7 @@ class EmbeddingHead(nn.Module):
     Args:
         feature_size: size of the input features.
         embedding_size: dim; None keeps `feature_size`.
-        head: "linear": one affine map. "layer_norm": layer norm without scale and shift, then an affine map (ROADMAP's
+        head: None: "linear" if an embedding_size is given, else "none". "linear": one affine map. "layer_norm": layer norm without scale and shift, then an affine map (ROADMAP's
             recipe on CUB). "mlp": the sum of an affine map and a hidden layer of feature_size units with ReLU, which is
             0 at the start. "none": the features unchanged; embedding_size must then be None or feature_size.
 
@@ -30,9 +30,11 @@ class EmbeddingHead(nn.Module):
     torch.Size([2, 16])
     """
 
-    def __init__(self, feature_size: int, embedding_size: int | None = 128, head: Head = "linear") -> None:
+    def __init__(self, feature_size: int, embedding_size: int | None = 128, head: Head | None = None) -> None:
         super().__init__()
         size = feature_size
+        if head is None:
+            head = "none" if embedding_size is None else "linear"
         if embedding_size is not None:
             size = integer(embedding_size, "embedding_size is None (the backbone's own size) or a dimension", low=1)
         self.feature_size, self.embedding_size, self.kind = feature_size, size, head
@@ -85,7 +87,7 @@ class _AffineAndHidden(nn.Module):
         return bent
 
 
-def head_only(feature_size: int, embedding_size: int | None = 128, head: Head = "linear") -> EmbeddingHead:
+def head_only(feature_size: int, embedding_size: int | None = 128, head: Head | None = None) -> EmbeddingHead:
     """A head to train on features from `extract_features`. `EmbeddingModel.with_head` then attaches it to the model.
 
     See `EmbeddingHead` for the arguments.

@@ -99,7 +99,7 @@ def ngram_model(
     characters: Range = (3, 5),
     embedding_size: int | None = None,
     *,
-    head: Head = "none",
+    head: Head | None = None,
 ) -> EmbeddingModel:
     """`NGrams` with a head, as an `EmbeddingModel`.
 

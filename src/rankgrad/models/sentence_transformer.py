@@ -81,7 +81,7 @@ def sentence_transformer_model(
     name: str,
     embedding_size: int | None = None,
     *,
-    head: Head = "none",
+    head: Head | None = None,
     files: Mapping[str, Any] | None = None,
 ) -> EmbeddingModel:
     """A model of sentence-transformers with a head.

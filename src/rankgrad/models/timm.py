@@ -14,6 +14,8 @@ from ..files import check_archive, is_archive
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput
+from .matching import matched, weights_file
+from .pixels import timm_pixels
 from .pooling import POOLINGS, ChannelsLastMap, Pooling, TokenPool, Tokens
 from .state_dicts import misfits, one_line, sample, why_unread
 
@@ -21,10 +23,10 @@ from .state_dicts import misfits, one_line, sample, why_unread
 def timm_model(
     name: str,
     in_channels: int = 3,
-    embedding_size: int | None = 512,
+    embedding_size: int | None = None,
     *,
     pooling: Pooling = "avg",
-    head: Head = "linear",
+    head: Head | None = None,
     pretrained: bool = False,
     weights: str | os.PathLike[str] | None = None,
     freeze_batch_norm: bool = False,
@@ -41,14 +43,16 @@ def timm_model(
     Args:
         name: timm's name, such as "resnet50" or "deit_small_distilled_patch16_224" (`timm.list_models()`).
         in_channels: channels of an image. timm adapts its own pretrained weights to it; a local file must fit.
-        embedding_size: dim of the embeddings; None: the backbone's own size.
+        embedding_size: dim of the embeddings; None: the features of the backbone are the embeddings.
         pooling: "avg", "max", "gem" or, for transformers with a class token, "token".
         head: see `EmbeddingHead`.
         pretrained: download timm's weights. Needs the network.
-        weights: local .pth, .pt or .safetensors file of the backbone: a state dict, or a training checkpoint that
-            holds one as `state_dict` or `model` (the averaged copy is preferred). Code in the file is not run. The
-            classifier's weights (`fc.*` of a resnet) are ignored, because the model has no classifier; all others must
-            fit.
+        weights: local .pth, .pt, .bin or .safetensors file of the backbone, or a folder with one: a state dict, or a
+            training checkpoint that holds one as `state_dict` or `model` (the averaged copy is preferred). Code in the
+            file is not run. The classifier's weights (`fc.*` of a resnet) are left out, because the model has no
+            classifier; all others must fit. Their names may differ by a prefix, or altogether if order and shapes
+            decide (`matching.matched`); `EmbeddingModel.origin` says what was found. Weights for colour images are
+            adapted to one channel as timm does, by the sum of the first filters.
         freeze_batch_norm: see `EmbeddingModel`.
         drop_rate: dropout inside the backbone.
         drop_path_rate: stochastic depth inside the backbone.
@@ -77,9 +81,9 @@ def timm_model(
     options |= {"drop_rate": drop_rate} if drop_rate else {}
     options |= {"drop_path_rate": drop_path_rate} if drop_path_rate else {}
     options |= {"img_size": image_size} if image_size is not None else {}
-    backbone = _backbone(name, in_channels, pretrained, options)
+    backbone, origin = _backbone(name, in_channels, pretrained, options), ""
     if weights is not None:
-        _load_backbone(backbone, name, Path(weights))
+        origin = _load_backbone(backbone, name, weights_file(Path(weights)), in_channels)
     pool = _map_pool(backbone, pooling) if has_map else _token_pool(backbone, name, pooling)
     feature_size = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     model = EmbeddingModel(
@@ -101,9 +105,11 @@ def timm_model(
             "image_size": image_size,
         },
     )
-    if defaults is not None and (pretrained or weights is not None):
-        model.pixel_mean = _of_channels(defaults.mean, in_channels)
-        model.pixel_std = _of_channels(defaults.std, in_channels)
+    model.origin = origin
+    wanted = timm_pixels(name, None if weights is None else Path(weights))
+    if wanted is not None and (pretrained or weights is not None):
+        model.pixel_mean = _of_channels(wanted.mean, in_channels)
+        model.pixel_std = _of_channels(wanted.std, in_channels)
     return model
 
 
@@ -179,12 +185,14 @@ def _of_channels(values: Sequence[float], channels: int) -> tuple[float, ...]:
     return tuple(values) if channels == len(values) else (sum(values) / len(values),) * channels
 
 
-def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
-    """Load a local weights file into a timm backbone; see the argument `weights` of `timm_model`."""
-    from timm.models import load_state_dict
+def _load_backbone(backbone: nn.Module, name: str, path: Path, channels: int) -> str:
+    """Load a local weights file into a timm backbone; see the argument `weights` of `timm_model`.
 
-    if not path.is_file():
-        raise FileNotFoundError(f"no weights file at {path}")
+    Returns:
+        What was loaded, and what was left out.
+    """
+    from timm.models import adapt_input_conv, load_state_dict
+
     if is_archive(path):
         check_archive(path)  # torch itself checks no checksum
     try:
@@ -197,10 +205,21 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> None:
             f"{path} holds no state dict of a backbone (not tensors: {other}). Read a file from rankgrad with "
             f"rankgrad.models.load_weights"
         )
-    classifier = cast(Any, backbone).pretrained_cfg.get("classifier") or ()
-    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-    state = {key: value for key, value in state.items() if not key.startswith(tuple(f"{head}." for head in heads))}
+    config = cast(Any, backbone).pretrained_cfg
+    classifier, first = config.get("classifier") or (), config.get("first_conv")
+    expected = dict(backbone.state_dict())
+    adapted = f"{first}.weight"
+    unused = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    as_it_is, found = matched(expected, state, unused)
+    if not found and channels == 1 and adapted in expected:  # weights for colour images have 3 channels there
+        grey = expected[adapted]
+        expected[adapted] = grey.expand(-1, 3, -1, -1)
+        as_it_is, found = matched(expected, state, unused)
+        if found:
+            as_it_is[adapted] = adapt_input_conv(1, as_it_is[adapted])
+    state = as_it_is
     wrong = misfits(backbone.state_dict(), state)
     if wrong:
         raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(wrong)}")
     backbone.load_state_dict(state)
+    return f"{path.name}: {found}"

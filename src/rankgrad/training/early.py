@@ -19,6 +19,7 @@ from ..evaluation import evaluate
 from ..losses import RetrievalLoss
 from ..models import TAKES, build_model
 from ..models.build import GIVEN, READ, check_options
+from ..models.matching import weights_file
 from ..runs.history import CHOSEN_BY
 from .module import check_optimizer
 
@@ -101,8 +102,10 @@ def check_retrieval(config: DictConfig) -> None:
 def _check_model(config: DictConfig) -> None:
     options = plain(config.model)
     weights = options.get("weights")
-    if weights is not None and not Path(weights).is_file():
-        raise FileNotFoundError(f"no weights file at {weights}; model.weights= needs a .pth, .pt or .safetensors file")
+    if weights is not None and options["kind"] == "timm":
+        weights_file(Path(weights))
+    elif weights is not None and not Path(weights).is_file():
+        raise FileNotFoundError(f"no weights file at {weights}; model.weights= needs the model.pt of a run")
     if options.get("pretrained") and weights is not None:
         raise ConfigError(
             "give either model.pretrained=true (weights from timm) or model.weights=FILE (your weights), not both"
