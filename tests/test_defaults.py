@@ -33,8 +33,7 @@ from rankgrad.training.retrieval import RetrievalTask
 
 # Where the settings of a run and the arguments in Python differ on purpose, and why.
 DIFFER = {
-    "model/convnet.head": "in Python embedding_size asks for the layer, which a run has only if it is asked for",
-    "model/convnet.embedding_size": "likewise",
+    "model/convnet.embedding_size": "in Python a new layer is usual; a run has one only if it is asked for",
     "memory/joint.combine": "two uses of one class, a file each",
     "memory/sum.warmup": "likewise",
     "data/text.test_fraction": "in Python a file is read whole; a run holds classes out",
@@ -167,7 +166,6 @@ def test_a_rate_follows_the_model_its_start_and_the_optimiser(files, start, kind
 
 def test_what_was_trained_before_is_not_trained_faster_than_from_scratch():
     assert all(before <= scratch for scratch, before in RATES.values() if scratch is not None)
-    assert 100 * RATES["timm"][1] <= RATES["timm"][0]  # what a large network knows is lost at a rate for a new one
 
 
 def test_a_folder_of_a_run_stands_for_its_weights(files, tmp_path):
@@ -196,10 +194,10 @@ def test_a_run_says_which_loss_and_rate_it_takes_and_why(files, tmp_path):
     fine = small(photos, f"init={files['timm']}", "model=timm", "loss=cross_entropy")
     told = said(fine)
     assert "loss CrossEntropyLoss" in told and "default for" not in told
-    assert "optimizer.lr 1e-05" in told and "timm trained before" in told
-    assert "2e-05 for the head" in told and "0.0001 for the loss" in told
+    assert "optimizer.lr 0.0003" in told and "timm trained before" in told
+    assert "0.0006 for the head" in told and "0.003 for the loss" in told
     told = said([*fine, "optimizer.lr=0.01"])
-    assert "optimizer.lr 0.01" in told and "as given" in told and "1e-05" in told
+    assert "optimizer.lr 0.01" in told and "as given" in told and "0.0003" in told
     told = said(small_texts(texts))
     assert "loss LogSumExpLoss" in told and "default for texts" in told and "optimizer.lr 0.03" in told
 

@@ -48,12 +48,13 @@ class Rate:
 #: sources.
 RATES: dict[str, tuple[float | None, float | None]] = {
     "convnet": (2.5e-3, 1e-3),
-    "timm": (1e-3, 1e-5),
+    "timm": (1e-3, 3e-4),
     "ngrams": (3e-2, 3e-2),
     "sentence_transformer": (None, 2e-5),
     "vectors": (1e-3, 1e-3),
     "given": (1e-3, 1e-5),
 }
+AVERAGE = 0.75  # share of the trained weights, if a pretrained network is fine-tuned
 FROZEN = 1e-3  # of a new head on features of a frozen backbone, and on vectors: the same task
 TRAINED_HEAD = 2.0  # rate of a head beside a backbone that was trained before, as a multiple of the backbone's
 SGD = 40.0  # rate of SGD with momentum, as a multiple of AdamW's
@@ -69,7 +70,7 @@ def rate_of(kind: str, optimizer: str = "adamw", *, trained: bool = False, froze
         frozen: whether a head alone is trained, on features.
 
     >>> rate_of("timm", trained=True)
-    Rate(lr=1e-05, head_lr_factor=2.0, of='timm trained before')
+    Rate(lr=0.0003, head_lr_factor=2.0, of='timm trained before')
     """
     scratch, after = RATES.get(kind, RATES["given"])
     trained = trained or scratch is None

@@ -126,7 +126,7 @@ def test_every_loss_trains_a_run(photos, tmp_path, loss):
 def test_a_timm_backbone_trains_a_run(photos, tmp_path):
     run = train(*small(photos, "model=timm", "model.name=test_resnet", "model.pooling=gem"), f"out={tmp_path}")
     model, _ = load_weights(run.weights)
-    assert run.finished and model.embedding_size == 512 and model.config["name"] == "test_resnet"
+    assert run.finished and model.embedding_size == model.feature_size and model.config["name"] == "test_resnet"
 
 
 # --------------------------------------------------------------------------------------------------- broken images
@@ -424,7 +424,7 @@ def test_evaluation_during_training_needs_a_whole_model(photos, finished, tmp_pa
 
 def test_a_head_alone_is_not_trained_where_there_is_none(photos, finished, tmp_path):
     with pytest.raises(ConfigError, match="model.head=none .*model.head=linear"):
-        train(*small(photos), f"init={finished.folder}", "frozen=true", f"out={tmp_path / 'run'}")
+        train(*small(photos), f"init={finished.folder}", "frozen=true", "model.head=none", f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run").exists()
 
 

@@ -8,7 +8,7 @@ from .hydra import default_loss
 from .options import GIVEN, GROUPS, TREES, folders, options
 from .overrides import compose
 from .received import load, parsed
-from .resolvers import rate
+from .resolvers import rate, trained_before
 from .values import flat, keys, plain, typed
 
 __all__ = [
@@ -32,5 +32,6 @@ __all__ = [
     "plain",
     "rate",
     "section",
+    "trained_before",
     "typed",
 ]

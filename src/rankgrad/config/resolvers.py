@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..models.pixels import Pixels
 
 
+PRETRAINED = ("sentence_transformer",)  # kinds of models that always begin with weights
+
+
 def register_resolvers() -> None:
     """Register the resolvers with which settings files read the table of defaults."""
     if not OmegaConf.has_resolver("default"):
@@ -22,6 +25,9 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver("default", lambda name: getattr(defaults, name.upper()))
         OmegaConf.register_new_resolver("trained", lambda *, _root_: trained_before(_root_))
         OmegaConf.register_new_resolver("pixels", lambda name, *, _root_: _plain(getattr(pixels(_root_), name)))
+        OmegaConf.register_new_resolver(
+            "average", lambda *, _root_: defaults.AVERAGE if trained_before(_root_) and not _root_.frozen else 1.0
+        )
         OmegaConf.register_new_resolver("rate", lambda *, _root_: rate(_root_).lr)
         OmegaConf.register_new_resolver("head_lr_factor", lambda *, _root_: rate(_root_).head_lr_factor)
 
@@ -46,7 +52,8 @@ def trained_before(config: DictConfig) -> bool:
     >>> trained_before(compose(["model=timm", "model.pretrained=true"])), trained_before(compose(["model=timm"]))
     (True, False)
     """
-    return bool(config.model.get("pretrained") or config.model.get("weights"))
+    model = config.model
+    return bool(model.kind in PRETRAINED or model.get("pretrained") or model.get("weights"))
 
 
 def pixels(config: DictConfig) -> Pixels:
@@ -61,9 +68,10 @@ def pixels(config: DictConfig) -> Pixels:
     model, usual = config.model, Pixels()
     if config.get("init") is not None or not trained_before(config):
         return usual
+    weights = None if model.get("weights") is None else Path(model.weights)
     if model.kind == "timm":
-        return timm_pixels(model.name, None if model.weights is None else Path(model.weights)) or usual
-    return _recorded(Path(model.weights)) or usual
+        return timm_pixels(model.name, weights) or usual
+    return usual if weights is None else _recorded(weights) or usual
 
 
 def _plain(value: Any) -> Any:

@@ -18,9 +18,10 @@ class EmbeddingHead(nn.Module):
     Args:
         feature_size: size of the input features.
         embedding_size: dim; None keeps `feature_size`.
-        head: None: "linear" if an embedding_size is given, else "none". "linear": one affine map. "layer_norm": layer norm without scale and shift, then an affine map (ROADMAP's
-            recipe on CUB). "mlp": the sum of an affine map and a hidden layer of feature_size units with ReLU, which is
-            0 at the start. "none": the features unchanged; embedding_size must then be None or feature_size.
+        head: None: "linear" if an embedding_size is given, else "none". "linear": one affine map. "layer_norm": layer
+            norm without scale and shift, then an affine map (ROADMAP's recipe on CUB). "mlp": the sum of an affine map
+            and a hidden layer of feature_size units with ReLU, which is 0 at the start. "none": the features unchanged;
+            embedding_size must then be None or feature_size.
 
     Raises:
         ValueError: the head is unknown, or "none" is used with another size than that of the features.
@@ -65,6 +66,17 @@ class EmbeddingHead(nn.Module):
         if isinstance(layer, nn.Sequential):
             layer = layer[-1]
         return layer if isinstance(layer, nn.Linear) else None
+
+    def start_as_projection(self) -> None:
+        """Let the affine map start as the identity if it is square, else as a random orthogonal projection.
+
+        So the neighbours before training are those of the features, or close to them.
+        """
+        layer = self.affine
+        if layer is not None:
+            square = layer.in_features == layer.out_features
+            nn.init.eye_(layer.weight) if square else nn.init.orthogonal_(layer.weight)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, features: Tensor) -> Tensor:
         """[image, feature] -> [image, dim]."""

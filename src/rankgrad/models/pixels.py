@@ -49,7 +49,7 @@ def timm_pixels(name: str, weights: Path | None = None) -> Pixels | None:
             known = timm.get_pretrained_cfg(name, allow_unregistered=True) if timm.is_model(name) else None
         except RuntimeError:  # the model is known, but not the weights that its name asks for
             known = None
-        written = None if known is None else known.to_dict()
+        written = None if known is None else vars(known)
     if written is None:
         return None
     mean, std = (tuple(map(float, written[name])) for name in ("mean", "std"))

@@ -26,10 +26,6 @@ def vector_model(width: int, embedding_size: int | None = None, *, head: Head = 
     True
     """
     made = EmbeddingHead(width, embedding_size, head)
-    layer = made.affine
-    if layer is not None:
-        square = layer.in_features == layer.out_features
-        nn.init.eye_(layer.weight) if square else nn.init.orthogonal_(layer.weight)
-        nn.init.zeros_(layer.bias)
+    made.start_as_projection()
     config = {"kind": "vectors", "width": width, "embedding_size": embedding_size, "head": head}
     return EmbeddingModel(nn.Identity(), nn.Identity(), made, VectorInput(width), config=config)

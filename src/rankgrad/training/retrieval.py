@@ -15,7 +15,8 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from .._version import __version__
-from ..config import ConfigError, default_loss, make, packages, plain, rate
+from ..checks import number
+from ..config import ConfigError, default_loss, make, packages, plain, rate, section, trained_before
 from ..datasets.rows import Listed, Rows
 from ..datasets.sampler_settings import as_settings, named_as_settings
 from ..datasets.transforms import Vectors
@@ -42,6 +43,7 @@ from ..runs.history import CHOSEN_BY
 from ..runs.warned import below_before
 from ..tables import aligned
 from . import runner
+from .averaging import Averaging
 from .building import (
     Given,
     build,
@@ -96,6 +98,10 @@ class RetrievalTask:
         # classes numbered 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
         self.model, loss = build(config, self.table, given)
+        backbone = self.model.backbone if isinstance(self.model, EmbeddingModel) else self.model
+        with section("train"):
+            share = number(config.train.average, "average is a share of the trained weights", low=0, high=1)
+        self.averaging = Averaging(backbone, share)
         self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
         self.data, self.learner = self._to_train()
         targets = targets_of(config, self.train_table)
@@ -123,7 +129,7 @@ class RetrievalTask:
             transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
             workers = config.data.workers
             return TrainingData(table, self.labels, transform, config.sampler, config.seed, workers), self.model
-        if config.init is None and not (config.model.get("pretrained") or config.model.get("weights")):
+        if config.init is None and not trained_before(config):
             raise ConfigError(
                 "frozen=true trains a head on the features of a trained network. Name this network with init=RUN, or "
                 "with model=timm and either model.pretrained=true or model.weights=FILE"
@@ -133,7 +139,8 @@ class RetrievalTask:
         if config.evaluation.every:
             raise ConfigError("evaluation.every needs a whole model, but frozen=true trains only a head")
         assert isinstance(self.model, EmbeddingModel)  # `fit` refuses frozen=true
-        head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head)
+        head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head or "linear")
+        head.start_as_projection()
         # the rows are replaced by their features in `begin`
         return TrainingData(table, self.labels, Vectors(), config.sampler, config.seed), head
 
@@ -154,6 +161,11 @@ class RetrievalTask:
         for_what = f" for {kind}" if takes in LOSSES or kind == "texts" else ""  # a module may take any inputs
         by_kind = f", the default{for_what}; loss=NAME chooses another"
         lines.append(f"loss {_loss_name(config)}{by_kind if plain(config.loss) == default_loss(kind) else ''}")
+        if isinstance(self.model, EmbeddingModel) and self.model.origin:
+            lines.append(f"weights {self.model.origin}")
+        if config.train.average != 1:
+            share = f"{config.train.average:.0%} trained weights and {1 - config.train.average:.0%} pretrained ones"
+            lines.append(f"the model that is kept is the average of {share} (train.average)")
         why = f"for {by_default.of}, with {config.optimizer.name}"
         why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
         others = [f"; {group['lr']:g} for the {group['name']}" for group in self.module.learned() if group["lr"] != lr]
@@ -175,12 +187,19 @@ class RetrievalTask:
         if not fresh and on_first(run.best.exists):
             self.best = on_first(lambda: float(read_record(run.best)["config"]["value"]))
         if (fresh or not on_first(run.before.exists)) and self._looks_before():
-            _, evaluated = self._evaluated(trainer, self.model)
+            _, evaluated = self._evaluated(trainer, self._untouched())
             on_first(lambda: write_text(run.before, evaluated.report.to_json()))
             self._draw(trainer, evaluated)
         if self.config.frozen:
             features = on_first(lambda: self._features(run.features, fresh))
             self.data.dataset = Listed(features, self.labels)
+
+    def _untouched(self) -> nn.Module:
+        """The model before training; a pretrained backbone without its new head, which has random weights."""
+        model = self.model
+        if not isinstance(model, EmbeddingModel) or self.config.init is not None or not trained_before(self.config):
+            return model
+        return model.with_head(EmbeddingHead(model.feature_size, None))
 
     def _looks_before(self) -> bool:
         """Whether the untrained model is evaluated. On large data this may take as long as the training.
@@ -241,10 +260,11 @@ class RetrievalTask:
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
         """Evaluate by the protocol of the data. TensorBoard shows what is retrieved."""
-        values, evaluated = self._evaluated(trainer, model)
         after = not trainer.training  # during training, `EvaluateEvery` logs the values
-        if not after:
-            self._keep_best(trainer, values)
+        with self.averaging.applied():
+            values, evaluated = self._evaluated(trainer, model)
+            if not after:
+                self._keep_best(trainer, values)
         self._draw(trainer, evaluated, values=after)
         if self.board is not None and after:
             self.board.finished(trainer, self.module.kept["kept"], evaluated.report)
@@ -267,9 +287,9 @@ class RetrievalTask:
             write_text(run.facts, json.dumps(facts, indent=1))
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
-        save_weights(
-            run.weights, self.trained(), {"data": plain(runner.lasting(self.config).data), "version": __version__}
-        )
+        with self.averaging.applied():
+            data = plain(runner.lasting(self.config).data)
+            save_weights(run.weights, self.trained(), {"data": data, "version": __version__})
         save_embeddings(run.embeddings, result.embeddings, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
         write_report(
@@ -283,8 +303,7 @@ def quicker(config: DictConfig) -> list[str]:
     hints = []
     if config.data.get("size", 0) > 64:
         hints += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
-    trained = config.init is not None or config.model.get("pretrained") or config.model.get("weights")
-    if trained and not config.frozen:
+    if (config.init is not None or trained_before(config)) and not config.frozen:
         hints.append("frozen=true (computes the features once, then trains only a new head)")
     if config.trainer.max_epochs > 5:
         hints.append(f"trainer.max_epochs=5 instead of {config.trainer.max_epochs}")
