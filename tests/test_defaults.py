@@ -33,7 +33,8 @@ from rankgrad.training.retrieval import RetrievalTask
 
 # Where the settings of a run and the arguments in Python differ on purpose, and why.
 DIFFER = {
-    "model/convnet.embedding_size": "in Python a new layer is usual; a run has one only if it is asked for",
+    "model/convnet.head": "in Python embedding_size asks for the layer, which a run has only if it is asked for",
+    "model/convnet.embedding_size": "likewise",
     "memory/joint.combine": "two uses of one class, a file each",
     "memory/sum.warmup": "likewise",
     "data/text.test_fraction": "in Python a file is read whole; a run holds classes out",

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from .. import defaults
 
 if TYPE_CHECKING:
-    from ..models.pixels import Pixels
+    from ..models.pixels import ImagePixels
 
 
 PRETRAINED = ("sentence_transformer",)  # kinds of models that always begin with weights
@@ -56,16 +56,16 @@ def trained_before(config: DictConfig) -> bool:
     return bool(model.kind in PRETRAINED or model.get("pretrained") or model.get("weights"))
 
 
-def pixels(config: DictConfig) -> Pixels:
+def pixels(config: DictConfig) -> ImagePixels:
     """How the network of these settings wants its images. Without a pretrained network: as for ImageNet.
 
     >>> from rankgrad.config import compose
     >>> pixels(compose(["model=timm", "model.name=tf_efficientnet_lite0", "model.pretrained=true"])).mean
     (0.5, 0.5, 0.5)
     """
-    from ..models.pixels import Pixels, timm_pixels
+    from ..models.pixels import ImagePixels, timm_pixels
 
-    model, usual = config.model, Pixels()
+    model, usual = config.model, ImagePixels()
     if config.get("init") is not None or not trained_before(config):
         return usual
     weights = None if model.get("weights") is None else Path(model.weights)
@@ -89,16 +89,16 @@ def _kind_of(init: str, otherwise: str) -> str:
         return otherwise
 
 
-def _recorded(path: Path) -> Pixels | None:
+def _recorded(path: Path) -> ImagePixels | None:
     """Mean and standard deviation in a file of weights of a run; None: it cannot be read, or its images had none."""
-    from ..models.pixels import Pixels
+    from ..models.pixels import ImagePixels
     from ..models.record import read_record
 
     try:
         found = read_record(path)["pixels"]
     except (OSError, ValueError):
         return None
-    return Pixels(tuple(found["mean"]), tuple(found["std"])) if any(found["mean"]) else None
+    return ImagePixels(tuple(found["mean"]), tuple(found["std"])) if any(found["mean"]) else None
 
 
 @lru_cache(maxsize=16)

@@ -23,7 +23,7 @@ def convnet(
     widths: Sequence[int] = (32, 64, 64, 128),
     embedding_size: int | None = 128,
     *,
-    head: Head | None = None,
+    head: Head | None = "linear",
     pooling: Literal["avg", "max", "gem"] = "avg",
     residual: bool = False,
     weights: str | os.PathLike[str] | None = None,

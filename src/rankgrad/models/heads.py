@@ -18,10 +18,10 @@ class EmbeddingHead(nn.Module):
     Args:
         feature_size: size of the input features.
         embedding_size: dim; None keeps `feature_size`.
-        head: None: "linear" if an embedding_size is given, else "none". "linear": one affine map. "layer_norm": layer
-            norm without scale and shift, then an affine map (ROADMAP's recipe on CUB). "mlp": the sum of an affine map
-            and a hidden layer of feature_size units with ReLU, which is 0 at the start. "none": the features unchanged;
-            embedding_size must then be None or feature_size.
+        head: None: "linear" if embedding_size is not that of the features, else "none". "linear": one affine map.
+            "layer_norm": layer norm without scale and shift, then an affine map (ROADMAP's recipe on CUB). "mlp": the
+            sum of an affine map and a hidden layer of feature_size units with ReLU, which is 0 at the start. "none":
+            the features unchanged; embedding_size must then be None or feature_size.
 
     Raises:
         ValueError: the head is unknown, or "none" is used with another size than that of the features.
@@ -35,7 +35,7 @@ class EmbeddingHead(nn.Module):
         super().__init__()
         size = feature_size
         if head is None:
-            head = "none" if embedding_size is None else "linear"
+            head = "none" if embedding_size in (None, feature_size) else "linear"
         if embedding_size is not None:
             size = integer(embedding_size, "embedding_size is None (the backbone's own size) or a dimension", low=1)
         self.feature_size, self.embedding_size, self.kind = feature_size, size, head

@@ -14,7 +14,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
-class Pixels:
+class ImagePixels:
     """How images were prepared when a network was trained.
 
     Attributes:
@@ -29,7 +29,7 @@ class Pixels:
 
 
 @lru_cache(maxsize=16)
-def timm_pixels(name: str, weights: Path | None = None) -> Pixels | None:
+def timm_pixels(name: str, weights: Path | None = None) -> ImagePixels | None:
     """How timm's pretrained weights of a model want their images; None: the model or such weights are unknown.
 
     Args:
@@ -37,7 +37,7 @@ def timm_pixels(name: str, weights: Path | None = None) -> Pixels | None:
         weights: file or folder of the weights. A `config.json` beside them that timm wrote wins.
 
     >>> timm_pixels("tf_efficientnet_lite0")
-    Pixels(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224)
+    ImagePixels(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224)
     >>> timm_pixels("no_such_network") is None
     True
     """
@@ -53,7 +53,7 @@ def timm_pixels(name: str, weights: Path | None = None) -> Pixels | None:
     if written is None:
         return None
     mean, std = (tuple(map(float, written[name])) for name in ("mean", "std"))
-    return Pixels(mean, std, int(written["input_size"][-1]))
+    return ImagePixels(mean, std, int(written["input_size"][-1]))
 
 
 def _written(weights: Path) -> Mapping[str, Any] | None:
