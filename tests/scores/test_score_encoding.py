@@ -65,6 +65,70 @@ def test_numbers_at_the_edge_of_their_range_are_encoded_finitely(value):
     assert encoded.isfinite().all() and encoded[2] > encoded[1] > encoded[0]
 
 
+NEAR = np.random.default_rng(0).normal(1, 0.2, 2000)
+EXTREMES = [1.797e308, 1.7976931348623157e308, -1.797693e308, float(np.finfo(np.float32).max), -3.402823e38]
+EXTREMES += [float(np.iinfo(kind).max) for kind in ("int32", "uint32", "int64", "uint64")]
+EXTREMES += [float(np.iinfo(kind).min) for kind in ("int32", "int64")]
+
+
+@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize("count", [1, 600, 1400])
+def test_an_extreme_value_of_a_type_is_a_missing_value_and_is_named(extreme, count):
+    train = table(x=np.append(NEAR, [extreme] * count))
+    encoding = Encoding.fitted(train)
+    assert encoding == Encoding.fitted(table(x=np.append(NEAR, [np.nan] * count)))
+    encoded = encoding.encode(train)
+    np.testing.assert_allclose(encoded[:2000, 0], (NEAR - NEAR.mean()) / NEAR.std(), rtol=1e-4, atol=1e-5)
+    assert (encoded[2000:] == torch.tensor([0.0, 1.0])).all()
+    (note,) = encoding.notes
+    assert note.startswith(f"x: {count} of {2000 + count} values are extremes") and note in encoding.summary()
+
+
+@pytest.mark.parametrize("far", [1e5, 1e7, -1e7, 1e9, 99999.0, -99999.0, 1e30, 1.7e308])
+@pytest.mark.parametrize("count", [1, 200, 1400])
+def test_values_far_from_all_others_leave_the_others_apart_and_are_named(far, count):
+    train = table(x=np.append(NEAR, far * np.linspace(1, 0.9, count)), y=np.append(NEAR, [1.0] * count))
+    encoding = Encoding.fitted(train)
+    x = encoding.encode(train)[:, 0].double().numpy()
+    assert len(np.unique(x[:2000])) > 1990 and 0.25 < x[:2000].std() < 2
+    assert (np.argsort(x[:2000]) == np.argsort(NEAR)).mean() > 0.99
+    assert np.isfinite(x).all() and 10 < np.abs(x[2000:]).min() and np.abs(x).max() < 800
+    (note,) = encoding.notes
+    assert note.startswith("x: some values, such as ") and f"{far:.7g}" in note
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.random.default_rng(0).lognormal(sigma=1.5, size=3000),
+        np.random.default_rng(0).poisson(0.05, 3000),
+        np.random.default_rng(0).standard_t(3, 3000),
+        1.7e9 + np.random.default_rng(0).uniform(0, 1e7, 3000),
+        [0.0, 1.0, 1e9],
+        [0.0, 1e9, 0.0],
+        2.0 ** np.arange(31.0, 36),
+    ],
+)
+def test_a_column_that_the_deviation_suits_is_standardised_by_it_without_a_remark(column):
+    encoding = Encoding.fitted(table(x=np.asarray(column, dtype=np.float64)))
+    (number,) = encoding.numbers
+    if len(column) != 3:
+        assert not number.far and number.deviation == pytest.approx(np.std(column))
+        assert not encoding.notes
+
+
+def test_two_groups_far_apart_are_named_as_neither_scale_keeps_them_apart():
+    encoding = Encoding.fitted(table(x=np.append(NEAR, 1e6 + NEAR)))
+    assert encoding.notes[-1].startswith("x: its 4000 different values become ")
+    many = Encoding.fitted(table(**{f"x{place}": np.append(NEAR, 1e9) for place in range(14)}))
+    assert len(many.summary().splitlines()) == 12 and many.summary().endswith("and 4 more remarks on columns.")
+
+
+def test_an_encoding_of_far_values_is_stored():
+    encoding = Encoding.fitted(table(x=np.append(NEAR, 1e9)))
+    assert encoding.numbers[0].far and Encoding.from_plain(encoding.to_plain()) == encoding
+
+
 def test_a_number_beyond_all_that_can_be_encoded_is_refused_with_its_row():
     encoding = Encoding.fitted(table(x=[0.0, 1.0]))
     with pytest.raises(ValueError, match=r"row 1: 'x' is 1e\+300"):
@@ -107,6 +171,7 @@ DAMAGES = {
     "a mean of text": lambda plain: plain["numbers"][0].update(mean="3"),
     "a mean of NaN": lambda plain: plain["numbers"][0].update(mean=float("nan")),
     "a deviation of 0": lambda plain: plain["numbers"][0].update(deviation=0.0),
+    "a scale that is none": lambda plain: plain["numbers"][0].update(far=1),
     "an indicator that is none": lambda plain: plain["numbers"][0].update(indicator=2),
     "a name that is a number": lambda plain: plain["words"][0].update(name=3),
     "categories that are a text": lambda plain: plain["words"][0].update(categories="AB"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,13 @@ from .columns import TRUTH
 from .table import ScoreTable
 
 Array = npt.NDArray[Any]
+LARGEST = np.finfo(np.float64).max
+FAR = 100  # most standard deviations of a column per deviation of its middle values
+# Programs write the extreme values of a type for a missing value: of floats, which may be rounded, and of integers.
+EXTREME = np.array(
+    [1.797e308, -1.797e308, 3.402e38, -3.402e38, 2.0**64, 2.0**63, -(2.0**63), 2.0**32 - 1, 2.0**31 - 1, -(2.0**31)]
+)
+ROUNDED = 1e-3 * np.abs(EXTREME) * (np.arange(10) < 4)
 
 
 @dataclass(frozen=True)
@@ -26,16 +33,30 @@ class NumberColumn:
 
     Attributes:
         name: name of the column.
-        mean: mean over the training rows that have a value.
-        deviation: their standard deviation, > 0.
+        mean: mean over the training rows that have a value; with `far`, the median of their different values.
+        deviation: their standard deviation, > 0; with `far`, the median distance from that median, times 1.48, which is
+            the standard deviation of a normal distribution.
         indicator: whether there is a further column, which is 1 for a missing value. It exists if a value is missing in
             the training rows.
+        far: whether some values are so far from the others that the standard deviation, which they decide, would make
+            the others equal. Then arsinh of the quotient is taken: about the quotient itself if it is small, and its
+            logarithm if it is large.
     """
 
     name: str
     mean: float
     deviation: float
     indicator: bool
+    far: bool = False
+
+    def encode(self, column: Array) -> Array:
+        """[row] the encoded values of a column; missing values are 0."""
+        return np.where(is_missing(column), 0, self._scaled(column))
+
+    def _scaled(self, values: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled: Array = (values - self.mean) / self.deviation
+        return np.arcsinh(np.clip(scaled, -LARGEST, LARGEST)) if self.far else scaled
 
 
 @dataclass(frozen=True)
@@ -59,6 +80,7 @@ class Encoding:
         numbers: the columns of numbers.
         words: the columns of words.
         left_out: names of the columns that are constant in the training rows, or have no frequent category.
+        notes: remarks on columns of the training rows, one sentence each; not stored.
 
     >>> table = ScoreTable({"age": np.array([20.0, 40.0, np.nan]), "city": np.array(["A", "A", "B"], dtype=object)})
     >>> encoding = Encoding.fitted(table, fewest=2)
@@ -73,6 +95,7 @@ class Encoding:
     numbers: tuple[NumberColumn, ...]
     words: tuple[WordColumn, ...]
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def fitted(cls, table: ScoreTable, *, fewest: int = 10, most: int = 100) -> Encoding:
@@ -91,21 +114,23 @@ class Encoding:
         numbers: list[NumberColumn] = []
         words: list[WordColumn] = []
         left_out: list[str] = []
+        notes: list[str] = []
         for name, column in table.features.items():
             if column.dtype == object:
                 word = _fitted_words(name, column, fewest, most)
                 words += [] if word is None else [word]
                 left_out += [name] if word is None else []
             else:
-                number = _fitted_numbers(name, column)
+                number, remarks = _fitted_numbers(name, column)
                 numbers += [] if number is None else [number]
+                notes += remarks
                 left_out += [name] if number is None else []
         if not numbers and not words:
             raise ValueError(
                 f"no column of {shown(table.name)} distinguishes its {len(table)} training rows: all numbers are "
                 f"constant, and no word is in {fewest} rows"
             )
-        return cls(tuple(numbers), tuple(words), tuple(left_out))
+        return cls(tuple(numbers), tuple(words), tuple(left_out), tuple(notes))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -131,17 +156,18 @@ class Encoding:
         return len(self.columns)
 
     def summary(self) -> str:
-        """One line: the width of an encoded row, and the columns that are left out.
+        """The width of an encoded row, and the columns that are left out; then a line for each note, ten at most.
 
         >>> Encoding((), (WordColumn("city", ("A", "B")),), ("name",)).summary()
         '1 column encoded as 2 numbers; left out (constant, or no frequent category): name'
         """
         used = len(self.names)
         line = f"{used} column{'s' if used > 1 else ''} encoded as {self.width} number{'s' if self.width > 1 else ''}"
-        if not self.left_out:
-            return line
-        some = ", ".join(map(shown, self.left_out[:10])) + (", ..." if len(self.left_out) > 10 else "")
-        return f"{line}; left out (constant, or no frequent category): {some}"
+        if self.left_out:
+            some = ", ".join(map(shown, self.left_out[:10])) + (", ..." if len(self.left_out) > 10 else "")
+            line += f"; left out (constant, or no frequent category): {some}"
+        more = [f"and {len(self.notes) - 10} more remarks on columns."] if len(self.notes) > 10 else []
+        return "\n".join([line, *self.notes[:10], *more])
 
     def encode(self, table: ScoreTable) -> Tensor:
         """Encode the rows of a table: [row, width] float32.
@@ -161,9 +187,8 @@ class Encoding:
         place = 0
         for number in self.numbers:
             values = _of_numbers(table, number.name)
-            missing = np.isnan(values)
             with np.errstate(over="ignore"):
-                encoded[:, place] = np.where(missing, 0, (values - number.mean) / number.deviation)
+                encoded[:, place] = number.encode(values)
             if not np.isfinite(encoded[:, place]).all():
                 row = int((~np.isfinite(encoded[:, place])).argmax())
                 raise ValueError(
@@ -171,7 +196,7 @@ class Encoding:
                     f"rows, {number.mean:g}. Correct it, or leave it empty if it is missing"
                 )
             if number.indicator:
-                encoded[:, place + 1] = missing
+                encoded[:, place + 1] = is_missing(values)
             place += 1 + number.indicator
         for word in self.words:
             values = _of_words(table, word.name, word.categories)
@@ -238,17 +263,57 @@ class Encoding:
             and len(set(self.names)) == len(self.names)
             and all(len(set(column.categories)) == len(column.categories) for column in self.words)
             and all(math.isfinite(column.mean) and 0 < column.deviation < math.inf for column in self.numbers)
-            and all(isinstance(column.indicator, bool) for column in self.numbers)
+            and all(isinstance(flag, bool) for column in self.numbers for flag in (column.indicator, column.far))
         )
 
 
-def _fitted_numbers(name: str, column: Array) -> NumberColumn | None:
-    """The encoding of a column of numbers; None if it is empty, or constant without a missing value."""
+def is_missing(column: Array) -> Array:
+    """[row] bool: NaN, or an extreme value of a type, which programs write for a missing value.
+
+    >>> is_missing(np.array([1.0, np.nan, 1.797e308, -(2.0**31), 2.0**31]))
+    array([False,  True,  True,  True, False])
+    """
     missing = np.isnan(column)
-    given = column[~missing]
-    if not len(given) or (given.min() == given.max() and not missing.any()):
-        return None
-    return NumberColumn(name, *mean_and_deviation(given), bool(missing.any()))
+    large = np.flatnonzero(np.abs(column) >= 2.0**31 - 1)
+    if not len(large):
+        return missing
+    with np.errstate(over="ignore"):
+        missing[large] = (np.abs(column[large, None] - EXTREME) <= ROUNDED).any(1)
+    return missing
+
+
+def _fitted_numbers(name: str, column: Array) -> tuple[NumberColumn | None, list[str]]:
+    """The encoding of a column of numbers, and remarks; None if it is empty, or constant without a missing value."""
+    missing = is_missing(column)
+    given = np.sort(column[~missing])
+    values = given[np.append(True, given[1:] != given[:-1])] if len(given) else given
+    remarks = []
+    extreme = column[missing & ~np.isnan(column)]
+    if len(extreme):
+        remarks.append(
+            f"{shown(name)}: {len(extreme)} of {len(column)} values are extremes of a type, such as {extreme[0]:.7g}; "
+            "they are read as missing."
+        )
+    if not len(values) or (len(values) == 1 and not missing.any()):
+        return None, remarks
+    number = NumberColumn(name, *mean_and_deviation(given), bool(missing.any()))
+    with np.errstate(over="ignore"):  # then the width is infinite, and the deviation is taken
+        middle = float(np.median(values))
+        width = 1.4826 * float(np.median(np.abs(values - middle)))
+    if 0 < width < number.deviation / FAR:
+        number = replace(number, mean=middle, deviation=width, far=True)
+        far = values[0] if middle - values[0] > values[-1] - middle else values[-1]
+        remarks.append(
+            f"{shown(name)}: some values, such as {far:.7g}, are far from the others, which are near {middle:.7g}; the "
+            "column is encoded on a logarithmic scale. Leave the cell empty if such a value means that it is missing."
+        )
+    kept = 1 + np.count_nonzero(np.diff(number._scaled(values).astype(np.float32)))
+    if 2 * kept < len(values):
+        remarks.append(
+            f"{shown(name)}: its {len(values)} different values become {kept} when they are standardised, because they "
+            "are in groups far apart. Divide it into several columns."
+        )
+    return number, remarks
 
 
 def mean_and_deviation(column: Array) -> tuple[float, float]:
