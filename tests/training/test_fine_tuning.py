@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import timm
 import torch
 from small_runs import make_photos, small, train
 
-from rankgrad.config import compose
+from rankgrad.config import ConfigError, compose
 from rankgrad.evaluation import Report
 from rankgrad.models import load_weights, timm_model
 from rankgrad.runs.folder import Run
@@ -86,3 +87,14 @@ def test_averaging_leaves_integers_and_a_share_of_one_alone():
     whole = Averaging(norm, 1)
     with whole.applied():
         assert norm.num_batches_tracked == 3
+
+
+def test_only_the_weights_that_match_a_pattern_are_trained(tmp_path):
+    photos = make_photos(tmp_path / "photos")
+    settings = words(tmp_path, "train.only=[backbone.layer4.*]", "train.average=1.0")
+    run = train(*small(photos, *settings), f"out={tmp_path / 'run'}")
+    start = timm_model(NAME, weights=tmp_path / "w.pth").backbone.state_dict()
+    changed = {name.split(".")[0] for name, value in backbone(run).items() if not torch.equal(value, start[name])}
+    assert changed == {"layer4"}
+    with pytest.raises(ConfigError, match=r"train.only .*\['nothing.\*'\] matches none of the .* Some names: backbone"):
+        train(*small(photos, *words(tmp_path, "train.only=[nothing.*]")), f"out={tmp_path / 'none'}")

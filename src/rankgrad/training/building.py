@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,37 @@ def _build_model(config: DictConfig, table: Rows) -> EmbeddingModel:
         model = build_model(kind, **table.asks, **options)
     _check_pixels(config, model)
     return model
+
+
+def train_only(model: nn.Module, patterns: Sequence[str] | None) -> str:
+    """Freeze all weights of a model whose names match none of these shell patterns.
+
+    Returns:
+        One line that says how much is trained; "" without patterns.
+
+    Raises:
+        ConfigError: a pattern matches no weight.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    >>> train_only(model, ["1.*"])
+    'train.only: 2 of 4 weights are trained, 4 of 13 numbers'
+    """
+    if patterns is None:
+        return ""
+    weights = dict(model.named_parameters())
+    chosen = {name for pattern in patterns for name in fnmatch.filter(weights, str(pattern))}
+    useless = [pattern for pattern in patterns if not fnmatch.filter(weights, str(pattern))]
+    if useless or not chosen:
+        some = ", ".join([*weights][:: max(len(weights) // 6, 1)])
+        raise ConfigError(
+            f"train.only is a list of patterns of names of weights, such as [backbone.*]; {useless or 'it'} matches none "
+            f"of the {len(weights)} weights. Some names: {some}"
+        )
+    for name, weight in weights.items():
+        weight.requires_grad_(name in chosen)
+    numbers = sum(weights[name].numel() for name in chosen)
+    of = sum(weight.numel() for weight in weights.values())
+    return f"train.only: {len(chosen)} of {len(weights)} weights are trained, {numbers:,} of {of:,} numbers"
 
 
 def _check_takes(config: DictConfig, takes: str, model: str, table: Rows) -> None:

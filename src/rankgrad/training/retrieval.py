@@ -53,6 +53,7 @@ from .building import (
     relabelled,
     targets_of,
     to_choose_on,
+    train_only,
 )
 from .callbacks import Forecast
 from .data import TrainingData
@@ -98,6 +99,7 @@ class RetrievalTask:
         # classes numbered 0 .. C - 1 over the training set, as classifiers need them
         self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
         self.model, loss = build(config, self.table, given)
+        self.trains_only = train_only(self.model, plain(config.train).get("only"))
         backbone = self.model.backbone if isinstance(self.model, EmbeddingModel) else self.model
         with section("train"):
             share = number(config.train.average, "average is a share of the trained weights", low=0, high=1)
@@ -163,6 +165,8 @@ class RetrievalTask:
         lines.append(f"loss {_loss_name(config)}{by_kind if plain(config.loss) == default_loss(kind) else ''}")
         if isinstance(self.model, EmbeddingModel) and self.model.origin:
             lines.append(f"weights {self.model.origin}")
+        if self.trains_only:
+            lines.append(self.trains_only)
         if config.train.average != 1:
             share = f"{config.train.average:.0%} trained weights and {1 - config.train.average:.0%} pretrained ones"
             lines.append(f"the model that is kept is the average of {share} (train.average)")
