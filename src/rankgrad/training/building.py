@@ -164,8 +164,8 @@ def train_only(model: nn.Module, patterns: Sequence[str] | None) -> str:
     if useless or not chosen:
         some = ", ".join([*weights][:: max(len(weights) // 6, 1)])
         raise ConfigError(
-            f"train.only is a list of patterns of names of weights, such as [backbone.*]; {useless or 'it'} matches none "
-            f"of the {len(weights)} weights. Some names: {some}"
+            f"train.only is a list of patterns of names of weights, such as [backbone.*]; {useless or 'it'} matches "
+            f"none of the {len(weights)} weights. Some names: {some}"
         )
     for name, weight in weights.items():
         weight.requires_grad_(name in chosen)
