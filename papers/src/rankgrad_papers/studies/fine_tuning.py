@@ -200,7 +200,10 @@ def train(model: EmbeddingModel, recipe: Recipe, rows: Rows, seen: list[int], se
     optimizer = torch.optim.AdamW(learned, recipe.lr, weight_decay=recipe.weight_decay)
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, Schedule(recipe.steps, warmup=0.1).__call__)
     labels = rows.labels[seen]
-    batches = MPerClassBatchSampler(labels, 16, 4, seed=seed, batches_per_epoch=recipe.steps)
+    classes = min(16, len(torch.unique(labels)))
+    batches = MPerClassBatchSampler(
+        labels, classes, 4, short_classes="repeat", seed=seed, batches_per_epoch=recipe.steps
+    )
     model.train()
     for step, batch in enumerate(batches):
         optimizer.zero_grad()
@@ -213,8 +216,8 @@ def train(model: EmbeddingModel, recipe: Recipe, rows: Rows, seen: list[int], se
             layer.reset_running_stats()
             layer.momentum = None  # the mean of all batches
         with torch.no_grad():
-            for at in range(0, 1024, 64):
-                model(rows.batch(seen[at :: max(len(seen) // 64, 1)][:64], None))
+            for at in range(0, min(len(seen), 1024), 64):
+                model(rows.batch(seen[at : at + 64], None))
 
 
 def cell(recipe: Recipe, rows: Rows, name: str, fold: int, seed: int, given: Any) -> dict[str, dict[str, float]]:
