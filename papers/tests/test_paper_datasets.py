@@ -376,7 +376,7 @@ def test_a_whole_data_set_is_complete(originals, name, images):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_check_opens_no_image_unless_asked(originals, name, monkeypatch):
     tree = originals(name)
-    monkeypatch.setattr(check, "check_image", lambda path: pytest.fail(f"opened {path}"))
+    monkeypatch.setattr(check, "look", lambda path: pytest.fail(f"opened {path}"))
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("opened an image"))
     assert inspect(official(name, tree), tree.root).wrong == 0
 

@@ -14,7 +14,7 @@ from ..files import shown
 from .base import Table
 from .cache import in_threads
 from .identical import identical_lines
-from .images import Box, check_image, image_area, some
+from .images import Box, image_area, look, some
 
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
 Status = Literal["ok", "note", "wrong"]
@@ -180,8 +180,8 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
     if not (absent and len(missing) == len(paths)):  # a missing image folder is reported above, too
         findings.append(_presence(home, len(paths), missing, official))
     if images:
-        findings += _decoded(home, paths, set(missing))
-        findings += _identical(parts, set(missing))
+        decoded, small = _decoded(home, paths, set(missing))
+        findings += [*decoded, *_identical(parts, small)]
     else:
         findings.append(Observation("note", "no image was opened; --images decodes every one"))
     return Inspection(f"{official.title}: {home}", tuple(findings))
@@ -311,39 +311,45 @@ def _presence(home: Path, listed: int, missing: Sequence[Path], official: Offici
     return Observation("wrong", f"{len(missing)} of {listed} listed images are missing: {named}", todo)
 
 
-def _decoded(home: Path, paths: Mapping[Path, Box | None], missing: Set[Path]) -> list[Observation]:
+def _decoded(
+    home: Path, paths: Mapping[Path, Box | None], missing: Set[Path]
+) -> tuple[list[Observation], dict[Path, bytes]]:
+    """What is to be said about files that cannot be used, and the grey pixels of the others (`images.look`)."""
     here = [path for path in paths if path not in missing]
 
-    def reason(row: int) -> str | None:
-        broken = check_image(here[row])
+    def seen(row: int) -> tuple[str | None, bytes]:
+        broken, small = look(here[row])
         box = paths[here[row]]
         if broken is None and box is not None:
             try:
                 image_area(here[row], box=box)
             except OSError as error:
-                return str(error.__cause__)
-        return broken
+                return str(error.__cause__), b""
+        return broken, small
 
-    reasons = in_threads(reason, len(here), "decoding images")
-    broken = [(path.relative_to(home), why) for path, why in zip(here, reasons, strict=True) if why is not None]
+    seen_of = dict(zip(here, in_threads(seen, len(here), "decoding images"), strict=True))
+    broken = [(path.relative_to(home), why) for path, (why, _) in seen_of.items() if why is not None]
+    good = {path: small for path, (why, small) in seen_of.items() if why is None}
     if not broken:
-        return [Observation("ok", f"all {len(here)} images can be read")]
+        return [Observation("ok", f"all {len(here)} images can be read")], good
     lines = [Observation("wrong", f"{path}: {why}") for path, why in broken[:NAMED]]
     rest = len(broken) - len(lines)
     more = [Observation("wrong", f"... and {rest} more images that cannot be used")] if rest else []
-    return [*lines, *more, Observation("note", f"{len(here) - len(broken)} of {len(here)} images can be read")]
+    rest_read = Observation("note", f"{len(here) - len(broken)} of {len(here)} images can be read")
+    return [*lines, *more, rest_read], good
 
 
-def _identical(parts: Mapping[str, Table], missing: Set[Path]) -> list[Observation]:
-    """Notes on whole images that are identical files."""
+def _identical(parts: Mapping[str, Table], small: Mapping[Path, bytes]) -> list[Observation]:
+    """Notes on readable whole images that are identical files, or one picture in two splits."""
     rows = {
         path: (part.names[row], name, part.class_names[int(part.label[row])])
         for name, part in parts.items()
         for row, path in enumerate(part.paths or ())
-        if part.box is None and path not in missing and os.access(path, os.R_OK)
+        if part.box is None and path in small
     }
     names, splits, classes = zip(*rows.values(), strict=True) if rows else ((), (), ())
-    return [Observation("note", line.strip()) for line in identical_lines([*rows], names, splits, classes)]
+    lines = identical_lines([*rows], names, splits, classes, [small[path] for path in rows])
+    return [Observation("note", line.strip()) for line in lines]
 
 
 def _paths(parts: Mapping[str, Table]) -> dict[Path, Box | None]:

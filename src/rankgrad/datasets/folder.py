@@ -16,7 +16,18 @@ from .base import SPLITS, Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions, split_called
 from .identical import identical_lines
-from .images import EMPTY, EXTENSIONS, SIDECARS, Skipped, check_image, not_an_image, skipped_lines, some
+from .images import (
+    EMPTY,
+    EXTENSIONS,
+    SIDECARS,
+    SYSTEM,
+    Skipped,
+    look,
+    made_by_system,
+    not_an_image,
+    skipped_lines,
+    some,
+)
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class, beside train and test; ignored
 BESIDE = "lies beside the class folders"
@@ -46,8 +57,9 @@ def load_folder(
     first `test_fraction` are test, the next `val_fraction` are val. If a class is added later, nearly all others keep
     their split. The first line of `Table.summary` says how the folder was understood.
 
-    Links are followed. Hidden files and folders are ignored, and texts beside images as well (`images.SIDECARS`). Rows
-    are sorted by name. `Table.skipped` lists what cannot be used: files that are no images, unreadable, empty,
+    Links are followed. Hidden files and folders are ignored, and texts beside images as well (`images.SIDECARS`).
+    Folders that a server or an operating system makes, such as @eaDir, are left out (`images.SYSTEM_FOLDERS`). Rows are
+    sorted by name. `Table.skipped` lists what cannot be used: files that are no images, unreadable, empty,
     truncated or too large (`images.max_pixels`), files beside the class folders, broken links, and links to a folder
     that is read already, such as a parent. A class without a readable file is left out. A class with one image is kept;
     `Table.summary` counts such classes.
@@ -60,8 +72,8 @@ def load_folder(
         val_fraction: fraction of the classes, 0 .. 1; not used with split folders.
         seed: of the division.
         channels: 3 (RGB) or 1 (grey); files are converted to it.
-        check: read every file now, and look for identical files. False is faster; a broken file then stops training
-            with an `OSError`.
+        check: read every file now, and look for identical files and for one picture in two splits. False is faster; a
+            broken file then stops training with an `OSError`.
         shorter_side: resize larger images when they are read, pixels; see `Table`.
         draft: decode large JPEG files at a fraction of their size; see `Table`.
         cache: "none": decode a file at each access; "ram", "disk": decode it once, see `Table.cached`.
@@ -89,12 +101,13 @@ def load_folder(
     check_reading(channels, shorter_side, draft, cache, cache_dir)
     folder = read_folder(root)
     _need_division(folder)
-    good, broken = list(folder.images), list[tuple[str, str]]()
+    good, broken, small = list(folder.images), list[tuple[str, str]](), list[bytes]()
     if check:
         folder.announce()
-        reasons = check_images([path for _, _, path in good])
+        reasons, small = look_at([path for _, _, path in good])
         broken = [(str(path), reason) for (_, _, path), reason in zip(good, reasons, strict=True) if reason is not None]
         good = [entry for entry, reason in zip(good, reasons, strict=True) if reason is None]
+        small = [pixels for pixels in small if pixels]
     skipped = (*folder.skipped, *broken)
     unused = "".join(f"\n{line}" for line in skipped_lines(skipped))
     if not good:
@@ -128,7 +141,7 @@ def load_folder(
         channels=channels,
         paths=paths,
         skipped=skipped,
-        remarks=identical_lines(paths, names, splits, classes) if check else (),
+        remarks=identical_lines(paths, names, splits, classes, small) if check else (),
         shorter_side=shorter_side,
         draft=draft,
         understood=str(folder) if folder.divisions else f"{folder}, to be divided by class",
@@ -338,7 +351,7 @@ class _Here:
     Attributes:
         folders: folders, and links to folders.
         files: files, and links to files.
-        odd: (path, reason) of links that cannot be followed.
+        odd: (path, reason) of links that cannot be followed, and of folders that a system made.
     """
 
     folders: tuple[Path, ...]
@@ -363,7 +376,9 @@ def _look(folder: Path, root: Path) -> _Here:
     for name, link, is_folder in inside:
         path = folder / name
         above = _above(path, root) if link and path.is_dir() else None
-        if above is not None:
+        if made_by_system(name) and (is_folder or (link and path.is_dir())):
+            odd.append((path, SYSTEM))
+        elif above is not None:
             odd.append((path, f"a link to {above}, a folder that contains it"))
         elif is_folder or (link and path.is_dir()):
             folders.append(path)
@@ -416,7 +431,13 @@ def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
 
 def check_images(paths: Sequence[Path]) -> list[str | None]:
     """Why each file cannot be used; None: it can. Every file is read completely."""
-    return list(in_threads(lambda row: check_image(paths[row]), len(paths), "checking images"))
+    return look_at(paths)[0]
+
+
+def look_at(paths: Sequence[Path]) -> tuple[list[str | None], list[bytes]]:
+    """What `images.look` returns for each file. Every file is read completely."""
+    seen = list(in_threads(lambda row: look(paths[row]), len(paths), "checking images"))
+    return [reason for reason, _ in seen], [pixels for _, pixels in seen]
 
 
 def _need_division(folder: ClassFolders) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import stat
 from collections.abc import Sequence
 from functools import cache
@@ -53,13 +54,29 @@ class SkippedWarning(UserWarning):
 
 
 LISTED = 10  # largest number of lines about skipped files
-EMPTY = "a class folder without an image"  # the reason for which a folder is listed among the skipped files
+# reasons for which a folder is listed among the skipped files
+EMPTY = "a class folder without an image"
+SYSTEM = "a folder that a system made (small previews, deleted files), left out"
 
 # Files beside images that are not meant as images: captions, annotations, lists.
 SIDECARS = (
     *(".csv", ".db", ".htm", ".html", ".ini", ".json", ".jsonl", ".log", ".md", ".tsv", ".txt", ".xml", ".xmp"),
     *(".yaml", ".yml"),
 )
+
+# Folders that servers, cameras' programs and operating systems make by themselves, in small letters. Their images are
+# previews, deleted files and parts of archives: copies of photographs that are elsewhere. Hidden folders are left out
+# without a list.
+SYSTEM_FOLDERS = frozenset(
+    (
+        *("@eadir", "@recycle", "@recently-snapshot", "@sharebin", "@tmp", "@__thumb", "#recycle", "#snapshot"),
+        *("$recycle.bin", "$recycle", "$extend", "recycler", "recycled", "recycle.bin", "system volume information"),
+        *("__macosx", "lost+found", "network trash folder", "temporary items", "thevolumesettingsfolder", "_gsdata_"),
+        *("_thumb", "_thumbs", "__thumb", "__thumbs", "_thumbnails", "__thumbnails", "thumbnails", "_vti_cnf"),
+        *("__pycache__", "node_modules"),
+    )
+)
+THUMB = 9, 8  # width and height of the grey picture by which the same picture in another size or format is found
 
 MAX_PIXELS = 178_956_970  # Pillow's default limit; 0.5 GB as RGB
 VARIABLE = "RANKGRAD_MAX_PIXELS"
@@ -178,18 +195,33 @@ def image_area(path: Path, shorter_side: int | None = None, box: Box | None = No
 
 def check_image(path: Path) -> str | None:
     """The reason why an image file cannot be used; None if it can. Decodes all of it, a JPEG at 1/8 of its size."""
+    return look(path)[0]
+
+
+def look(path: Path) -> tuple[str | None, bytes]:
+    """(the reason of `check_image`, the image as `THUMB` grey pixels). The pixels are empty if it cannot be used."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
-            return "not a regular file"
+            return "not a regular file", b""
         if status.st_size == 0:
-            return "empty file"
+            return "empty file", b""
         with _opened(path) as image:
             image.verify()  # compares checksums, if the format has them
-        _decoded(path, 3, least=32, enough=32)
+        small = _decoded(path, 3, least=32, enough=32)[0].convert("L")
+        return None, small.resize(THUMB, resample=4).tobytes()  # 4: the mean of the pixels below (BOX)
     except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-        return _reason(error, path)
-    return None
+        return _reason(error, path), b""
+
+
+def made_by_system(folder: str) -> bool:
+    """Whether the name of a folder is one of `SYSTEM_FOLDERS`.
+
+    >>> made_by_system("@eaDir"), made_by_system("found.000"), made_by_system("cat")
+    (True, True, False)
+    """
+    name = folder.casefold()
+    return name in SYSTEM_FOLDERS or re.fullmatch(r"found\.\d{3}", name) is not None
 
 
 def not_an_image(path: Path) -> str | None:
@@ -233,7 +265,7 @@ def number_of(skipped: Sequence[tuple[str, str]]) -> str:
     >>> number_of([("a/b.svg", "a drawing"), ("a/c", EMPTY)])
     '1 file and 1 folder'
     """
-    folders = sum(reason == EMPTY for _, reason in skipped)
+    folders = sum(reason in (EMPTY, SYSTEM) for _, reason in skipped)
     counts = ((len(skipped) - folders, "file"), (folders, "folder"))
     return " and ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count)
 

@@ -10,7 +10,7 @@ from ..files import inside, shown
 from ..tables.text import stem_of
 from .base import Cache, Table, check_reading
 from .division import divide, need_fractions
-from .folder import check_images
+from .folder import look_at
 from .identical import identical_lines
 from .rows import class_columns
 from .tabular import AUTO, Columns, read_columns, several_classes_of, splits_of
@@ -91,7 +91,7 @@ def load_manifest(
     paths = _paths(read, home)
     classes = several_classes_of(read, separator, file)
     splits = splits_of(read, file)
-    rows, skipped = _readable(paths) if check else ([*range(len(paths))], [])
+    rows, skipped, small = _readable(paths) if check else ([*range(len(paths))], [], [])
     if not rows:
         raise ValueError(
             f"none of the {len(paths)} images of {shown(file)} can be read below {shown(home)}. Give the folder of the "
@@ -119,7 +119,7 @@ def load_manifest(
         channels=channels,
         paths=good,
         skipped=tuple(skipped),
-        remarks=identical_lines(good, names, kept_splits, labels) if check else (),
+        remarks=identical_lines(good, names, kept_splits, labels, small) if check else (),
         shorter_side=shorter_side,
         draft=draft,
         understood=read.understood(file, ["divided by class"] if splits is None else []),
@@ -140,8 +140,12 @@ def _paths(read: Columns, home: Path) -> list[Path]:
     return list(first)
 
 
-def _readable(paths: Sequence[Path]) -> tuple[list[int], list[tuple[str, str]]]:
-    """(rows of the readable files, (path, reason) of the others)."""
-    reasons = check_images(paths)
+def _readable(paths: Sequence[Path]) -> tuple[list[int], list[tuple[str, str]], list[bytes]]:
+    """(rows of the readable files, (path, reason) of the others, grey pixels of the readable files)."""
+    reasons, small = look_at(paths)
     skipped = [(str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason is not None]
-    return [row for row, reason in enumerate(reasons) if reason is None], skipped
+    return (
+        [row for row, reason in enumerate(reasons) if reason is None],
+        skipped,
+        [pixels for pixels in small if pixels],
+    )

@@ -6,6 +6,8 @@ evaluation, report and the commands use the methods of this class and do not dep
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,13 @@ from .transforms import Collate
 SPLITS = ("train", "val", "test")
 ROLES = ("query", "gallery", "")
 PROTOCOLS = ("leave_one_out", "query_gallery", "one_gallery")
+
+# invisible, though Unicode counts them as marks or letters: joiners, fillers, selectors of a glyph's variant; and the
+# escapes of `shown`, by which a folder's name may be read
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+    r"|\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
+)
 
 Self = TypeVar("Self", bound="Rows")
 
@@ -240,8 +249,8 @@ class Rows(ABC):
         """A short text: how the data was understood, then a table of rows, classes and super-labels per split.
 
         Notes below the table name classes that occur in several splits (the test is then not on unseen classes),
-        classes with a single row in a split (no other row there can match it), classes whose names differ only in case
-        or spaces, and skipped files.
+        classes with a single row in a split (no other row there can match it), classes whose names differ only in case,
+        spaces, invisible characters or how a letter is stored, and skipped files.
         """
         classes_in_all = len(torch.unique(self.label))
         head = f"{shown(self.name)}: {len(self)} {self.takes}, {classes_in_all} classes{self.described()}"
@@ -272,11 +281,11 @@ class Rows(ABC):
                 notes.append(f"{many} in both {one} and {other}: not a test on unseen classes")
         alike: dict[str, list[str]] = {}
         for name in sorted({self.class_names[row] for row in torch.unique(self.label).tolist()}):
-            alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
-        twins = [" / ".join(brief(repr(name)) for name in names) for names in alike.values() if len(names) > 1]
+            alike.setdefault(_seen(name).casefold(), []).append(name)
+        twins = [_told_apart(names) for names in alike.values() if len(names) > 1]
         if twins:
             more = ", ".join(twins[:5]) + (", ..." if len(twins) > 5 else "")
-            notes.append(f"classes that differ only in case or spaces, and count as different: {more}")
+            notes.append(f"classes whose names look alike, and count as different: {more}")
         if self.several is not None:
             counts = self.several.sum(1)
             notes.append(
@@ -289,6 +298,26 @@ class Rows(ABC):
             notes.append(", ".join([f"evaluated as {self.protocol}", *numbers]))
         notes += [*self.remarks, *skipped_lines(self.skipped)]
         return "\n".join([*lines, aligned(table), *notes])
+
+
+def _seen(name: str) -> str:
+    """A name as a reader sees it: without invisible characters, with one spelling of each letter.
+
+    >>> _seen("cafe\u0301\u200b") == _seen("caf\u00e9"), _seen("\uff23\uff21\uff34")
+    (True, 'CAT')
+    """
+    plain = unicodedata.normalize("NFKC", name)
+    return " ".join(_INVISIBLE.sub("", "".join(c for c in plain if unicodedata.category(c) != "Cf")).split())
+
+
+def _told_apart(names: Sequence[str]) -> str:
+    r"""Names that look alike, so written that they differ on the page.
+
+    >>> _told_apart(["Cat", "cat"]), _told_apart(["caf\u00e9", "cafe\u0301"])
+    ("'Cat' / 'cat'", "'caf\\xe9' / 'cafe\\u0301'")
+    """
+    hidden = any(" ".join(name.split()) != _seen(name) for name in names)
+    return " / ".join(brief(ascii(name) if hidden else repr(name)) for name in names)
 
 
 class Listed(Dataset[tuple[Any, int, int]]):
