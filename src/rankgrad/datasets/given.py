@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Dataset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from ..checks import number, renamed
+from ..files import shown
 from ..relevance import as_labels, words_of
 from .division import divide
 from .fingerprint import of_texts, of_values
+from .images import not_an_image, read_image
 from .rows import Listed, Rows, numbered_several
 from .transforms import Collate
 
@@ -29,12 +32,14 @@ class GivenTable(Rows):
         inputs: a tensor, an array, a list, or a torch Dataset; read by index.
         place: [row] its index in `inputs`.
         collate: list of inputs -> batch for the model; None: torch's default_collate.
+        paths: [row] image files of the inputs, shown on pages; None: unknown.
     """
 
     inputs: Any
     place: tuple[int, ...]
     _: KW_ONLY
     collate: Callable[[list[Any]], Any] | None = None
+    paths: tuple[Path, ...] | None = None
 
     takes = "inputs"
 
@@ -54,7 +59,8 @@ class GivenTable(Rows):
 
     def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
         """See `Rows`."""
-        return {"place": tuple(self.place[row] for row in rows)}
+        paths = None if self.paths is None else tuple(self.paths[row] for row in rows)
+        return {"place": tuple(self.place[row] for row in rows), "paths": paths}
 
     def described(self) -> str:
         """Shape of one input, where the inputs are one tensor."""
@@ -68,6 +74,8 @@ class GivenTable(Rows):
 
     def picture(self, row: int, side: int) -> Tensor | None:
         """See `Rows`. Inputs [1 or 3, height, width] become images; floats are scaled from their minimum to maximum."""
+        if self.paths is not None:
+            return read_image(self.paths[row], 3, side, draft=True)
         if not isinstance(self.inputs, Tensor) or self.inputs.ndim != 4 or self.inputs.shape[1] not in (1, 3):
             return None
         shown = self.inputs[self.place[row]]
@@ -127,7 +135,9 @@ def given_table(
         data: training data. Either a pair (inputs, labels) or a Dataset of (input, label) pairs. Inputs are a tensor
             [row, ...], an array, a list (such as of texts) or a Dataset. Labels are one integer or string per row; or
             bool [row, class], where a row may have several classes. The labels of a Dataset are its attribute `targets`
-            or `labels`, as in torchvision; if it has neither, every pair is read once.
+            or `labels`, as in torchvision, and its `classes` are their names; `samples` or `imgs` give the files that a
+            page shows. These are also found inside of Subset and ConcatDataset. If a Dataset has no labels, every pair
+            is read once.
         test: test data of the same kinds; or a fraction of the classes of `data`, which are then not trained on. None:
             the training rows are evaluated, too.
         collate: list of inputs -> batch for the model; None: torch's default_collate.
@@ -140,7 +150,7 @@ def given_table(
     >>> table.splits, table.class_names, table.select("test").label.tolist()
     (('train', 'test'), ('a', 'b', 'c'), [1, 2])
     """
-    inputs, labels = _sides(data, "data")
+    inputs, labels, paths = _sides(data, "data")
     names = _names(labels, "data")
     splits = ["train"] * len(names)
     if isinstance(test, (int, float)) and not isinstance(test, bool):
@@ -151,7 +161,8 @@ def given_table(
             of_class = divide({name for (name,) in names}, share, 0.0, seed, "test=(inputs, labels)")
         splits = [of_class[name] for (name,) in names]
     elif test is not None:
-        test_inputs, test_labels = _sides(test, "test")
+        test_inputs, test_labels, test_paths = _sides(test, "test")
+        paths = None if paths is None or test_paths is None else [*paths, *test_paths]
         more = _names(test_labels, "test")
         inputs, names, splits = _both(inputs, test_inputs), [*names, *more], [*splits, *["test"] * len(more)]
     class_names, label, several = numbered_several(names, _order)
@@ -161,10 +172,11 @@ def given_table(
         class_names=class_names,
         several=several if any(len(of_row) > 1 for of_row in names) else None,
         split=tuple(splits),
-        names=tuple(f"row {row}" for row in range(len(names))),
+        names=tuple(f"row {row}" for row in range(len(names))) if paths is None else tuple(map(shown, paths)),
         inputs=inputs,
         place=tuple(range(len(names))),
         collate=collate,
+        paths=None if paths is None else tuple(map(Path, paths)),
     )
 
 
@@ -180,8 +192,8 @@ def load_given() -> GivenTable:
     )
 
 
-def _sides(data: Any, what: str) -> tuple[Any, Any]:
-    """(inputs, labels) of `data`; inputs are read by index."""
+def _sides(data: Any, what: str) -> tuple[Any, Any, list[str] | None]:
+    """(inputs, labels, image files) of `data`; inputs are read by index. None: the files are not known."""
     if isinstance(data, (tuple, list)) and len(data) == 2 and not isinstance(data[0], (str, tuple)):
         inputs, labels = data
         if isinstance(inputs, np.ndarray):
@@ -195,16 +207,62 @@ def _sides(data: Any, what: str) -> tuple[Any, Any]:
             )
         if len(inputs) != len(labels):
             raise ValueError(f"{what} needs one label for each input; got {len(inputs)} inputs, {len(labels)} labels")
-        return inputs, labels
+        return inputs, labels, None
     if not isinstance(data, Dataset) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise TypeError(
             f"{what} is a pair (inputs, labels), or a Dataset of (input, label) pairs that has a length; got "
             f"{type(data).__name__}"
         )
-    known_labels = next((getattr(data, name) for name in ("targets", "labels") if hasattr(data, name)), None)
-    if known_labels is None or len(known_labels) != len(data):
-        known_labels = [_label(data[row], row, what) for row in range(len(data))]
-    return _Inputs(data), known_labels
+    labels, paths = _known(data)
+    if labels is None:
+        labels = [_label(data[row], row, what) for row in range(len(data))]
+    return _Inputs(data), labels, paths
+
+
+def _known(data: Any) -> tuple[Any, list[str] | None]:
+    """(labels, image files) that a Dataset knows without reading its items, as those of torchvision do; None: unknown.
+
+    Labels are the names of the classes where the Dataset has them: the same number means another class in the Dataset
+    of another folder.
+    """
+    if isinstance(data, Subset):
+        labels, paths = _known(data.dataset)
+        rows = [int(row) for row in data.indices]
+        return _taken(labels, rows), None if paths is None else [paths[row] for row in rows]
+    if isinstance(data, ConcatDataset):
+        parts = [_known(part) for part in data.datasets]
+        paths = None if any(of is None for _, of in parts) else [path for _, of in parts for path in of or ()]
+        known = all(labels is not None and np.ndim(labels) == 1 for labels, _ in parts)
+        return [label for labels, _ in parts for label in _listed(labels)] if known else None, paths
+    labels = next((getattr(data, name) for name in ("targets", "labels", "_labels") if hasattr(data, name)), None)
+    pairs = next((getattr(data, name) for name in ("samples", "imgs") if hasattr(data, name)), None)
+    pairs = pairs if isinstance(pairs, list) and len(pairs) == len(data) and all(map(_names_a_file, pairs)) else None
+    if labels is None and pairs is not None:
+        labels = [pair[1] for pair in pairs]
+    if not hasattr(labels, "__len__") or len(labels) != len(data):
+        labels = None
+    names = getattr(data, "classes", None)
+    if labels is not None and isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
+        numbers = _listed(labels)
+        whole = all(isinstance(number, int) and 0 <= number < len(names) for number in numbers)
+        labels = [names[number] for number in numbers] if whole and len(set(names)) == len(names) else labels
+    return labels, None if pairs is None else [str(pair[0]) for pair in pairs]
+
+
+def _names_a_file(pair: Any) -> bool:
+    """Whether an entry of `samples` is (file, class) of an image."""
+    named = isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], (str, Path))
+    return named and not_an_image(Path(pair[0])) is None
+
+
+def _listed(labels: Any) -> list[Any]:
+    return list(labels.tolist() if isinstance(labels, (Tensor, np.ndarray)) else labels)
+
+
+def _taken(labels: Any, rows: list[int]) -> Any:
+    if labels is None or isinstance(labels, (Tensor, np.ndarray)):
+        return None if labels is None else labels[rows]
+    return [labels[row] for row in rows]
 
 
 def _label(pair: Any, row: int, what: str) -> Any:
