@@ -37,6 +37,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..index.builder import build
     from ..index.embedder import Embedded
 
+    if arguments.embeddings.is_dir():
+        raise IsADirectoryError(_instead(arguments.embeddings))
     out = arguments.embeddings.with_suffix(".index") if arguments.out is None else arguments.out
     index = build(Embedded.load(arguments.embeddings, mapped=True), arguments.kind, effort=arguments.effort)
     index.save(out)
@@ -54,3 +56,26 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             f"{arguments.embeddings} does not name its model: this index can be searched from Python with vectors, "
             f"but not with {what}"
         )
+
+
+def _instead(folder: Path) -> str:
+    """What to do with a folder, since an index is made of embeddings."""
+    import shlex
+
+    from ..files import shown
+    from ..index.disk import HEAD
+    from ..runs.folder import Run
+
+    name = shlex.quote(str(folder))
+    if (folder / HEAD).is_file():
+        return f"{shown(folder)} is an index already. Search it: rankgrad search QUERY --index {name}"
+    if Run(folder).config.is_file():
+        return (
+            f"{shown(folder)} is the folder of a run, which needs no index: rankgrad search {name} QUERY. To index "
+            f"other images with its model: rankgrad embed {name} DIR, then rankgrad index DIR.npz"
+        )
+    npz = shlex.quote(f"{folder.resolve().name}.npz")
+    return (
+        f"{shown(folder)} is a folder; an index is made of embeddings. Embed its images first: rankgrad embed RUN "
+        f"{name} -o {npz}, then rankgrad index {npz}"
+    )

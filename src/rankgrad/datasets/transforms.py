@@ -27,6 +27,7 @@ from torch.utils.data import default_collate, get_worker_info
 from ..checks import number, one_of
 from .delivery import lend, send
 from .epochs import EpochList
+from .images import resized
 
 Padding = Literal["zeros", "border", "reflection"]
 
@@ -369,19 +370,21 @@ class PhotoEval:
                 f"resize must be >= size, otherwise the crop would be padded; got {self.resize} < {self.size}"
             )
         _need_statistics(self.mean, self.std)
-        _ = self._pipeline  # as in PhotoTrain
 
-    @cached_property
-    def _pipeline(self) -> Callable[[Tensor], Tensor]:
-        from torchvision.transforms import v2
-
-        pipeline: Callable[[Tensor], Tensor] = v2.Compose([*_resized(self.resize), v2.CenterCrop(self.size)])
-        return pipeline
+    def _prepared(self, image: Tensor) -> Tensor:
+        if isinstance(self.resize, int):
+            image = _no_strip(image)
+            height, width = image.shape[-2:]
+            longer = int(self.resize * max(height, width) / min(height, width))
+            size = (self.resize, longer) if height <= width else (longer, self.resize)
+        else:
+            size = self.resize[0], self.resize[1]
+        return _centre(resized(image, size), self.size, self.size)
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size], normalised; index and epoch are not used."""
         _need_images(images, channels=len(self.mean))
-        return _normalised(map(self._pipeline, images), len(images), self.size, self.mean, self.std)
+        return _normalised(map(self._prepared, images), len(images), self.size, self.mean, self.std)
 
 
 def _normalised(images: Iterable[Tensor], count: int, size: int, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -485,14 +488,15 @@ def _resized(resize: int | tuple[int, int]) -> list[Any]:
 
 def _no_strip(image: Tensor) -> Tensor:
     """The image, or the middle of one whose longer side is more than `STRIP` times the shorter."""
-    from torchvision.transforms.v2 import functional
-
     height, width = image.shape[-2:]
     most = STRIP * min(height, width)
-    if max(height, width) <= most:
-        return image
-    middle: Tensor = functional.center_crop(image, [min(height, most), min(width, most)])
-    return middle
+    return _centre(image, min(height, most), min(width, most))
+
+
+def _centre(image: Tensor, height: int, width: int) -> Tensor:
+    """The middle of an image that is at least as large."""
+    top, left = (round((there - wanted) / 2) for there, wanted in zip(image.shape[-2:], (height, width), strict=True))
+    return image[..., top : top + height, left : left + width]
 
 
 def _need_size(size: int, name: str = "size") -> None:
