@@ -27,6 +27,23 @@ def test_each_batch_has_its_relevant_rows_and_no_row_twice(positives):
         assert int(RELEVANT[batch].sum()) == wanted
 
 
+@pytest.mark.parametrize(
+    ("rows", "relevant", "size", "wanted"),
+    [(20000, 2, 512, 2), (20000, 20, 512, 8), (20000, 400, 512, 10), (999, 1, 512, 1)],
+)
+def test_rare_relevant_rows_are_one_in_64_of_a_batch_at_least(rows, relevant, size, wanted):
+    batches = StratifiedBatches(torch.arange(rows) < relevant, size)
+    first = epoch(batches, 0)[0]
+    assert sum(row < relevant for row in first) == batches.positives == wanted
+    assert len(first) == batches.batch_size == size
+
+
+def test_the_batch_size_of_queries_is_that_of_the_longest_ones():
+    batches = QueryBatches(QUERY, 6)
+    assert batches.batch_size == 5 * 4 + 3 and len(batches) == 3
+    assert QueryBatches(QUERY, 100).batch_size == len(QUERY)
+
+
 def test_an_epoch_passes_over_the_irrelevant_rows_once_and_over_the_relevant_ones_evenly():
     batches = StratifiedBatches(RELEVANT, 20, 4)
     counts = Counter(row for batch in epoch(batches, 3) for row in batch)

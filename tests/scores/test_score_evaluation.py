@@ -269,3 +269,14 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends_and_nearly_its_area():
         assert len(some.x) <= 200 < len(whole.x)
         assert some.points[0] == whole.points[0] and some.points[-1] == whole.points[-1]
         np.testing.assert_allclose(np.interp(0.5, some.x, some.y), np.interp(0.5, whole.x, whole.y), atol=0.01)
+
+
+def test_scores_that_are_all_equal_are_said_of_a_list_and_of_queries():
+    relevance, query = torch.tensor([1.0, 0, 0, 1, 0, 1]), torch.tensor([0, 0, 1, 1, 1, 2])
+    for given in (None, query):
+        table = ScoreTable({}, relevance, given)
+        report = evaluate_scores(np.full(6, 0.25), table, bootstrap=0)
+        assert "All 6 scores are 0.25: the rows have no order." in report.notes and report.notes[0] in str(report)
+        assert "scores are" not in " ".join(evaluate_scores(np.arange(6.0), table, bootstrap=0).notes)
+    some = evaluate_scores([1.0, 0.0, 2.0, 2.0, 2.0, 5.0], ScoreTable({}, relevance, query), bootstrap=0)
+    assert "All scores are equal in 1 of 2 queries of several rows." in some.notes

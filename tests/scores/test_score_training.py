@@ -28,7 +28,7 @@ from rankgrad.scores import task
 from rankgrad.scores.evaluation import ScoreReport
 from rankgrad.scores.model import load_ranker
 from rankgrad.scores.predict import predict_file
-from rankgrad.scores.table import load_table
+from rankgrad.scores.table import ScoreTable, load_table
 
 TABLES = Path(os.environ.get("RANKGRAD_DATA", "")) / "tables"
 
@@ -503,3 +503,26 @@ def test_a_loss_that_takes_no_lists_is_refused(tables):
             },
             True,
         )
+
+
+@pytest.mark.parametrize(
+    ("relevant", "query", "said"),
+    [
+        ([1] + [0] * 50, None, "few relevant rows choose the epoch: 1."),
+        ([1] * 50 + [0] * 3, None, "few irrelevant rows choose the epoch: 3."),
+        ([1] + [0] * 50, [0] * 20 + [1] * 31, "few queries with a relevant row choose the epoch: 1."),
+        ([1, 0] * 9, np.arange(9).repeat(2), "few queries with a relevant row choose the epoch: 9."),
+        ([1, 0] * 10, np.arange(10).repeat(2), None),
+        ([1, 0] * 10, None, None),
+    ],
+)
+def test_few_rows_that_choose_the_epoch_are_said(relevant, query, said):
+    rows = ScoreTable.of(np.zeros((len(relevant), 1)), relevant, query)
+    assert [note[: len(said)] for note in task._rough(rows)] == ([said] if said else [])
+
+
+def test_a_training_says_that_one_row_chooses_the_epoch(tmp_path, capsys):
+    g = np.random.default_rng(0)
+    np.savez(tmp_path / "rare.npz", X=g.normal(size=(400, 2)), y=np.arange(400) < 4)
+    trained(tmp_path / "rare.npz", f"out={tmp_path / 'run'}", "trainer.max_epochs=1")
+    assert "few relevant rows choose the epoch: 1." in capsys.readouterr().out

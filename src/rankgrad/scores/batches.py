@@ -18,6 +18,17 @@ from .settings import Batches
 Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
+def usual_positives(batch_size: int, relevant: int, rows: int) -> int:
+    """Number of relevant rows in a batch: their fraction of all rows, but one in 64 at least; of few rows, one.
+
+    With a single relevant row, a batch compares only one row with the others, and the steps go to and fro.
+
+    >>> usual_positives(512, 600, 6000), usual_positives(512, 6, 60000), usual_positives(32, 6, 60000)
+    (51, 8, 1)
+    """
+    return max(1, batch_size // 64, round(batch_size * relevant / rows))
+
+
 class StratifiedBatches(EpochBatches):
     """Batches of rows of one list, each with the same number of relevant rows.
 
@@ -28,7 +39,7 @@ class StratifiedBatches(EpochBatches):
         relevant: [row] bool, some of them True and some False.
         batch_size: number of rows in a batch; all rows, if there are fewer.
         positives: number of relevant rows in a batch; all of them, if there are fewer. None: in proportion to their
-            fraction of all rows, at least 1.
+            fraction of all rows, see `usual_positives`.
         seed: 0 .. 2**32 - 1.
 
     >>> batches = StratifiedBatches(torch.tensor([True, False, False, False, True, False]), batch_size=3)
@@ -40,8 +51,8 @@ class StratifiedBatches(EpochBatches):
         super().__init__()
         self.seed = seed
         self.relevant, self.others = (part.nonzero().squeeze(1).numpy() for part in (relevant, ~relevant))
-        share = max(1, round(batch_size * len(self.relevant) / len(relevant)))
-        self.positives = min(share if positives is None else positives, len(self.relevant), batch_size - 1)
+        wanted = usual_positives(batch_size, len(self.relevant), len(relevant)) if positives is None else positives
+        self.positives = min(wanted, len(self.relevant), batch_size - 1)
         self.negatives = min(batch_size - self.positives, len(self.others))
         self.batch_size = self.positives + self.negatives
 
@@ -148,4 +159,4 @@ def list_data(rows: ScoreRows, settings: Batches, seed: int) -> EpochData:
     return EpochData(rows, sampler, as_it_is)
 
 
-__all__ = ["ScoreRows", "QueryBatches", "StratifiedBatches", "list_data"]
+__all__ = ["ScoreRows", "QueryBatches", "StratifiedBatches", "list_data", "usual_positives"]

@@ -169,6 +169,29 @@ def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dic
     return values
 
 
+def alike(scores: Tensor, query: Tensor | None = None) -> list[str]:
+    """A sentence if all scores are equal, or all scores of a query with several rows.
+
+    Args:
+        scores: [row].
+        query: [row] ids from 0 on; None: all rows are one list.
+
+    >>> alike(torch.tensor([0.5, 0.5])), alike(torch.tensor([0.5, 0.5, 0.1]), torch.tensor([0, 0, 1]))
+    (['All 2 scores are 0.5: the rows have no order.'], ['All scores are equal in 1 of 1 queries of several rows.'])
+    """
+    if len(scores) > 1 and bool((scores == scores[0]).all()):
+        return [f"All {len(scores)} scores are {float(scores[0]):.7g}: the rows have no order."]
+    if query is None:
+        return []
+    several = torch.bincount(query) > 1
+    low, high = (
+        scores.new_zeros(len(several)).scatter_reduce(0, query, scores, how, include_self=False)
+        for how in ("amin", "amax")
+    )
+    equal = int((several & (low == high)).sum())
+    return [f"All scores are equal in {equal} of {int(several.sum())} queries of several rows."] if equal else []
+
+
 def _checked(scores: Numbers, table: ScoreTable) -> Tensor:
     """[row] float64 finite scores."""
     checked = real_tensor(scores, "scores").detach().cpu().double()
@@ -210,7 +233,7 @@ def _of_one_list(
             low, high = np.nanquantile(np.concatenate(columns), [tail, 1 - tail]).tolist()
             intervals[name] = (low, high)
     groups = rows.groups()
-    notes = []
+    notes = alike(scores)
     fewer = min(count, len(relevant) - count)
     if settings["bootstrap"] and fewer < FEW_DRAWN:
         notes.append(
@@ -254,6 +277,7 @@ def _of_queries(
     notes = []
     if skipped:
         notes.append(f"{skipped} of {queries} queries have no relevant row and are left out of all means.")
+    notes += alike(scores, query)
     notes += of_relevant_alone(names, counted, irrelevant, "rows")
     if settings["bootstrap"] and counted.sum() < FEW_DRAWN:
         notes.append(f"Only {counted.sum()} queries count: the intervals are rough.")

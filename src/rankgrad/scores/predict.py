@@ -16,6 +16,7 @@ from ..extras import missing
 from ..files import atomic_write, shown, write_npz, write_text
 from ..models.record import WEIGHTS
 from ..runs.folder import Run
+from .evaluation import alike
 from .model import load_ranker
 from .table import AUTOMATIC, load_rows
 
@@ -82,8 +83,9 @@ def predict_file(
     columns: dict[str, Any] = {"row": table.rows}
     if ids is not None:
         columns["query"] = np.array(["" if word is None else word for word in ids.tolist()])
-    _write(out, {**columns, "score": ranker.score(table).numpy()})
-    return Predicted(len(table), encoding.unknown(table))
+    scores = ranker.score(table)
+    _write(out, {**columns, "score": scores.numpy()})
+    return Predicted(len(table), [*encoding.unknown(table), *alike(scores)])
 
 
 def _trained_with(folder: Path) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Batches:
     Attributes:
         batch_size: number of rows in a batch, if all rows are one list.
         positives_per_batch: number of relevant rows in it; None: in proportion to their fraction of all rows, at
-            least 1.
+            least one in 64.
         queries_per_batch: number of queries in a batch, if rows have queries.
     """
 

@@ -20,6 +20,7 @@ from ..checks import as_keys, spelled
 from ..config import ConfigError, default_loss, make, packages, plain, typed
 from ..datasets.fingerprint import of_texts, of_values
 from ..datasets.folds import read_fold
+from ..evaluation.statistics import FEW_DRAWN
 from ..files import write_text
 from ..report.content import loss_name
 from ..runs.folder import Run
@@ -187,6 +188,9 @@ class ScoresTask:
         self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
         self.keep_best = self._best_epoch()
         say(self._chosen(by_default))
+        if self.keep_best is not None:
+            for note in _rough(self.parts.chosen_on):
+                say(note)
 
     def _loss(self, options: Mapping[str, Any]) -> nn.Module:
         """The loss of the settings."""
@@ -351,6 +355,23 @@ def _check_order(train: ScoreTable) -> None:
             "can be learned. If another column has the queries, give data.load.query=COLUMN. If there are no queries, "
             "give data.load.query=null"
         )
+
+
+def _rough(rows: ScoreTable | None) -> list[str]:
+    """A sentence if few rows or queries choose the epoch."""
+    assert rows is not None and rows.relevance is not None
+    hits = rows.relevance > 0
+    few, what = int(hits.sum()), "relevant rows"
+    if rows.query is not None:
+        few, what = int((torch.bincount(rows.query[hits]) > 0).sum()), "queries with a relevant row"
+    elif 2 * few > len(rows):
+        few, what = len(rows) - few, "irrelevant rows"
+    if few >= FEW_DRAWN:
+        return []
+    return [
+        f"few {what} choose the epoch: {few}. Hold out more (data.validation=0.4), or keep the last epoch "
+        "(evaluation.select=null)"
+    ]
 
 
 def _takes_lists(loss: nn.Module) -> nn.Module:
