@@ -52,7 +52,7 @@ RATES: dict[str, tuple[float | None, float | None]] = {
     "ngrams": (3e-2, 3e-2),
     "sentence_transformer": (None, 2e-5),
     "vectors": (1e-3, 1e-3),
-    "given": (1e-3, 1e-5),
+    "given": (1e-3, 1e-4),
 }
 AVERAGE = 0.75  # share of the trained weights, if a pretrained network is fine-tuned
 FROZEN = 1e-3  # of a new head on features of a frozen backbone, and on vectors: the same task
@@ -78,7 +78,7 @@ def rate_of(kind: str, optimizer: str = "adamw", *, trained: bool = False, froze
     if frozen:
         rate, of = FROZEN, "a head on frozen features"
     elif kind == "given":
-        of = "a module of your own (if it was trained before, take about 1e-5)"
+        of = "a module of your own (if it was trained before, take about 1e-4)"
     assert rate is not None
     factor = TRAINED_HEAD if trained and not frozen else 1.0
     return Rate(rate * (SGD if optimizer == "sgd" else 1.0), factor, of)

@@ -67,7 +67,7 @@ def fit(
         resume: continue the run in `out`, if there is one, with the same settings. trainer.max_epochs may be larger.
         settings: settings of `rankgrad train` by name: {"trainer.max_epochs": 5, "optimizer.lr": 1e-3}. Defaults are
             those of the command. The default learning rate is for an untrained module. For a pretrained module use
-            about 1e-5.
+            about 1e-4, and keep its batch norm in eval mode.
         collate: list of inputs -> batch for the model; None: as in torch's DataLoader.
         quiet: show no progress bars, and print no table of the result.
 
@@ -93,7 +93,7 @@ def fit(
     test       32        4             8
     batches of 4 classes x 8 inputs
     loss SmoothAPLoss
-    optimizer.lr 0.001, for a module of your own (if it was trained before, take about 1e-5), with adamw
+    optimizer.lr 0.001, for a module of your own (if it was trained before, take about 1e-4), with adamw
     ['AP', 'AUC_hardest', 'MRR']
     """
     if not isinstance(model, nn.Module):
