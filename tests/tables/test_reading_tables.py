@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import random
 
+import numpy as np
 import pytest
 
 from rankgrad.datasets import load_manifest, load_text
 from rankgrad.datasets.text import read_texts
 from rankgrad.evaluation.ranked import evaluate
+from rankgrad.scores import reading
 from rankgrad.scores.table import load_table
 
 QUESTIONS = [(f"question {row} of a customer", ("card", "fee", "limit")[row % 3]) for row in range(12)]
@@ -130,3 +133,93 @@ def test_files_may_be_gzipped(tmp_path):
     (tmp_path / "texts.csv.gz").write_bytes(b"text,label\na,x\n")
     with pytest.raises(ValueError, match=r"texts\.csv\.gz is damaged or not a gzip file"):
         load_text(tmp_path / "texts.csv.gz")
+
+
+def long_csv(rows=200, seed=0, words=True):
+    draw = random.Random(seed)
+    cells = ["", "NA", "nan", "Null", "?"]
+    lines = ["amount,city,code,label"]
+    for row in range(rows):
+        amount = draw.choice(cells) if row % 7 == 6 else f"{draw.gauss(0, 1)!r}"
+        city = draw.choice(["Bonn", " Köln ", "NA", ""]) if words else "1.5"
+        lines.append(f"{amount},{city},{draw.choice(['1', '1.0', '2', ''])},{row % 2}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+def test_a_long_csv_is_read_as_a_short_one(name, tmp_path, monkeypatch):
+    content = long_csv().encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+
+    def read():
+        return load_table(tmp_path / name, categorical=["code"], test_fraction=None)
+
+    slow = read()
+    monkeypatch.setattr(reading, "COMPARED", 16)  # the rows after these are read by pyarrow
+    fast = read()
+    assert fast.rows.tolist() == slow.rows.tolist() == list(range(2, 202))
+    for column in slow.features:
+        assert fast.features[column].dtype == slow.features[column].dtype
+        np.testing.assert_array_equal(fast.features[column], slow.features[column])
+    assert fast.relevance.tolist() == slow.relevance.tolist()
+
+
+WRONG = {
+    "a word": ("word,Bonn,1,0", "line 160: 'amount' is 'word', but most"),
+    "a field more": ("0.5,Bonn,1,0,7", "line 160 has 5 fields, the header 4"),
+    "infinite": ("1e999,Bonn,1,0", "line 160: 'amount' is infinite"),
+    "no number": ("1_0,Bonn,1,0", "line 160: 'amount' is '1_0'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_row_of_a_long_csv_is_named(case, tmp_path, monkeypatch):
+    wrong, message = WRONG[case]
+    monkeypatch.setattr(reading, "COMPARED", 16)
+    lines = long_csv().split("\n")
+    lines[159] = wrong
+    (tmp_path / "rows.csv").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        load_table(tmp_path / "rows.csv", test_fraction=None)
+
+
+@pytest.mark.parametrize("change", ["quotes", "empty lines", "end"])
+def test_other_lines_of_a_long_csv_are_read_row_by_row(change, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "COMPARED", 16)
+    lines = long_csv().split("\n")
+    if change == "quotes":
+        lines[120] = '0.5,"Bonn, Rhein",1,0'
+    elif change == "empty lines":
+        lines[120] += "\n\n"
+    else:
+        lines += ["", ""]
+    (tmp_path / "rows.csv").write_text("\r\n".join("\n".join(lines).split("\n")), encoding="utf-8", newline="")
+    table = load_table(tmp_path / "rows.csv", test_fraction=None)
+    assert len(table) == 200 and table.rows[-1] == 201 + 2 * (change == "empty lines")
+    assert table.features["city"][119] == ("Bonn, Rhein" if change == "quotes" else table.features["city"][119])
+
+
+PRICES = ["{}.5%", "${}", "{} EUR", "USD {}", "({})", "{}'250", "\u2212{}", "{} kg", "€ {},5", "-{} %", "{}\u202f250"]
+
+
+@pytest.mark.parametrize("written", PRICES)
+def test_numbers_that_only_people_read_are_refused(written, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    cells = [written.format(row) for row in range(1, 9)]
+    lines = [f"{cell};{row % 2}" for row, cell in enumerate(cells)]
+    (tmp_path / "rows.csv").write_text("\n".join(["price;label", *lines]), encoding="utf-8")
+    parquet.write_table(pa.table({"price": cells, "label": [0, 1] * 4}), tmp_path / "rows.parquet")
+    for name in ("rows.csv", "rows.parquet"):
+        with pytest.raises(ValueError, match=r"'price' is .*; write numbers with a point .* categorical="):
+            load_table(tmp_path / name, delimiter=";")
+        table = load_table(tmp_path / name, delimiter=";", categorical=["price"], test_fraction=None)
+        assert table.features["price"].tolist() == cells
+
+
+@pytest.mark.parametrize("word", ["{}B", "{}th", "192.168.0.{}", "0{}.02.2020", "{} Main St", "A{}", "10:0{}"])
+def test_words_with_digits_are_words(word, tmp_path):
+    cells = [word.format(row) for row in range(1, 9)]
+    (tmp_path / "rows.csv").write_text("\n".join(["w,label", *(f"{c},{r % 2}" for r, c in enumerate(cells))]))
+    assert load_table(tmp_path / "rows.csv", test_fraction=None).features["w"].tolist() == cells

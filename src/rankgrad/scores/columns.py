@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..files import shown
 
 Array = npt.NDArray[Any]
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})  # words for a missing value, in any capitals
+SPELT = tuple("".join(each) for word in MISSING for each in product(*({c, c.upper()} for c in word)))  # all capitals
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,36 @@ def refuse_infinite(numbers: Array, name: str, place: Callable[[int], str]) -> N
         raise ValueError(
             f"{place(int(infinite.argmax()))}: {name!r} is infinite; give a finite value, or leave the cell empty if "
             "the value is missing"
+        )
+
+
+# how people and spreadsheets write numbers: 1,5 or 1.234,5 or 12.5% or $3 or 3 EUR or (3) or 1'250 or a long minus
+_NUMBER = r"([0-9]+([.,][0-9]+)?|[0-9]{1,3}([.,'’\s][0-9]{3})+([.,][0-9]+)?)"
+_SIGN, _CURRENCY = r"[-+\u2212\u2013]?\s*", r"[$€£¥₹₩₽₺₫₪]"
+_WRITTEN = re.compile(
+    rf"\s*\(?\s*{_SIGN}({_CURRENCY}|[A-Z]{{3}})?\s*{_SIGN}{_NUMBER}(\s*(%|‰|{_CURRENCY}|[A-Z]{{3}})|\s+(?P<unit>[^\W\d]+))?\s*\)?\s*"
+)
+
+
+def refuse_written(cells: Sequence[str | None], name: str, place: Callable[[int], str]) -> None:
+    """Raise if most cells are numbers that people read and programs do not: they would count as words, all different.
+
+    Args:
+        cells: [row].
+        name: name of the column.
+        place: row -> its place in the file.
+
+    Raises:
+        ValueError: the message has the row.
+    """
+    given = [(row, cell) for row, cell in enumerate(cells) if cell is not None and cell.strip().lower() not in MISSING]
+    matches = [(row, match) for row, cell in given if number_in(cell) is None and (match := _WRITTEN.fullmatch(cell))]
+    units = {match["unit"] for _, match in matches if match["unit"]}
+    if 2 * len(matches) > len(given) and len(units) < 2:
+        row, match = matches[0]
+        raise ValueError(
+            f"{place(row)}: {name!r} is {shown(match[0])!r}; write numbers with a point and no comma, unit or other "
+            f"sign. If these are not numbers: {setting('categorical', [name])}"
         )
 
 

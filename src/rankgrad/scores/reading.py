@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,11 +16,12 @@ from ..checks import setting
 from ..datasets.division import split_called
 from ..evaluation.ranked.reading import QUERY
 from ..files import read_npz, shown
-from ..tables.arrow import parquet_table
-from ..tables.delimited import COMPARED, delimited
+from ..tables.arrow import parquet_table, plain_columns
+from ..tables.delimited import COMPARED, delimited, sign_of
 from ..tables.text import kind_of, text_of
 from .columns import (
     MISSING,
+    SPELT,
     ScoreColumns,
     Wanted,
     as_column,
@@ -28,6 +29,7 @@ from .columns import (
     number_in,
     numbered,
     refuse_infinite,
+    refuse_written,
     without_point,
 )
 from .svmlight import looks_like_svmlight, read_svmlight
@@ -144,28 +146,49 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str | None) -> ScoreColumns:
             f"{shown(path)}, line {first}: there is no header; write the names of the columns above the rows"
         )
     columns = {name: _CsvColumn(name, path, name in wanted.words) for name in header if name in wanted}
-    rows: list[int] = []
-    for numbers, fields in _parts(lines):
-        # several columns may have no name, such as the empty ones of a spreadsheet
-        for name, cells in dict(zip(header, zip(*fields, strict=True), strict=True)).items():
-            if name in columns:
-                columns[name].add(cells, numbers)
-        rows += numbers
-    if not rows:
+    # several columns may have no name, such as the empty ones of a spreadsheet
+    places = {place: columns[name] for place, name in enumerate(header) if name in columns}
+    rows = np.empty(0, dtype=np.int64)
+    while part := list(islice(lines, COMPARED)):
+        numbers = [line for line, _ in part]
+        cells = list(zip(*(fields for _, fields in part), strict=True))
+        for place, column in places.items():
+            column.add(cells[place], numbers)
+        rows = np.append(rows, numbers)
+        if len(rows) == COMPARED and numbers[-1] == first + COMPARED and places:
+            more = _add_plain(path, delimiter, len(header), first, places)
+            rows = np.append(rows, np.arange(more) + numbers[-1] + 1)
+            if more:
+                break
+    if not len(rows):
         raise ValueError(f"{shown(path)} has no rows")
     unread = [name for name in header if name not in columns]
     values = {name: column.whole() for name, column in columns.items()}
-    return ScoreColumns.of(values, np.array(rows), path, "line", unread=unread)
+    return ScoreColumns.of(values, rows, path, "line", unread=unread)
 
 
-def _parts(lines: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[list[int], list[list[str]]]]:
-    while part := list(islice(lines, COMPARED)):
-        yield [line for line, _ in part], [fields for _, fields in part]
+def _add_plain(path: Path, delimiter: str | None, width: int, above: int, places: Mapping[int, _CsvColumn]) -> int:
+    """Add the rows after the first `COMPARED`, if they are plain; returns their number, 0 if they are not."""
+    arrays = plain_columns(
+        path,
+        sign_of(path, delimiter)[0],
+        width=width,
+        above=above,
+        skip=COMPARED,
+        words={place: column.words if column.of_words else None for place, column in places.items()},
+        missing=SPELT,
+    )
+    for place, array in (arrays or {}).items():
+        places[place].complete(array, above + 1)
+    return len(next(iter(arrays.values()))) - COMPARED if arrays else 0
 
 
-# a number with a decimal comma, or with thousands: 1,5 or 1,234.5 or 1.234,5
-_THOUSANDS = r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?|[0-9]{1,3}(\.[0-9]{3})+,[0-9]+"
-_COMMA = re.compile(rf"\s*[-+]?([0-9]+,[0-9]+|{_THOUSANDS})\s*")
+def _floats(cells: Sequence[str]) -> Array | None:
+    """[row] numbers; None if a cell is no number."""
+    try:
+        return None if "_" in "".join(cells) else np.array(list(map(float, cells)))  # Python reads 1_000 as a number
+    except ValueError:
+        return None
 
 
 @dataclass
@@ -179,31 +202,36 @@ class _CsvColumn:
     parts: list[Array] = field(default_factory=list)
     known: dict[str, str] = field(default_factory=dict)  # stores each word once, because categories are repeated
 
+    def __post_init__(self) -> None:
+        self.of_words |= self.as_categories
+
     def add(self, cells: Sequence[str], lines: Sequence[int]) -> None:
         """Add the next cells."""
-        if not self.parts and not self.as_categories:
+        numbers = None if self.of_words else _floats(cells)
+        if numbers is None and not self.parts and not self.as_categories:
             given = [cell for cell in cells if cell.strip().lower() not in MISSING]
             self.of_words = 2 * sum(number_in(cell) is None for cell in given) > len(given)
-            if self.of_words and 2 * sum(_COMMA.fullmatch(cell) is not None for cell in given) > len(given):
-                row = next(row for row, cell in enumerate(cells) if _COMMA.fullmatch(cell))
-                raise ValueError(
-                    f"{shown(self.path)}, line {lines[row]}: {self.name!r} is {cells[row]!r}; write numbers with a "
-                    f"point and no comma. If these are not numbers: {setting('categorical', [self.name])}"
-                )
-        if self.of_words or self.as_categories:
-            words = map(without_point, cells) if self.as_categories else cells
-            self.parts.append(as_words([self.known.setdefault(word, word) for word in words]))
+            refuse_written(cells, self.name, lambda row: f"{shown(self.path)}, line {lines[row]}")
+        if self.of_words:
+            self.parts.append(self.words(cells))
             return
-        numbers = self._numbers(cells, lines)
+        numbers = self._numbers(cells, lines) if numbers is None else numbers
         refuse_infinite(numbers, self.name, lambda row: f"{shown(self.path)}, line {lines[row]}")
         self.parts.append(numbers)
 
+    def complete(self, array: Array, begin: int) -> None:
+        """Take an array of all cells, in which the first part is not set yet; `begin` is the line of its first row."""
+        array[: len(self.parts[0])] = self.parts[0]
+        if not self.of_words:
+            refuse_infinite(array, self.name, lambda row: f"{shown(self.path)}, line {begin + row}")
+        self.parts = [array]
+
+    def words(self, cells: Sequence[str]) -> Array:
+        """Cells as words."""
+        words = map(without_point, cells) if self.as_categories else cells
+        return as_words([self.known.setdefault(word, word) for word in words])
+
     def _numbers(self, cells: Sequence[str], lines: Sequence[int]) -> Array:
-        if "_" not in "".join(cells):  # Python reads 1_000 as a number
-            try:
-                return np.array(list(map(float, cells)))
-            except ValueError:
-                pass
         numbers = [np.nan if cell.strip().lower() in MISSING else number_in(cell) for cell in cells]
         wrong = next((row for row, number in enumerate(numbers) if number is None), None)
         if wrong is None:
@@ -215,8 +243,9 @@ class _CsvColumn:
         )
 
     def whole(self) -> Array:
-        """[row] all cells."""
-        return np.concatenate(self.parts)
+        """[row] all cells; the parts are given up, so that the memory of one column is needed twice."""
+        parts, self.parts = self.parts, []
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 # ------------------------------------------------------------------------------------------------------ npz and parquet
@@ -265,6 +294,9 @@ def _of_arrays(
         for name, array in arrays.items()
         if name in wanted
     }
+    for name, column in columns.items():
+        if column.dtype == object and name not in wanted.words:
+            refuse_written(column[:COMPARED].tolist(), name, lambda row: f"{shown(path)}, row {row}")
     return ScoreColumns.of(columns, np.arange(count), path, "row", unread=unread)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -114,7 +115,7 @@ class ScoreTable:
         frame: Any = features
         if hasattr(frame, "columns"):  # a data frame of pandas or polars, which are not imported for this check
             header = [str(name) for name in frame.columns]
-            twice = next((name for name in header if header.count(name) > 1), None)
+            twice = next((name for name, count in Counter(header).items() if count > 1), None)
             if twice is not None:
                 raise ValueError(f"the data frame has the column {twice!r} twice; give each its own name")
             features = {name: frame[name] for name in frame.columns}

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 from ..checks import setting
@@ -38,20 +38,12 @@ def delimited(
         ValueError: a row has more or fewer fields than the header, the header repeats a name, several rows are between
             two double quotes, or the file is not UTF-8. Several columns may have no name.
     """
-    if delimiter is not None and len(delimiter) != 1 and delimiter != TAB:
-        raise ValueError(f"{setting('delimiter')} must be one character, or {TAB} for a tab; got {delimiter!r}")
-    with opened_text(path) as file, steps(_length(path) if show else None, "reading", "row", show) as advance:
-        first = file.readline()
-        said = _SEP.fullmatch(first)
-        sign = delimiter or (said[1] if said else "\t" if kind_of(path) == ".tsv" else ",")
-        sign = "\t" if sign == TAB else sign
-        above = 1 if said else 0
-        reader = csv.reader(
-            file if said else chain([first], file),
-            delimiter=sign,
-            quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
-            strict=True,
-        )
+    sign, above = sign_of(path, delimiter)
+    with opened_text(path) as file, steps(_about(path) if show else None, "reading", "row", show) as advance:
+        for _ in range(above):
+            file.readline()
+        quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+        reader = csv.reader(file, delimiter=sign, quoting=quoting, strict=True)
         header: list[str] = []
         hidden = _HiddenRows(path, sign)
         line, done = 0, above  # the last line of this row, and of the row before
@@ -80,10 +72,29 @@ def delimited(
             ) from None
 
 
-def _length(path: Path) -> int:
-    """Number of line ends, of a file that need not be unzipped for it."""
+def sign_of(path: Path, delimiter: str | None) -> tuple[str, int]:
+    """The delimiter of a file, and the number of lines above its header (1 if a first line sep=; names the delimiter).
+
+    Args:
+        path: the file.
+        delimiter: see `delimited`.
+
+    Raises:
+        ValueError: the delimiter is not one character.
+    """
+    if delimiter is not None and len(delimiter) != 1 and delimiter != TAB:
+        raise ValueError(f"{setting('delimiter')} must be one character, or {TAB} for a tab; got {delimiter!r}")
+    with opened_text(path) as file:
+        said = _SEP.fullmatch(file.readline())
+    sign = delimiter or (said[1] if said else "\t" if kind_of(path) == ".tsv" else ",")
+    return "\t" if sign == TAB else sign, 1 if said else 0
+
+
+def _about(path: Path) -> int | None:
+    """About the number of rows, by the length of the first ones."""
     with path.open("rb") as file:
-        return sum(part.count(b"\n") for part in iter(lambda: file.read(2**20), b""))
+        head = file.read(2**16)
+    return None if path.suffix.lower() == ".gz" else path.stat().st_size * head.count(b"\n") // max(len(head), 1)
 
 
 def _need_names(header: Sequence[str], place: str) -> None:
