@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 
 import numpy as np
 import pytest
@@ -223,3 +224,53 @@ def test_words_with_digits_are_words(word, tmp_path):
     cells = [word.format(row) for row in range(1, 9)]
     (tmp_path / "rows.csv").write_text("\n".join(["w,label", *(f"{c},{r % 2}" for r, c in enumerate(cells))]))
     assert load_table(tmp_path / "rows.csv", test_fraction=None).features["w"].tolist() == cells
+
+
+def parquet_of(path, **columns):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def test_large_integers_with_gaps_and_texts_without_a_mark_are_read_from_a_parquet(tmp_path):
+    import pyarrow as pa
+
+    ids = pa.array([2**62 + 1, None, 2**62 + 3, 7], pa.int64())
+    cities = [b"Bonn", "K\u00f6ln".encode(), None, b"Bonn"]
+    path = parquet_of(tmp_path / "rows.parquet", id=ids, city=cities, label=[0, 1, 0, 1])
+    table = load_table(path, test_fraction=None)
+    np.testing.assert_array_equal(table.features["id"], [2.0**62, np.nan, 2.0**62, 7])
+    assert table.features["city"].tolist() == ["Bonn", "K\u00f6ln", None, "Bonn"]
+    table = load_table(path, categorical=["id"], test_fraction=None)
+    assert table.features["id"].tolist() == [str(2**62 + 1), None, str(2**62 + 3), "7"]
+    path = parquet_of(tmp_path / "texts.parquet", text=[b"a", b"b"], label=pa.array([b"x", b"y"], pa.large_binary()))
+    assert (load_text(path).texts, load_text(path).class_names) == (("a", "b"), ("x", "y"))
+    path = parquet_of(tmp_path / "images.parquet", text=[b"\xff\xd8", b"b"], label=["x", "y"])
+    with pytest.raises(ValueError, match=r"images\.parquet, row 1: 'text' must be a text"):
+        load_text(path)
+
+
+@pytest.mark.parametrize("word", ["NA", "null", "nan", "n/a", "?"])
+def test_a_word_for_a_missing_value_is_an_id_and_may_be_the_relevant_label(word, tmp_path):
+    rows = [f"{row},{row / 3},{word if row < 4 else 'EU'},{word if row % 2 else 'b'}" for row in range(8)]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b,query,label", *rows]), encoding="utf-8")
+    table = load_table(tmp_path / "rows.csv", positive=word, test_fraction=None)
+    assert table.query_names == (word, "EU")
+    assert table.relevance.tolist() == [0, 1] * 4
+    said = re.escape(word)
+    with pytest.raises(ValueError, match=f"line 3: the label 'label' is '{said}', .*positive='?{said}"):
+        load_table(tmp_path / "rows.csv", test_fraction=None)
+    numbers = [row.replace(",b", ",0") for row in rows]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b,query,label", *numbers]), encoding="utf-8")
+    assert load_table(tmp_path / "rows.csv", positive=word, test_fraction=None).relevance.tolist() == [0, 1] * 4
+
+
+def test_an_empty_id_and_an_empty_label_are_said_to_be_empty(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,query,label\n1,q,0\n2,,1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 3: 'query' is empty"):
+        load_table(tmp_path / "rows.csv")
+    (tmp_path / "rows.csv").write_text("a,label\n1,0\n2,\n3,1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 3: the label 'label' is empty"):
+        load_table(tmp_path / "rows.csv")

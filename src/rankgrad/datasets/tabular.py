@@ -197,8 +197,9 @@ def word(value: Any, column: str, place: str) -> str:
         ValueError: the value is empty, neither a text nor a whole number, or cannot be written as UTF-8.
     """
     empty = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
-    if empty or str(value).strip().lower() == "nan":
-        raise ValueError(f"{place}: {column!r} is empty; give it a value or remove the row")
+    if empty or str(value).strip().lower() == "nan":  # pandas writes nan for a missing text
+        what = "empty" if empty else f"{str(value).strip()!r}, which is a missing value"
+        raise ValueError(f"{place}: {column!r} is {what}; give it a value or remove the row")
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if not isinstance(value, (str, int)) or isinstance(value, bool):

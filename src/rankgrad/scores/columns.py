@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import product
@@ -18,6 +18,7 @@ from ..files import shown
 
 Array = npt.NDArray[Any]
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})  # words for a missing value, in any capitals
+EMPTY = frozenset({""})
 SPELT = tuple("".join(each) for word in MISSING for each in product(*({c, c.upper()} for c in word)))  # all capitals
 
 
@@ -29,11 +30,17 @@ class Wanted:
         words: columns that are read as words, even if their values are numbers.
         only: columns to read; None: all columns with a name. (The row numbers that pandas writes have no name.)
         drop: columns that are not read.
+        literal: columns among `words` in which only an empty text is missing: NA is an id or a label as any other.
     """
 
     words: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
     drop: frozenset[str] = frozenset()
+    literal: frozenset[str] = frozenset()
+
+    def missing(self, name: str) -> frozenset[str]:
+        """Words for a missing value in a column."""
+        return EMPTY if name in self.literal else MISSING
 
     def __contains__(self, name: object) -> bool:
         return name not in self.drop and (bool(str(name).strip()) if self.only is None else name in self.only)
@@ -88,7 +95,13 @@ class ScoreColumns:
         return names if len(names) <= 40 else [*names[:20], "...", *names[-20:]]
 
 
-def as_column(values: Array, name: str, place: Callable[[int], str], of_words: bool = False) -> Array:
+def as_column(
+    values: Array,
+    name: str,
+    place: Callable[[int], str],
+    of_words: bool = False,
+    missing: Collection[str] = MISSING,
+) -> Array:
     """[row] float64, or [row] str with None for a missing value.
 
     Args:
@@ -96,13 +109,14 @@ def as_column(values: Array, name: str, place: Callable[[int], str], of_words: b
         name: name of the column, for messages.
         place: row -> its place in the file, for messages.
         of_words: read numbers as words, too.
+        missing: words for a missing value.
 
     Raises:
         ValueError: a value of another type, or an infinite number. The message has the row.
     """
     if values.dtype.kind in "biuf":
         if of_words:
-            return as_words([_word_of(value) for value in values.tolist()])
+            return as_words([_word_of(value) for value in values.tolist()])  # the nan of a float is missing
         numbers = values.astype(np.float64)
         refuse_infinite(numbers, name, place)
         return numbers
@@ -117,7 +131,8 @@ def as_column(values: Array, name: str, place: Callable[[int], str], of_words: b
                 f"{place(row)}: {name!r} is a {type(value).__name__}; a column must have numbers, texts or dates. To "
                 f"leave this column out: {setting('drop', [name])}"
             )
-    return as_words(["" if value is None else _word_of(value) for value in given])
+    # NaN is the only value that is different from itself
+    return as_words(["" if value is None or value != value else _word_of(value) for value in given], missing)
 
 
 TRUTH = {"true": 1.0, "false": 0.0}  # a csv has the words, a parquet or a data frame the bools
@@ -149,10 +164,10 @@ def number_in(text: str) -> float | None:
         return None
 
 
-def as_words(cells: Sequence[str]) -> Array:
+def as_words(cells: Sequence[str], missing: Collection[str] = MISSING) -> Array:
     """[row] words without the spaces around them, None for a missing word."""
     column = np.empty(len(cells), dtype=object)
-    column[:] = [None if cell.strip().lower() in MISSING else cell.strip() for cell in cells]
+    column[:] = [None if cell.strip().lower() in missing else cell.strip() for cell in cells]
     return column
 
 

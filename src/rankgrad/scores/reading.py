@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -145,7 +145,9 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str | None) -> ScoreColumns:
         raise ValueError(
             f"{shown(path)}, line {first}: there is no header; write the names of the columns above the rows"
         )
-    columns = {name: _CsvColumn(name, path, name in wanted.words) for name in header if name in wanted}
+    columns = {
+        name: _CsvColumn(name, path, name in wanted.words, wanted.missing(name)) for name in header if name in wanted
+    }
     # several columns may have no name, such as the empty ones of a spreadsheet
     places = {place: columns[name] for place, name in enumerate(header) if name in columns}
     rows = np.empty(0, dtype=np.int64)
@@ -198,6 +200,7 @@ class _CsvColumn:
     name: str
     path: Path
     as_categories: bool
+    missing: Collection[str] = MISSING
     of_words: bool = False
     parts: list[Array] = field(default_factory=list)
     known: dict[str, str] = field(default_factory=dict)  # stores each word once, because categories are repeated
@@ -229,7 +232,7 @@ class _CsvColumn:
     def words(self, cells: Sequence[str]) -> Array:
         """Cells as words."""
         words = map(without_point, cells) if self.as_categories else cells
-        return as_words([self.known.setdefault(word, word) for word in words])
+        return as_words([self.known.setdefault(word, word) for word in words], self.missing)
 
     def _numbers(self, cells: Sequence[str], lines: Sequence[int]) -> Array:
         numbers = [np.nan if cell.strip().lower() in MISSING else number_in(cell) for cell in cells]
@@ -290,7 +293,9 @@ def _of_arrays(
     arrays: Mapping[str, Array], path: Path, count: int, wanted: Wanted, unread: Sequence[str]
 ) -> ScoreColumns:
     columns = {
-        name: as_column(array, name, lambda row: f"{shown(path)}, row {row}", name in wanted.words)
+        name: as_column(
+            array, name, lambda row: f"{shown(path)}, row {row}", name in wanted.words, wanted.missing(name)
+        )
         for name, array in arrays.items()
         if name in wanted
     }
@@ -313,18 +318,18 @@ def read_parquet(path: Path, wanted: Wanted) -> ScoreColumns:
     table = parquet_table(path)
     if not len(table) or not table.column_names:
         raise ValueError(f"{shown(path)} has no rows")
-    arrays = {name: _from_arrow(table[name]) for name in table.column_names if name in wanted}
+    arrays = {name: _from_arrow(table[name], name in wanted.words) for name in table.column_names if name in wanted}
     return _of_arrays(arrays, path, len(table), wanted, [name for name in table.column_names if name not in wanted])
 
 
-def _from_arrow(column: Any) -> Array:
+def _from_arrow(column: Any, of_words: bool) -> Array:
     """A column of pyarrow as numbers if it has numbers, else as Python objects."""
     from pyarrow import types
 
     if types.is_integer(column.type) and column.null_count == 0:
         return np.asarray(column.to_numpy())
-    if types.is_integer(column.type) or types.is_floating(column.type):
-        return np.asarray(column.cast("float64").to_numpy())
+    if types.is_floating(column.type) or (types.is_integer(column.type) and not of_words):
+        return np.asarray(column.cast("float64", safe=False).to_numpy())  # rounds integers above 2**53, as in a csv
     values = column.to_pylist()
     if types.is_decimal(column.type):
         return np.array([np.nan if value is None else float(value) for value in values])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..files import shown
 from ..progress import through
 from ..tables.text import opened, text_of
-from .columns import ScoreColumns, as_words, number_in, refuse_infinite
+from .columns import EMPTY, ScoreColumns, as_words, number_in, refuse_infinite
 
 Array = npt.NDArray[Any]
 MOST = 2**31  # largest number of values in a table: 16 GB
@@ -67,7 +67,7 @@ def read_svmlight(path: Path) -> ScoreColumns:
         counts.append(len(pairs[-1]))
     if not rows:
         raise ValueError(f"{shown(path)} has no rows")
-    values = {"label": _grades(grades, rows, path)} | ({"qid": as_words(queries)} if queries else {})
+    values = {"label": _grades(grades, rows, path)} | ({"qid": as_words(queries, EMPTY)} if queries else {})
     return ScoreColumns.of(
         values | _features(np.concatenate(pairs), counts, path), np.array(rows), path, "line", sparse=True
     )

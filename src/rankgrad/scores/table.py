@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..datasets.tabular import AUTO, as_split, no_columns
 from ..evaluation.ranked.reading import QUERY
 from ..files import shown
 from ..relevance import Labels
-from .columns import TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
+from .columns import MISSING, TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
 from .division import held_out
 from .reading import files_of, read_file
 
@@ -289,10 +290,12 @@ def load_table(
     """
     path = Path(root)
     files = files_of(path)
-    wanted = _wanted({"label": label, "query": query, "split": split}, features, drop, categorical)
+    roles_of = {"label": label, "query": query, "split": split}
+    named = isinstance(positive, str) and positive.strip().lower() in MISSING  # such as NA: then it is no missing label
+    wanted = _wanted(roles_of, features, drop, categorical, literal=("label", "query") if named else ("query",))
     parts = [read_file(file, wanted, delimiter) for _, file in files]
     read = joined(parts)
-    roles = _roles(path, read, {"label": label, "query": query, "split": split if len(files) == 1 else None})
+    roles = _roles(path, read, roles_of if len(files) == 1 else {**roles_of, "split": None})
     table = ScoreTable(
         _features(path, read, set(roles.values()), features, drop, categorical),
         split=np.repeat([name for name, _ in files], [len(part.rows) for part in parts]) if len(files) > 1 else None,
@@ -307,7 +310,8 @@ def load_table(
         table = replace(table, query=ids, query_names=names)
     if "label" in roles:
         values = read.values[roles["label"]]
-        table = replace(table, relevance=_relevance(table, values, roles["label"], positive))
+        said = partial(_label_at, files, wanted, roles["label"], delimiter)
+        table = replace(table, relevance=_relevance(table, values, roles["label"], positive, said))
         if positive is None:
             table = replace(table, notes=(*table.notes, *_mostly_relevant(table, values)))
     if "split" in roles:
@@ -341,7 +345,8 @@ def load_rows(
     """
     path = Path(root)
     names = [query] if isinstance(query, str) else query
-    wanted = Wanted(frozenset([*categorical, *names]), frozenset([*features, *names]))
+    ids = frozenset(names)
+    wanted = Wanted(ids.union(categorical), ids.union(features), literal=ids)
     read = joined([read_file(file, wanted, delimiter) for _, file in files_of(path)])
     columns = _features(path, read, set(), features, (), categorical)
     table = ScoreTable(columns, rows=read.rows, files=read.files, name=shown(path.name))
@@ -351,13 +356,18 @@ def load_rows(
 
 
 def _wanted(
-    roles: Mapping[str, str | None], features: Sequence[str] | None, drop: Sequence[str], categorical: Sequence[str]
+    roles: Mapping[str, str | None],
+    features: Sequence[str] | None,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+    literal: Sequence[str],
 ) -> Wanted:
-    """The columns to read, and those to read as words."""
+    """The columns to read, and those to read as words; `literal` are roles whose columns may have words such as NA."""
     names = {role: _candidates(role, name, roles) for role, name in roles.items()}
-    of_words = [name for role in ("query", "split") for name in names.get(role, ())]
+    as_given = frozenset(name for role in literal for name in names[role])
+    of_words = [*as_given, *names["split"]]
     taken = None if features is None else frozenset([*features, *(name for some in names.values() for name in some)])
-    return Wanted(frozenset([*of_words, *categorical]), taken, frozenset(drop))
+    return Wanted(frozenset([*of_words, *categorical]), taken, frozenset(drop), as_given)
 
 
 def _candidates(role: str, name: str | None, roles: Mapping[str, str | None]) -> tuple[str, ...]:
@@ -447,12 +457,26 @@ def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple
     return torch.from_numpy(np.repeat(np.arange(len(first)), sizes)), tuple(values[first].tolist())
 
 
-def _relevance(table: ScoreTable, values: Array, name: str, positive: str | float | None) -> Tensor:
-    """[row] float32 relevance."""
+def _label_at(files: Sequence[tuple[str, Path]], wanted: Wanted, name: str, delimiter: str | None, row: int) -> str:
+    """The label of a row as the file has it, for a message; "" if it is empty."""
+    only = frozenset([name])
+    given = replace(wanted, words=only, only=only, literal=only, drop=frozenset())
+    values = joined([read_file(path, given, delimiter) for _, path in files]).values[name]
+    return str(values[row]) if isinstance(values[row], str) else ""
+
+
+def _relevance(
+    table: ScoreTable, values: Array, name: str, positive: str | float | None, said: Callable[[int], str]
+) -> Tensor:
+    """[row] float32 relevance; `said` is the word of a row in the file."""
     missing = np.flatnonzero(np.isnan(values) if values.dtype != object else values == None)  # noqa: E711 - of an array
     if len(missing):
+        row = int(missing[0])
+        word = said(row)
+        is_what = f"{shown(word)!r}, a word for a missing value" if word else "empty"
+        ours = f". If it is the label that is relevant: {setting('positive', shown(word))}" if word else ""
         raise ValueError(
-            f"{table.place(int(missing[0]))}: the label {name!r} is empty; give it a value or leave the row out"
+            f"{table.place(row)}: the label {name!r} is {is_what}; give it a value or leave the row out{ours}"
         )
     _need_two_labels(table, values, name)
     grades = _grades(table, values, name) if positive is None else _is_positive(table, values, name, str(positive))

@@ -42,8 +42,7 @@ def delimited(
     with opened_text(path) as file, steps(_about(path) if show else None, "reading", "row", show) as advance:
         for _ in range(above):
             file.readline()
-        quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-        reader = csv.reader(file, delimiter=sign, quoting=quoting, strict=True)
+        reader = csv.reader(file, delimiter=sign, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True)
         header: list[str] = []
         hidden = _HiddenRows(path, sign)
         line, done = 0, above  # the last line of this row, and of the row before
