@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from rankgrad.datasets import load_manifest, load_text
+from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.text import read_texts
+from rankgrad.datasets.vectors import load_table as load_vectors
 from rankgrad.evaluation.ranked import evaluate
 from rankgrad.scores import reading
 from rankgrad.scores.table import load_table
@@ -274,3 +276,36 @@ def test_an_empty_id_and_an_empty_label_are_said_to_be_empty(tmp_path):
     (tmp_path / "rows.csv").write_text("a,label\n1,0\n2,\n3,1\n", encoding="utf-8")
     with pytest.raises(ValueError, match="line 3: the label 'label' is empty"):
         load_table(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("kind", ["text", "manifest", "vectors"])
+@pytest.mark.parametrize("train", [True, False])
+def test_queries_and_a_gallery_may_stand_in_the_column_of_splits(kind, train, tmp_path):
+    splits = [*(["train"] * 2 if train else []), "query", "Gallery", "gallery"]
+    labels = ["a", "b", "c", "c", "d"][-len(splits) :]
+    if kind == "vectors":
+        np.savez(tmp_path / "rows.npz", embeddings=np.eye(5)[: len(splits)], labels=labels, split=splits)
+        table = load_vectors(tmp_path / "rows.npz")
+    else:
+        column, load = ("text", load_text) if kind == "text" else ("path", load_manifest)
+        rows = [f"{row}.png,{label},{split}" for row, (label, split) in enumerate(zip(labels, splits, strict=True))]
+        (tmp_path / "rows.csv").write_text("\n".join([f"{column},label,split", *rows]), encoding="utf-8")
+        table = load(tmp_path / "rows.csv", **({} if kind == "text" else {"check": False}))
+    assert table.protocol == "query_gallery" and set(table.split) == {"test", *(["train"] if train else [])}
+    (trial,) = trials(table.select("test"))
+    assert (trial.query.tolist(), trial.gallery.tolist()) == ([0], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        (["train", "query"], "no row of split gallery"),
+        (["train", "gallery"], "no row of split query"),
+        (["query", "gallery", "test"], "line 4 is of split test, but"),
+    ],
+)
+def test_queries_need_a_gallery_and_no_other_test(splits, message, tmp_path):
+    rows = [f"text {row},a,{split}" for row, split in enumerate(splits)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label,split", *rows]), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        load_text(tmp_path / "rows.csv")

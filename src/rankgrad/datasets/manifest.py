@@ -13,7 +13,7 @@ from .division import divide, need_fractions
 from .folder import look_at
 from .identical import identical_lines
 from .rows import class_columns
-from .tabular import AUTO, Columns, read_columns, several_classes_of, splits_of
+from .tabular import AUTO, Columns, read_columns, roles_of, several_classes_of, splits_of
 
 
 def load_manifest(
@@ -45,7 +45,8 @@ def load_manifest(
         path: column of the images' paths, relative to `images`. A path must not leave this folder.
         label: column of the classes, strings or integers.
         super_label: column of coarser classes; "auto": the column super_label, if it exists; None: no such column.
-        split: column of the splits, train, val and test or the other names in `division.CALLED`; "auto": the column
+        split: column of the splits, train, val and test or the other names in `division.CALLED`; query and gallery in
+            place of test: queries are ranked against the gallery; "auto": the column
             split, if it exists; None: no such column.
         group: column of the group id; "auto": the column group, if it exists; None: no such column. Items of the
             query's own group are not ranked for it.
@@ -115,6 +116,7 @@ def load_manifest(
             None if classes is None else [classes[row] for row in rows],
         ),
         split=kept_splits,
+        **roles_of(kept.values.get("split"), kept.places, file),
         names=names,
         channels=channels,
         paths=good,

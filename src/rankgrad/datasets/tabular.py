@@ -228,6 +228,35 @@ def as_split(value: str, place: str) -> str:
     return split
 
 
+def role_called(word: str) -> str:
+    """The role that a word in a column of splits means, query or gallery; "" for any other word."""
+    word = word.strip().casefold()
+    return next((role for role in ("query", "gallery") if word in (role, f"{role[:-1]}ies")), "")
+
+
+def roles_of(words: Sequence[str] | None, places: Sequence[str], path: Path) -> dict[str, Any]:
+    """The columns `role` and `protocol` of a table, if its splits are query and gallery in place of test.
+
+    Args:
+        words: [row] words of the column of splits; None: there is none.
+        places: [row] for messages.
+        path: the file.
+
+    Raises:
+        ValueError: there are queries without a gallery or the reverse, or also rows of the split test.
+    """
+    roles = tuple(map(role_called, words or ()))
+    if not any(roles):
+        return {}
+    absent = {"query", "gallery"} - set(roles)
+    if absent:
+        raise ValueError(f"{shown(path)} has no row of split {absent.pop()}; queries are ranked against a gallery")
+    for word, role, place in zip(words or (), roles, places, strict=True):
+        if not role and split_called(word) == "test":
+            raise ValueError(f"{place} is of split test, but the test has queries and a gallery; say query or gallery")
+    return {"role": roles, "protocol": "query_gallery"}
+
+
 def need_two_splits(splits: Collection[str], path: Path) -> None:
     """Raise unless a file has rows of the split train and rows of another split.
 
@@ -259,8 +288,10 @@ def splits_of(read: Columns, path: Path) -> list[str] | None:
     """
     if "split" not in read.values:
         return None
-    splits = [as_split(value, place) for value, place in zip(read.values["split"], read.places, strict=True)]
-    need_two_splits(set(splits), path)
+    words = zip(read.values["split"], read.places, strict=True)
+    splits = ["test" if role_called(value) else as_split(value, place) for value, place in words]
+    if not any(map(role_called, read.values["split"])):  # queries and a gallery may also be evaluated alone
+        need_two_splits(set(splits), path)
     return splits
 
 

@@ -17,7 +17,7 @@ from ..tables.text import kind_of, lines_of, stem_of
 from .division import divide, need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, class_columns
-from .tabular import AUTO, Row, read_columns, several_classes_of, splits_of
+from .tabular import AUTO, Row, read_columns, roles_of, several_classes_of, splits_of
 
 LINES = ".txt"  # a text per line, without classes
 
@@ -99,7 +99,8 @@ def load_text(
         label: column of the classes, strings or integers.
         super_label: column of coarser classes; all texts of a class must have the same one. "auto": the column
             super_label, if it exists; None: no such column.
-        split: column of the splits, train, val and test or the other names in `division.CALLED`; "auto": the column
+        split: column of the splits, train, val and test or the other names in `division.CALLED`; query and gallery in
+            place of test: queries are ranked against the gallery; "auto": the column
             split, if it exists; None: no such column.
         group: column of the group id; "auto": the column group, if it exists; None: no such column. Items of the
             query's own group are not ranked for it.
@@ -149,6 +150,7 @@ def load_text(
         read.values.get("group"),
         read.understood(path, ["divided by class"] if divided else []),
         classes,
+        roles_of(read.values.get("split"), read.places, path),
     )
 
 
@@ -218,6 +220,7 @@ def text_table(
     groups: Sequence[str] | None = None,
     understood: str = "",
     classes: Sequence[Sequence[str]] | None = None,
+    roles: Mapping[str, Any] | None = None,
 ) -> TextTable:
     """A table of texts. Classes are numbered in the order of their names.
 
@@ -231,10 +234,12 @@ def text_table(
         groups: [row]; None: there are none.
         understood: how the file was understood, for the summary.
         classes: [row] all classes; None: each row has its label only.
+        roles: the columns `role` and `protocol`; None: all rows of a split are ranked for each other.
     """
     return TextTable(
         name=name,
         **class_columns(labels, supers, groups, classes),
+        **(roles or {}),
         split=tuple(splits),
         names=tuple(names),
         texts=tuple(texts),

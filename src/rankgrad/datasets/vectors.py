@@ -18,7 +18,7 @@ from ..tables.arrow import parquet_table
 from .division import divide, need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows, class_columns
-from .tabular import AUTO, as_split, need_two_splits, no_columns
+from .tabular import AUTO, as_split, need_two_splits, no_columns, role_called, roles_of
 
 Array = npt.NDArray[Any]
 FORMATS = (".npz", ".parquet")
@@ -114,7 +114,8 @@ def load_table(
         label: column of the classes, strings or integers (in an npz with class_names: indices into it). None: all rows
             are of one class, called "", which is enough to embed them.
         super_label: column of coarser classes; None: no such column.
-        split: column of the splits, train, val and test or the other names in `division.CALLED`; None: no such column.
+        split: column of the splits, train, val and test or the other names in `division.CALLED`; query and gallery in
+            place of test: queries are ranked against the gallery; None: no such column.
         group: column of the group id; None: no such column. Items of the query's own group are not ranked for it.
         test_fraction: fraction of the classes, 0 .. 1; not used with a column of splits.
         val_fraction: fraction of the classes, 0 .. 1; not used with a column of splits.
@@ -144,18 +145,24 @@ def load_table(
             raise ValueError(f"{shown(path)} holds {len(vectors)} embeddings and {len(column)} {role}s")
     labels = _words(path, "label", named.get("label"), columns.get("class_names")) or [""] * len(vectors)
     splits = _words(path, "split", named.get("split"))
+    roles = roles_of(splits, [f"{shown(path)}, row {row}" for row in range(len(vectors))], path)
     if splits is None:
         of_class = divide(set(labels), test_fraction, val_fraction, seed)
         splits = [of_class[name] for name in labels]
     else:
-        splits = [as_split(value, f"{shown(path)}, row {row}") for row, value in enumerate(splits)]
-        need_two_splits(set(splits), path)
+        splits = [
+            "test" if role_called(value) else as_split(value, f"{shown(path)}, row {row}")
+            for row, value in enumerate(splits)
+        ]
+        if not roles:
+            need_two_splits(set(splits), path)
     supers = _words(path, "super_label", named.get("super_label"), columns.get("super_names"))
     groups, names = _words(path, "group", named.get("group")), _words(path, "name", named.get("name"))
     texts = _words(path, "text", named.get("text"))
     return VectorTable(
         name=path.stem,
         **class_columns(labels, supers, groups),
+        **roles,
         split=tuple(splits),
         names=tuple(f"row {row}" for row in range(len(vectors))) if names is None else tuple(names),
         vectors=vectors,
