@@ -276,8 +276,13 @@ def query_weights(weights: Numbers, counted: Tensor) -> Tensor:
     return given
 
 
-def closest(given: str, known: Iterable[str]) -> str:
+def closest(given: str, known: Iterable[str], alike: float = 0.5) -> str:
     """The end of a message about an unknown name: the closest known name, or a full stop.
+
+    Args:
+        given: the name.
+        known: the known names.
+        alike: how close the closest name must be, 0 to 1.
 
     >>> closest("smoothap", ["smooth_ap", "supap"])
     "; did you mean 'smooth_ap'?"
@@ -285,7 +290,7 @@ def closest(given: str, known: Iterable[str]) -> str:
     '.'
     """
     names = {name.lower(): name for name in known}  # capitals do not matter
-    close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(given.lower(), names, n=1, cutoff=alike)
     return f"; did you mean {names[close[0]]!r}?" if close else "."
 
 

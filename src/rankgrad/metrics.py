@@ -174,7 +174,7 @@ def average_precision_at_k(
     k: int | None = None,
     valid: Numbers | None = None,
     *,
-    over: Literal["relevant", "found"] = "relevant",
+    over: Literal["relevant", "found", "all"] = "relevant",
 ) -> PerQuery:
     r"""AP@K_q = 1 / min(K, p) sum_{i in P_q, rank(i) <= K} rank^+(i) / rank(i), p = |P_q|: AP of the K best items.
 
@@ -188,17 +188,16 @@ def average_precision_at_k(
         valid: [query, item] bool.
         over: the denominator. "relevant": min(K, p), the largest possible number of relevant items among the K best.
             "found": the actual number, as in papers on hashing and in torchmetrics (their "mAP@K"). "found" does not
-            penalise missing relevant items.
+            penalise missing relevant items. "all": p, as in trec_eval's map_cut, which is below 1 where K < p.
 
     >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]])
     >>> average_precision_at_k(scores, relevant, k=2), average_precision_at_k(scores, relevant, k=2, over="found")
     (tensor([0.2500], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
     """
-    one_of(over, "over", ("relevant", "found"))
+    one_of(over, "over", ("relevant", "found", "all"))
     read, k = _top(ranks, relevant, valid, k)
-    inside = _counts(read, k)
-    most = read.num_relevant.clamp(max=k) if over == "relevant" else read.sum_per_query(inside)
-    return read.sum_per_query(precision_at_relevant(read) * inside) / most.clamp(min=1)
+    most = {"relevant": read.num_relevant.clamp(max=k), "found": read.found(k), "all": read.num_relevant}[over]
+    return read.sum_per_query(precision_at_relevant(read) * (read.rank <= k)) / most.clamp(min=1)
 
 
 def map_at_r(ranks: Source, relevant: Numbers | None = None, valid: Numbers | None = None) -> PerQuery:
@@ -226,7 +225,7 @@ def recall_at_k(
     tensor([1.], dtype=torch.float64)
     """
     read, k = _top(ranks, relevant, valid, k)
-    return (read.sum_per_query(_counts(read, k)) > 0).to(read.above_pos.dtype)
+    return (read.found(k) > 0).to(read.above_pos.dtype)
 
 
 def found_at_k(
@@ -238,7 +237,7 @@ def found_at_k(
     tensor([0.5000], dtype=torch.float64)
     """
     read, k = _top(ranks, relevant, valid, k)
-    return read.mean_per_query(_counts(read, k))
+    return read.found(k) / read.num_relevant.clamp(min=1)
 
 
 def precision_at_k(
@@ -250,7 +249,7 @@ def precision_at_k(
     tensor([0.5000], dtype=torch.float64)
     """
     read, k = _top(ranks, relevant, valid, k)
-    return read.sum_per_query(_counts(read, k)) / k
+    return read.found(k) / k
 
 
 def _top(ranks: Source, relevant: Numbers | int | None, valid: Numbers | None, k: int | None) -> tuple[Ranks, int]:
@@ -262,10 +261,6 @@ def _top(ranks: Source, relevant: Numbers | int | None, valid: Numbers | None, k
     if isinstance(relevant, int):
         raise TypeError(f"scores need relevant: bool [query, item], or float gains; got {relevant!r}")
     return _ranks(ranks, relevant, valid, "index"), 1 if k is None else _whole(k)
-
-
-def _counts(ranks: Ranks, k: int) -> PerPair:
-    return (ranks.rank <= k).to(ranks.above_pos.dtype)
 
 
 def refined_recall_at_k(
@@ -304,7 +299,7 @@ def reciprocal_rank(
     read = _ranks(ranks, relevant, valid, "index")
     value = 1 / read.rank
     if k is not None:
-        value = value * _counts(read, _whole(k))
+        value = value * (read.rank <= _whole(k))
     return value.new_zeros(read.num_queries).scatter_reduce(0, read.query, value, "amax")
 
 
@@ -352,7 +347,7 @@ def fall_out_at_k(
     """
     read, k = _top(ranks, relevant, valid, k)
     count = _irrelevant(ranks, relevant, valid, irrelevant, "fall-out")
-    listed = (read.num_relevant + count).clamp(max=k) - read.sum_per_query(_counts(read, k))
+    listed = (read.num_relevant + count).clamp(max=k) - read.found(k)
     return listed / count.clamp(min=1)
 
 
@@ -446,7 +441,8 @@ def ndcg(
     place = torch.arange(len(weight), device=weight.device)
     ideal_rank = 1 + place - (read.num_relevant.cumsum(0) - read.num_relevant)[read.query]
     weight = weight / _largest(read, weight)
-    ideal = read.sum_per_query(weight[best_first] * _discount(ideal_rank.to(weight.dtype), k))
+    # a gain below 0 is possible in `evaluation.ranked`, and no part of the best order
+    ideal = read.sum_per_query(weight[best_first].clamp(min=0) * _discount(ideal_rank.to(weight.dtype), k))
     return read.sum_per_query(weight * discounts) / torch.where(ideal > 0, ideal, 1)
 
 
@@ -520,17 +516,17 @@ def roc_auc(
     >>> roc_auc(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]]))
     tensor([0.5000], dtype=torch.float64)
     """
-    if not isinstance(ranks, TiedRanks) and relevant is not None:
-        relevant = _as_relevance(relevant) > 0  # with gains, above_neg also counts relevant items of less gain
-    low, high = (_ranks(ranks, relevant, valid, t) for t in ("optimistic", "pessimistic"))
-    if low.above_gain is not None:
-        raise ValueError("ROC AUC needs ranks of bool relevance; got ranks of gains. Rank with gains > 0")
-    count = _irrelevant(ranks, relevant, valid, irrelevant, "ROC AUC")
-    wrong = low.mean_per_query((low.above_neg + high.above_neg) / 2) / count.clamp(min=1)
-    return torch.where(low.counted & (count > 0), 1 - wrong, 0)
+    return partial_roc_auc(ranks, relevant, valid, fpr=1, irrelevant=irrelevant)
 
 
-def partial_roc_auc(scores: Numbers, relevant: Numbers, valid: Numbers | None = None, *, fpr: float = 0.05) -> PerQuery:
+def partial_roc_auc(
+    ranks: TiedRanks | Numbers,
+    relevant: Numbers | None = None,
+    valid: Numbers | None = None,
+    *,
+    fpr: float = 0.05,
+    irrelevant: Numbers | None = None,
+) -> PerQuery:
     r"""Area under the ROC curve up to a false positive rate, divided by that rate; per query, in [0, 1], 1 is best.
 
     This is the one-way partial AUC. The curve is straight within tied scores. If v is this value,
@@ -539,27 +535,31 @@ def partial_roc_auc(scores: Numbers, relevant: Numbers, valid: Numbers | None = 
     Leave it out of means.
 
     Args:
-        scores: [query, item].
-        relevant: [query, item] bool or gains.
-        valid: [query, item] bool.
+        ranks: [query, item] scores, or exact ranks under each rule for ties, of bool relevance.
+        relevant: with scores: [query, item] bool or gains.
+        valid: with scores: [query, item] bool.
         fpr: largest false positive rate, in (0, 1].
+        irrelevant: with ranks: [query] number of irrelevant items.
 
     >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.3, 0.1]]), torch.tensor([[True, False, True, False]])
     >>> partial_roc_auc(scores, relevant, fpr=0.5), partial_roc_auc(scores, relevant, fpr=1)
     (tensor([0.5000], dtype=torch.float64), tensor([0.7500], dtype=torch.float64))
     """
     share = number(fpr, "fpr is the largest false positive rate that counts", above=0, high=1)
-    scores, gains, exists = _lists(scores, relevant, valid)
-    pos, neg = _both_kinds(gains, exists)
-    # The ranks are those of the irrelevant items, so `above_neg` counts relevant items. A group of tied items is passed
-    # at once: `width` irrelevant items from `low` on, while the true positives rise from one count to the other.
-    low, high = (exact_ranks(scores, neg, exists, ties=ties) for ties in ("optimistic", "pessimistic"))
-    width = high.above_pos - low.above_pos + 1
-    irrelevant = low.num_relevant.double()
-    passed = (share * irrelevant[low.query] - low.above_pos).clamp(min=0).minimum(width) / width
-    area = passed * (low.above_neg + (high.above_neg - low.above_neg) * passed / 2)
-    most = share * irrelevant * pos.sum(1)
-    return torch.where(most > 0, low.sum_per_query(area) / torch.where(most > 0, most, 1), 0)
+    if not isinstance(ranks, TiedRanks) and relevant is not None:
+        relevant = _as_relevance(relevant) > 0  # with gains, above_neg also counts relevant items of less gain
+    low, high = (_ranks(ranks, relevant, valid, t) for t in ("optimistic", "pessimistic"))
+    if low.above_gain is not None:
+        raise ValueError("ROC AUC needs ranks of bool relevance; got ranks of gains. Rank with gains > 0")
+    count = _irrelevant(ranks, relevant, valid, irrelevant, "ROC AUC")
+    # While irrelevant items pass the threshold, an item is not yet found, then (tied ones pass together) found in part,
+    # then found. Its area is that of this line up to the allowed number of irrelevant items.
+    most = share * count.double()
+    tied = high.above_neg - low.above_neg
+    behind = most[low.query] - low.above_neg
+    inside = behind.clamp(min=0).minimum(tied)
+    area = inside.square() / (2 * tied).clamp(min=1) + (behind - tied).clamp(min=0)
+    return low.mean_per_query(area) / torch.where(most > 0, most, 1)
 
 
 def auc_hardest(scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:

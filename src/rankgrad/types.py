@@ -73,6 +73,10 @@ class Ranks:
         sums = values.new_zeros(self.num_queries, dtype=torch.float64).index_add(0, self.query, values.double())
         return sums.to(values.dtype)
 
+    def found(self, k: int) -> PerQuery:
+        """[query] number of relevant items of rank k or better."""
+        return self.sum_per_query((self.rank <= k).to(self.above_pos.dtype))
+
     def mean_per_query(self, values: PerPair) -> PerQuery:
         """[query] mean of the values over the pairs of each query, 0 without pairs."""
         return self.sum_per_query(values) / self.num_relevant.clamp(min=1)

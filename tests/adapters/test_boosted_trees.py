@@ -41,7 +41,7 @@ def rare(seed: int = 0):
 def exact(name, scores, grades, query):
     """The metric by the library's exact ranks, list by list."""
     read = {
-        "NDCG@10": lambda found: metrics.ndcg(found, k=10, gain="exp2"),
+        "NDCG@10": lambda found: metrics.ndcg(found, k=10),
         "AP": metrics.average_precision,
     }[name]
     relevance = torch.from_numpy(grades).double() if name == "NDCG@10" else torch.from_numpy(grades > 0)

@@ -309,7 +309,7 @@ def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
     """
     # cross_val_score turns an error of a scorer into NaN, so the name is checked here
     try:
-        one_list.reading(metric)
+        one_list.check_name(metric)
     except ValueError:
         measures.reading(metric)  # of a list for each query
     own = {} if positive is None else {"pos_label": positive}

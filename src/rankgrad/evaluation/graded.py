@@ -9,21 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .. import metrics
 from ..checks import SUMMABLE, Numbers, coverage, integer, one_of
 from ..checks import tensor as as_tensor
 from ..normalize import unit_rows
 from ..ranks import exact_ranks
 from ..search.scores import Scorer, check_embeddings
 from ..types import TiedRanks
-from .measures import RankedQueries, listed, needs_irrelevant, reading
+from .measures import ceilings, listed, needs_irrelevant, note_of_ceilings, reading
 from .report import Report
 from .statistics import intervals_of_means
 
@@ -45,16 +44,16 @@ def evaluate_graded(
 ) -> Report:
     """Rank the corpus for every query and compute exact metrics from the ranks and the gains.
 
-    NDCG (linear gains; ties as in scikit-learn) and H-AP use the gains. For all other metrics a document is relevant if
-    its gain is above 0. Queries without a relevant document are left out of the means and listed in `Report.uncounted`.
-    Queries without an irrelevant document are also left out of the means of ROC AUC and fall-out, whose value is 0 for
-    them. Such a metric is absent if no query has both kinds.
+    NDCG (gains as they are; ties as in scikit-learn), NDCG-exp2 (2^gain - 1) and H-AP use the gains. For all other
+    metrics a document is relevant if its gain is above 0. Queries without a relevant document are left out of the means
+    and listed in `Report.uncounted`. Queries without an irrelevant document are also left out of the means of ROC AUC
+    and fall-out, whose value is 0 for them. Such a metric is absent if no query has both kinds.
 
     Args:
         queries: [query, dim] floats. float64 stays; other dtypes are computed in float32.
         corpus: [document, dim] floats.
         gains: for each query a mapping, row of the corpus -> gain >= 0; all other documents have gain 0.
-        names: metrics: NDCG, NDCG@k, H-AP, and those of `evaluation.Report`.
+        names: metrics: NDCG, NDCG@k, NDCG-exp2@k, H-AP, and those of `evaluation.Report`.
         similarity: "cosine", "inner product" or "euclidean".
         bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
@@ -86,7 +85,7 @@ def evaluate_graded(
         ranks = GradedRanks(scorer(rows), _dense(where, amounts, rows, items))
         for name in names:
             per_query[name][rows.cpu().numpy()] = ranks.metric(name).double().cpu().numpy()
-        irrelevant[rows.cpu().numpy()] = (ranks.binary.irrelevant > 0).cpu().numpy()
+        irrelevant[rows.cpu().numpy()] = (ranks.irrelevant > 0).cpu().numpy()
 
     counted = np.zeros(count, dtype=bool)
     counted[where[0][amounts > 0].numpy()] = True
@@ -98,6 +97,7 @@ def evaluate_graded(
     if len(uncounted):
         notes.append(f"{len(uncounted)} queries have no document of positive gain and are left out of all means.")
     notes += of_relevant_alone(names, counted, irrelevant, "documents")
+    notes += highest_means(names, np.bincount(where[0][amounts > 0].numpy(), minlength=count)[counted])
     return Report(
         values=values,
         intervals=intervals,
@@ -182,13 +182,6 @@ def _dense(where: Tensor, values: Tensor, rows: Tensor, items: int) -> Tensor:
     return dense
 
 
-class _Binary(NamedTuple):
-    """See `measures.RankedQueries`."""
-
-    ranks: TiedRanks
-    irrelevant: Tensor
-
-
 class GradedRanks:
     """The ranks of the documents of some queries, with gains and binary. Each is computed at its first use.
 
@@ -196,11 +189,10 @@ class GradedRanks:
         keys: [query, document] higher is closer.
         gains: [query, document].
         valid: [query, document] bool, False for padding; None: all documents are valid.
-        gain: gain of NDCG for a grade g: "linear" g, or "exp2" 2^g - 1.
     """
 
-    def __init__(self, keys: Tensor, gains: Tensor, valid: Tensor | None = None, gain: metrics.Gain = "linear") -> None:
-        self.keys, self.gains, self.valid, self.gain = keys, gains, valid, gain
+    def __init__(self, keys: Tensor, gains: Tensor, valid: Tensor | None = None) -> None:
+        self.keys, self.gains, self.valid = keys, gains, valid
 
     @cached_property
     def graded(self) -> TiedRanks:
@@ -208,10 +200,14 @@ class GradedRanks:
         return self._under_ties(self.gains)
 
     @cached_property
-    def binary(self) -> RankedQueries:
+    def ranks(self) -> TiedRanks:
         """Ranks with binary relevance."""
-        irrelevant = self.gains <= 0 if self.valid is None else (self.gains <= 0) & self.valid
-        return _Binary(self._under_ties(self.gains > 0), irrelevant.sum(1))
+        return self._under_ties(self.gains > 0)
+
+    @cached_property
+    def irrelevant(self) -> Tensor:
+        """[query] number of documents that are not relevant."""
+        return ((self.gains <= 0) if self.valid is None else (self.gains <= 0) & self.valid).sum(1)
 
     def metric(self, name: str) -> Tensor:
         """[query] the values of a metric.
@@ -219,12 +215,7 @@ class GradedRanks:
         Raises:
             ValueError: there is no metric of this name.
         """
-        kind, _, k = name.partition("@")
-        if kind == "NDCG" and (not k or (k.isdigit() and int(k))):
-            return metrics.ndcg(self.graded, k=int(k) if k else None, gain=self.gain)
-        if name == "H-AP":
-            return metrics.hierarchical_ap(self.graded)
-        return reading(name)(self.binary)
+        return reading(name, graded=True)(self)
 
     def _under_ties(self, relevance: Tensor) -> TiedRanks:
         """Ranks of the documents of positive relevance, under three rules for ties."""
@@ -281,6 +272,16 @@ def of_relevant_alone(names: Sequence[str], relevant: Array, irrelevant: Array, 
     return [f"{note} They are left out of {', '.join(left)}." if left else note]
 
 
+def highest_means(names: Sequence[str], relevant: Array) -> list[str]:
+    """The note on means of P@k that cannot reach 1.
+
+    Args:
+        names: the metrics that were asked for.
+        relevant: [query] number of relevant items, of the queries that count.
+    """
+    return note_of_ceilings({name: f"{100 * most.mean():.1f} %" for name, most in ceilings(names, relevant).items()})
+
+
 def need_graded(names: Sequence[str]) -> None:
     """Raise unless these are metrics of graded lists.
 
@@ -288,5 +289,4 @@ def need_graded(names: Sequence[str]) -> None:
         ValueError: a name is unknown; the message contains it.
     """
     for name in names:
-        if name != "H-AP":
-            reading(name)
+        reading(name, graded=True)

@@ -1,21 +1,24 @@
-"""The metrics of a report by name: how each is computed from the ranks of a block of queries, and its meaning.
+"""The metrics by name: how each is computed from the ranks of a block of queries, and its meaning.
 
-A name such as `P@5` has a length: the part before the @ is a key of `AT`, the number after it is k.
+Every report, of embeddings, of graded lists, of scores and of run files, reads its metrics here. A name such as `P@5`
+has a length: the part before the @ is a key of `AT`, the number after it is k. NDCG has two names, one for each gain.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from .. import metrics
 from ..checks import closest, list_length, number
 from ..plugins import Plugin, registered
-from ..types import TiedRanks
+from ..types import Ranks, TiedRanks
 
 
 class RankedQueries(Protocol):
@@ -24,6 +27,10 @@ class RankedQueries(Protocol):
     @property
     def ranks(self) -> TiedRanks:
         """Ranks of the relevant items."""
+
+    @property
+    def graded(self) -> TiedRanks | Ranks:
+        """The same with the gains of the items; equal to `ranks` if relevance is binary."""
 
     @property
     def irrelevant(self) -> torch.Tensor:
@@ -54,6 +61,11 @@ class Measure(Generic[R]):
 # The metrics of a short table, if the report has them.
 MAIN = ("R@1", "R@4", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI")
 BETTER, WORSE = "0 to 100, higher is better.", "0 to 100, lower is better."
+GAINS = {"NDCG": "gains grade", "NDCG-exp2": "gains 2^grade - 1"}
+_DCG = {
+    "NDCG": "Sum of grade / log2(1 + rank), where the grade of a relevant item without grades is 1,",
+    "NDCG-exp2": "Sum of (2^grade - 1) / log2(1 + rank)",
+}
 WHOLE: dict[str, Measure[Read]] = {
     "mAP@R": Measure(
         lambda part: metrics.map_at_r(part.ranks),
@@ -83,9 +95,9 @@ WHOLE: dict[str, Measure[Read]] = {
         f"Mean reciprocal rank of the first relevant item. {BETTER}",
     ),
     "NDCG": Measure(
-        lambda part: metrics.ndcg(part.ranks),
-        "right items with less weight at later ranks, relative to the best order",
-        f"Sum of 1 / log2(1 + rank) over the relevant items, divided by the same sum for the best order. {BETTER}",
+        lambda part: metrics.ndcg(part.graded),
+        f"right items with less weight at later ranks, relative to the best order, {GAINS['NDCG']}",
+        f"{_DCG['NDCG']} over all items, divided by the same sum for the best order. {BETTER}",
     ),
     "ROC AUC": Measure(
         lambda part: metrics.roc_auc(part.ranks, irrelevant=part.irrelevant),
@@ -102,7 +114,8 @@ AT: dict[str, Measure[ReadAt]] = {
     "P": Measure(
         lambda part, k: metrics.precision_at_k(part.ranks, k=k),
         "share of right ones among the first {k}",
-        f"Relevant items among the first {{k}}, divided by {{k}}. {BETTER}",
+        "Relevant items among the first {k}, divided by {k}: a query with n < {k} relevant items reaches n / {k} at "
+        f"most. {BETTER}",
     ),
     "found": Measure(
         lambda part, k: metrics.found_at_k(part.ranks, k=k),
@@ -125,10 +138,14 @@ AT: dict[str, Measure[ReadAt]] = {
         f"Mean reciprocal rank of the first relevant item; 0 if that is not among the first {{k}}. {BETTER}",
     ),
     "NDCG": Measure(
-        lambda part, k: metrics.ndcg(part.ranks, k=k),
-        "NDCG of the first {k}",
-        "Sum of 1 / log2(1 + rank) over the relevant items among the first {k}, divided by the same sum for the "
-        f"best order. {BETTER}",
+        lambda part, k: metrics.ndcg(part.graded, k=k),
+        f"NDCG of the first {{k}}, {GAINS['NDCG']}",
+        f"{_DCG['NDCG']} over the first {{k}} items, divided by the same sum for the best order. {BETTER}",
+    ),
+    "NDCG-exp2": Measure(
+        lambda part, k: metrics.ndcg(part.graded, k=k, gain="exp2"),
+        f"NDCG of the first {{k}}, {GAINS['NDCG-exp2']}",
+        f"{_DCG['NDCG-exp2']} over the first {{k}} items, divided by the same sum for the best order. {BETTER}",
     ),
     "fall-out": Measure(
         lambda part, k: metrics.fall_out_at_k(part.ranks, k=k, irrelevant=part.irrelevant),
@@ -136,6 +153,31 @@ AT: dict[str, Measure[ReadAt]] = {
         f"Irrelevant items among the first {{k}}, divided by all irrelevant items. {WORSE}",
     ),
 }
+# Metrics of graded relevance alone. A report of embeddings computes H-AP from its levels, see `levels`.
+GRADED: dict[str, Read] = {
+    "H-AP": lambda part: metrics.hierarchical_ap(part.graded),
+    "NDCG-exp2": lambda part: metrics.ndcg(part.graded, gain="exp2"),
+}
+# Our metrics by their names in trec_eval, ir_measures and ranx, in lower case; then names that only they have.
+ELSEWHERE = {
+    **dict.fromkeys(("map", "ap"), "AP"),
+    **dict.fromkeys(("recip_rank", "mrr", "rr"), "MRR"),
+    **dict.fromkeys(("rprec", "r-precision", "r_precision"), "R-precision"),
+    **dict.fromkeys(("p", "precision"), "P"),
+    **dict.fromkeys(("recall", "r"), "found"),
+    **dict.fromkeys(("success", "hit_rate"), "R"),
+    **dict.fromkeys(("ndcg", "ndcg_cut"), "NDCG"),
+    "ndcg_burges": "NDCG-exp2",
+}
+OF_RUNS = "bpref gm_map 11pt_avg iprec_at_recall iprec err rbp judged set_p set_recall set_f setp setr setf f1 num_ret"
+NOT_HERE = "which trec_eval, ir_measures or ranx has, but not rankgrad"
+FOREIGN = frozenset(
+    """
+    accuracy alpha_dcg alpha_ndcg α_dcg α_ndcg ap_ia map_ia aqwv bpm compat dcg dcg_burges err_ia nerr_ia nerr8 nerr9
+    nerr10 nerr11 g bing gm_bpref hits infap insq inst map_avgjg p_avgjg p_ia nrbp nnrbp ndcg_rel rndcg relative_p
+    relstring rprec_mult rprec_mult_avgjg sdcg setap set_map set_relative_p strec utility yaap
+    """.split()
+)
 # Metrics that are not means over the queries, or not computed from one ranking.
 OTHERS: dict[str, Words] = {
     "H-AP": (
@@ -146,6 +188,10 @@ OTHERS: dict[str, Words] = {
     "H-NDCG": (
         "NDCG with partial relevance for items of the same coarser class",
         f"NDCG with a gain of l / L for l shared levels of L, divided by that of the best order. {BETTER}",
+    ),
+    "NDCG-exp2": (
+        f"right items with less weight at later ranks, relative to the best order, {GAINS['NDCG-exp2']}",
+        f"{_DCG['NDCG-exp2']} over all items, divided by the same sum for the best order. {BETTER}",
     ),
     "AUC_hardest": (
         "lowest right score of a query against the highest wrong score of any query",
@@ -179,14 +225,17 @@ _FNMR = (
 PARTIAL = "ROC AUC@FPR="
 _PARTIAL = (
     "area under the ROC curve up to a false positive rate of {f}",
-    "Area under the ROC curve of one list of scores, up to a false positive rate of {f}, divided by this rate. "
-    f"{BETTER}",
+    f"Area under the ROC curve up to a false positive rate of {{f}}, divided by this rate. {BETTER}",
 )
 _R_AT_1 = "first item is right"
 
 
-def reading(name: str) -> Read:
+def reading(name: str, graded: bool = False) -> Read:
     """The function that computes a metric from a block of ranks, by its name in a report.
+
+    Args:
+        name: the metric.
+        graded: whether it may be a metric of graded relevance alone (`GRADED`).
 
     Raises:
         ValueError: there is no metric of this name.
@@ -201,14 +250,14 @@ def reading(name: str) -> Read:
     plugin = _plugin(name)
     if plugin is not None:
         return _read_by(plugin)
+    if graded and name in GRADED:
+        return GRADED[name]
+    if name.startswith(PARTIAL):
+        fpr = _rate(name)
+        return lambda part: metrics.partial_roc_auc(part.ranks, fpr=fpr, irrelevant=part.irrelevant)
     kind, k = _with_length(name)
     if kind is None:
-        length = re.sub(r".*?([1-9]\d*|)$", r"\1", name) or "10"
-        lengths = [f"{other}@{length}" for other in AT]
-        raise ValueError(
-            f"unknown metric {name!r}{closest(name, [*WHOLE, *lengths])} Known: {', '.join(WHOLE)}, and with a length "
-            f"such as {length}: {', '.join(lengths)}; and {FNMR}f with a rate f"
-        )
+        raise ValueError(_unknown(name, graded))
     read = AT[kind].read
     list_length(k, f"{name!r} ends in a list length")
     return lambda part: read(part, k)
@@ -241,7 +290,69 @@ def needs_irrelevant(name: str) -> bool:
     >>> needs_irrelevant("ROC AUC"), needs_irrelevant("fall-out@10"), needs_irrelevant("AP")
     (True, True, False)
     """
-    return name == "ROC AUC" or name.startswith("fall-out@")
+    return name.startswith(("ROC AUC", "fall-out@"))
+
+
+def named(name: str) -> str:
+    """A metric as it is printed: NDCG with its gains.
+
+    >>> named("NDCG@10"), named("NDCG-exp2@10"), named("AP")
+    ('NDCG@10, gains grade', 'NDCG-exp2@10, gains 2^grade - 1', 'AP')
+    """
+    gains = GAINS.get(name.partition("@")[0])
+    return f"{name}, {gains}" if gains else name
+
+
+def ceilings(names: Iterable[str], relevant: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """P@k -> [query] its highest possible value, for those names that some query cannot bring to 1.
+
+    Args:
+        names: metrics.
+        relevant: [query] number of relevant items of each query that counts.
+
+    >>> ceilings(["P@1", "P@100", "AP"], np.array([19]))
+    {'P@100': array([0.19])}
+    """
+    lengths = {name: k for name in names for kind, k in [_with_length(name)] if kind == "P"}
+    return {name: np.minimum(relevant, k) / k for name, k in lengths.items() if (relevant < k).any()}
+
+
+def note_of_ceilings(highest: Mapping[str, str]) -> list[str]:
+    """The note about highest possible values; none without one.
+
+    Args:
+        highest: name -> its highest possible value, as it is printed.
+    """
+    said = ", ".join(f"{name} {value}" for name, value in highest.items())
+    return [f"Highest possible values, as there are fewer than k relevant items: {said}."] if highest else []
+
+
+def _unknown(name: str, graded: bool) -> str:
+    """The message about a name that there is not."""
+    length = re.sub(r".*?([1-9]\d*|)$", r"\1", name) or "10"
+    lengths = [f"{other}@{length}" for other in AT]
+    bare, k = re.fullmatch(r"(.*?)(?:[@_.]([1-9]\d*))?", name).groups()  # type: ignore[union-attr]  # it always matches
+    ours = ELSEWHERE.get(bare.lower())
+    if ours is not None and (ours in AT if k else ours in WHOLE):
+        hint = f"; did you mean {f'{ours}@{k}' if k else ours!r}?"
+    elif bare.lower() in OF_RUNS.split():
+        hint = ", which is computed for run files alone (rankgrad evaluate RUN --qrels QRELS)."
+    elif bare.lower() in FOREIGN:
+        hint = f", {NOT_HERE}."
+    else:
+        hint = closest(name, [*WHOLE, *lengths])
+    whole = [*WHOLE, *(GRADED if graded else ())]
+    return (
+        f"unknown metric {name!r}{hint} Known: {', '.join(whole)}, and with a length such as {length}: "
+        f"{', '.join(lengths)}; {PARTIAL}f and {FNMR}f with a rate f"
+    )
+
+
+def _rate(name: str) -> float:
+    try:
+        return number(float(name[len(PARTIAL) :]), name, above=0, high=1)
+    except ValueError:
+        raise ValueError(f"{name!r} must end in a false positive rate in (0, 1], such as {PARTIAL}0.05") from None
 
 
 def _plugin(name: str) -> Plugin | None:

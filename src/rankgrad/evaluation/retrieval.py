@@ -17,7 +17,7 @@ from .arrays import some, to_numpy
 from .clustering import metrics_of_the_set
 from .counting import Counting, Names, group_table, numbered
 from .levels import GalleryRanking, RankedLevel, graded_metrics, ranked_levels
-from .measures import WHOLE, Read, false_match_rate, listed, reading
+from .measures import WHOLE, Read, ceilings, false_match_rate, listed, note_of_ceilings, reading
 from .problem import Problem, problem_of, super_labels_of, weight_of_each
 from .report import Report
 from .statistics import FEW_DRAWN
@@ -155,6 +155,8 @@ def evaluate(
     group = to_numpy(classes) if drawn == "class" else np.arange(len(classes))
     of_the_set, method = metrics_of_the_set(problem.queries, classes, clusters == "auto", seed, shared, progress)
     notes = [*problem.notes, *_odd_queries(finest, query_without_relevant)]
+    highest = counting.means(ceilings(readings, finest.relevant))
+    notes += note_of_ceilings({name: f"{100 * value:.1f} %" for name, value in highest.items() if value < 1})
     if bootstrap and (drawable := len(np.unique(group[counting.weighed]))) < FEW_DRAWN:
         notes.append(f"The intervals come from only {drawable} {'classes' if drawn == 'class' else 'queries'}.")
     if clusters == "auto" and classes.ndim == 1 and method == "none":

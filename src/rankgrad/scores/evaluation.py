@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from ..checks import Numbers, coverage, integer, real_tensor
-from ..evaluation.graded import GradedRanks, means_of, need_graded, of_relevant_alone
+from ..evaluation.graded import GradedRanks, highest_means, means_of, need_graded, of_relevant_alone
 from ..evaluation.json_report import JSONReport
-from ..evaluation.measures import PARTIAL, listed, needs_irrelevant
+from ..evaluation.measures import PARTIAL, listed, named, needs_irrelevant
 from ..evaluation.statistics import FEW_DRAWN
 from ..losses.by_query import Rectangles
-from ..metrics import Gain
 from ..tables import aligned
-from .one_list import RankedRows, reading
+from .one_list import RankedRows, check_name
 from .table import ScoreTable
 
 Array = npt.NDArray[Any]
@@ -38,7 +37,7 @@ class ScoreReport(JSONReport):
             fall-out are also NaN for a query without an irrelevant row.
         query_names: [query] name of the query in the file.
         counts: rows, relevant; with queries also queries and counted.
-        settings: bootstrap, confidence, seed, and the gains of NDCG.
+        settings: bootstrap, confidence and seed.
         notes: remarks on the numbers, one sentence each.
     """
 
@@ -81,7 +80,11 @@ class ScoreReport(JSONReport):
         for name, value in self.values.items():
             bounds = self.intervals.get(name)
             rows.append(
-                (name, f"{100 * value:.1f} %", f"{100 * bounds[0]:.1f} - {100 * bounds[1]:.1f}" if bounds else "")
+                (
+                    named(name),
+                    f"{100 * value:.1f} %",
+                    f"{100 * bounds[0]:.1f} - {100 * bounds[1]:.1f}" if bounds else "",
+                )
             )
         return "\n".join([head, aligned(rows), *self.notes])
 
@@ -94,7 +97,6 @@ def evaluate_scores(
     bootstrap: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
-    gain: Gain = "exp2",
 ) -> ScoreReport:
     """Evaluate the scores of a table's rows.
 
@@ -112,11 +114,11 @@ def evaluate_scores(
     Args:
         scores: [row] floats; higher is more relevant.
         table: the rows, with relevance.
-        metrics: names of metrics. For one list see `one_list.reading`, for queries `evaluation.measures.reading`.
+        metrics: names of metrics. For one list see `one_list.check_name`, for queries `evaluation.measures.reading`;
+            NDCG has the gains grade, NDCG-exp2 (as in LightGBM and XGBoost) 2^grade - 1.
         bootstrap: number of resamples for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
         seed: seed of the bootstrap.
-        gain: gain of a grade g in NDCG: "exp2" is 2^g - 1, "linear" is g.
 
     Raises:
         ValueError: a score is NaN or infinite (the message has the row); all rows are relevant, or none; a metric is
@@ -132,13 +134,11 @@ def evaluate_scores(
     integer(bootstrap, "bootstrap is a number of resamples", low=0)
     coverage(confidence)
     integer(seed, "seed is the seed of the bootstrap", low=0)
-    if gain not in ("exp2", "linear"):
-        raise ValueError(f"gain must be 'exp2' or 'linear'; got {gain!r}")
     if table.relevance is None:
         raise ValueError(f"{table.name} was read without a label, which an evaluation needs")
     checked = _checked(scores, table)
     names = listed((OF_ONE_LIST if table.query is None else OF_QUERIES) if metrics is None else metrics, "metrics")
-    settings = {"bootstrap": bootstrap, "confidence": confidence, "seed": seed, "gain": gain}
+    settings = {"bootstrap": bootstrap, "confidence": confidence, "seed": seed}
     if table.query is None:
         return _of_one_list(checked, table, table.relevance, names, settings)
     return _of_queries(checked, table, table.relevance, table.query, names, settings)
@@ -212,7 +212,8 @@ def _checked(scores: Numbers, table: ScoreTable) -> Tensor:
 def _of_one_list(
     scores: Tensor, table: ScoreTable, relevance: Tensor, names: list[str], settings: dict[str, Any]
 ) -> ScoreReport:
-    readings = {name: reading(name) for name in names}
+    for name in names:
+        check_name(name)
     relevant = relevance.numpy() > 0
     count = int(relevant.sum())
     if not 0 < count < len(relevant):
@@ -224,24 +225,24 @@ def _of_one_list(
     intervals: dict[str, tuple[float, float]] = {}
     if settings["bootstrap"]:
         parts = [
-            [read(groups) for read in readings.values()]
-            for groups in rows.draws(settings["bootstrap"], settings["seed"])
+            [groups.values(name) for name in names] for groups in rows.draws(settings["bootstrap"], settings["seed"])
         ]
         tail = (1 - settings["confidence"]) / 2
-        for name, *columns in zip(readings, *parts, strict=True):
+        for name, *columns in zip(names, *parts, strict=True):
             # a draw without a relevant row has no value; such a draw is left out
             low, high = np.nanquantile(np.concatenate(columns), [tail, 1 - tail]).tolist()
             intervals[name] = (low, high)
     groups = rows.groups()
     notes = alike(scores)
     fewer = min(count, len(relevant) - count)
+    notes += highest_means(names, np.array([count]))
     if settings["bootstrap"] and fewer < FEW_DRAWN:
         notes.append(
             f"Only {fewer} {'row is' if fewer == 1 else 'rows are'} {'relevant' if fewer == count else 'irrelevant'}: "
             "the intervals are rough."
         )
     return ScoreReport(
-        values={name: float(read(groups)[0]) for name, read in readings.items()},
+        values={name: float(groups.values(name)[0]) for name in names},
         intervals=intervals,
         per_query={},
         query_names=(),
@@ -265,7 +266,7 @@ def _of_queries(
     order = torch.from_numpy(np.lexsort((relevance.numpy(), query.numpy())))
     shape = Rectangles.of(query[order], separate=True)
     lists = [
-        GradedRanks(keys, gains, valid, settings["gain"])
+        GradedRanks(keys, gains, valid)
         for keys, gains, valid in zip(shape.cut(scores[order]), shape.cut(relevance[order]), shape.valid(), strict=True)
     ]
     per_query = {name: shape.by_id([each.metric(name).double() for each in lists]).numpy() for name in names}
@@ -279,6 +280,9 @@ def _of_queries(
         notes.append(f"{skipped} of {queries} queries have no relevant row and are left out of all means.")
     notes += alike(scores, query)
     notes += of_relevant_alone(names, counted, irrelevant, "rows")
+    notes += highest_means(
+        names, torch.bincount(query, weights=(relevance > 0).double(), minlength=queries).numpy()[counted]
+    )
     if settings["bootstrap"] and counted.sum() < FEW_DRAWN:
         notes.append(f"Only {counted.sum()} queries count: the intervals are rough.")
     return ScoreReport(

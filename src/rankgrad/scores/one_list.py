@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from ..checks import closest, list_length, number
-from ..evaluation.measures import PARTIAL
+from ..checks import closest
+from ..evaluation import measures
+from ..types import Ranks, TiedRanks
 
 Array = npt.NDArray[Any]
 AT_ONCE = 2**18  # numbers in a chunk of draws: they fit into the cache of a processor
@@ -21,8 +24,8 @@ AT_ONCE = 2**18  # numbers in a chunk of draws: they fit into the cache of a pro
 class Groups:
     """Rows in the order of their scores, highest first, counted in groups. Rows with equal scores are in one group.
 
-    Consecutive irrelevant rows, without a relevant row between them, are also in one group. No metric here needs more
-    detail.
+    Consecutive irrelevant rows, without a relevant row between them, are also in one group. No metric of one list needs
+    more detail.
 
     Attributes:
         irrelevant: [draw, group] rows.
@@ -34,58 +37,81 @@ class Groups:
 
     @cached_property
     def found(self) -> Array:
-        """[draw, group] number of relevant rows up to and including the group."""
-        return np.cumsum(self.relevant, axis=1)
+        """[draw, group] float64, number of relevant rows up to and including the group."""
+        return np.cumsum(self.relevant, axis=1, dtype=np.float64)
 
     @cached_property
     def passed(self) -> Array:
-        """[draw, group] number of irrelevant rows up to and including the group."""
-        return np.cumsum(self.irrelevant, axis=1)
+        """[draw, group] float64, number of irrelevant rows up to and including the group."""
+        return np.cumsum(self.irrelevant, axis=1, dtype=np.float64)
 
     @cached_property
-    def seen(self) -> Array:
-        """[draw, group] number of all rows up to and including the group."""
-        return self.found + self.passed
+    def ranks(self) -> TiedRanks:
+        """Ranks of the relevant rows; the queries are the draws. Of equal scores, `index` has the irrelevant first."""
+        at = np.flatnonzero(self.relevant)
+        draw, group = map(torch.from_numpy, np.divmod(at, self.relevant.shape[1]))
+        times, tied, found, passed = (
+            torch.from_numpy(each.ravel()[at]).double()
+            for each in (self.relevant, self.irrelevant, self.found, self.passed)
+        )
+        total, gain = torch.from_numpy(self.found[:, -1].copy()), torch.ones_like(times)
 
-    def average_precision(self) -> Array:
-        """[draw] AP, NaN without a relevant row. Equal scores count as above one another, as in scikit-learn."""
-        found = self.found
-        return _over(np.sum(self.relevant * found / np.maximum(self.seen, 1), axis=1), found[:, -1])
+        def ranks(above_pos: Tensor, above_neg: Tensor) -> RepeatedRanks:
+            return RepeatedRanks(draw, group, gain, above_pos, above_neg, len(total), times=times, total=total)
 
-    def roc_auc(self, fpr: float = 1.0) -> Array:
-        """[draw] area under the ROC curve up to a false positive rate, divided by that rate.
+        return TiedRanks(
+            pessimistic=ranks(found - 1, passed),
+            optimistic=ranks(found - times, passed - tied),
+            index=ranks(found - times, passed),
+        )
 
-        Between rows with equal scores the curve is a straight line. NaN if all rows are relevant, or none is.
+    def values(self, name: str) -> Array:
+        """[draw] a metric. NaN where it is undefined: without a relevant row, or for ROC AUC without an irrelevant one.
+
+        Args:
+            name: see `check_name`.
         """
-        most = fpr * self.passed[:, -1]
-        last = np.sum(self.passed < most[:, None], axis=1)  # the group that reaches the rate
-        upto, of_last = np.arange(last.max()), (np.arange(len(last)), last)
-        irrelevant, relevant, found = (each[:, : len(upto)] for each in (self.irrelevant, self.relevant, self.found))
-        whole = np.where(upto < last[:, None], irrelevant * (found - relevant / 2), 0).sum(1)
-        irrelevant, relevant, found = (each[of_last] for each in (self.irrelevant, self.relevant, self.found))
-        within = most - (self.passed[of_last] - irrelevant)
-        part = within * (found - relevant + relevant * _over(within, irrelevant, otherwise=0.0) / 2)
-        return _over(whole + part, most * self.found[:, -1])
-
-    def listed(self, k: int) -> Array:
-        """[draw] number of relevant rows among the first k. Of equal scores, the irrelevant rows come first."""
-        end = np.sum(self.seen < k, axis=1).max() + 1  # no draw needs a later group
-        relevant = self.relevant[:, :end]
-        return np.asarray(np.clip(k - (self.seen[:, :end] - relevant), 0, relevant).sum(1))
-
-    def precision(self, k: int) -> Array:
-        """[draw] `listed`, divided by k."""
-        return _over(self.listed(k), np.float64(k))
-
-    def recall(self, k: int) -> Array:
-        """[draw] `listed`, divided by all relevant rows; NaN without one."""
-        return _over(self.listed(k), self.relevant.sum(1))
+        part = _Draws(self.ranks, self.ranks, torch.from_numpy(self.passed[:, -1].copy()))
+        values = measures.reading(name)(part)
+        if not name.startswith("P@"):  # 0 without a relevant row
+            values = values.where(self.ranks.index.counted, torch.nan)
+        if measures.needs_irrelevant(name):
+            values = values.where(part.irrelevant > 0, torch.nan)
+        return np.asarray(values.numpy())
 
 
-def _over(numerator: Array, denominator: Array, otherwise: float = np.nan) -> Array:
-    result = np.full(np.shape(numerator), otherwise)
-    np.divide(numerator, denominator, out=result, where=denominator > 0)
-    return result
+class _Draws(NamedTuple):
+    """See `measures.RankedQueries`."""
+
+    ranks: TiedRanks
+    graded: TiedRanks
+    irrelevant: Tensor
+
+
+@dataclass(frozen=True)
+class RepeatedRanks(Ranks):
+    """Ranks of relevant rows with equal scores: an entry stands for several rows.
+
+    Attributes:
+        times: [pair] float, number of rows. Where ranks break ties, they are those of the first of these rows.
+        total: [query] float, number of relevant rows.
+    """
+
+    times: Tensor = field(kw_only=True)
+    total: Tensor = field(kw_only=True)
+
+    @property
+    def num_relevant(self) -> Tensor:
+        """[query] number of relevant rows."""
+        return self.total
+
+    def sum_per_query(self, values: Tensor) -> Tensor:
+        """[query] sum over all rows."""
+        return super().sum_per_query(values * self.times)
+
+    def found(self, k: int) -> Tensor:
+        """[query] number of relevant rows among the first k."""
+        return super().sum_per_query((k + 1 - self.rank).clamp(min=0).minimum(self.times))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,19 +162,16 @@ class RankedRows:
         part = np.repeat(np.arange(parts, dtype=kind), np.diff(self.bounds))  # [row]
         step = max(1, AT_ONCE // parts)
         for start in range(0, resamples, step):
-            sizes = np.empty((min(step, resamples - start), parts), dtype=np.int64)
-            for draw in range(len(sizes)):
+            irrelevant, relevant = np.empty((2, min(step, resamples - start), parts // 2), dtype=np.int64)
+            for draw in range(len(relevant)):
                 drawn = generator.integers(count, size=count, dtype=kind)
-                sizes[draw] = np.bincount(part[drawn], minlength=parts)
-            yield Groups(sizes[:, ::2], sizes[:, 1::2])
+                sizes = np.bincount(part[drawn], minlength=parts)
+                irrelevant[draw], relevant[draw] = sizes[::2], sizes[1::2]
+            yield Groups(irrelevant, relevant)
 
 
-Reading = Callable[[Groups], Array]
-LENGTHS: dict[str, Callable[[Groups, int], Array]] = {"P": Groups.precision, "found": Groups.recall}
-
-
-def reading(name: str) -> Reading:
-    """The function that computes a metric of one list.
+def check_name(name: str) -> None:
+    """Raise unless this is a metric of one list.
 
     Args:
         name: "AP", "ROC AUC", "ROC AUC@FPR=f" with a false positive rate f, "P@k" or "found@k" with a length k.
@@ -156,28 +179,13 @@ def reading(name: str) -> Reading:
     Raises:
         ValueError: the metric is unknown.
 
-    >>> groups = RankedRows.of(np.array([0.9, 0.8, 0.1]), np.array([True, False, True])).groups()
-    >>> reading("P@2")(groups), reading("ROC AUC")(groups)
-    (array([0.5]), array([0.5]))
+    >>> RankedRows.of(np.array([0.9, 0.8, 0.1]), np.array([True, False, True])).groups().values("P@2")
+    array([0.5])
     """
-    kind, _, length = name.partition("@")
-    if name == "AP":
-        return Groups.average_precision
-    if name == "ROC AUC":
-        return Groups.roc_auc
-    if name.startswith(PARTIAL):
-        return partial(Groups.roc_auc, fpr=_rate(name))
-    if kind in LENGTHS and length.isdecimal() and int(length):
-        k = list_length(int(length), f"{name!r} ends in a list length")
-        return lambda groups: LENGTHS[kind](groups, k)
-    known = ["AP", "ROC AUC", f"{PARTIAL}0.05", "P@100", "found@100"]
-    raise ValueError(
-        f"unknown metric {name!r} of one list{closest(name, known)} Known: {', '.join(known)}, with any rate or length"
-    )
-
-
-def _rate(name: str) -> float:
-    try:
-        return number(float(name[len(PARTIAL) :]), name, above=0, high=1)
-    except ValueError:
-        raise ValueError(f"{name!r} must end in a false positive rate in (0, 1], such as {PARTIAL}0.05") from None
+    if name not in ("AP", "ROC AUC") and not name.startswith((measures.PARTIAL, "P@", "found@")):
+        known = ["AP", "ROC AUC", f"{measures.PARTIAL}0.05", "P@100", "found@100"]
+        raise ValueError(
+            f"unknown metric {name!r} of one list{closest(name, known)} Known: {', '.join(known)}, with any rate or "
+            "length"
+        )
+    measures.reading(name)

@@ -58,6 +58,11 @@ class RankBlock:
     relevant_scores: Callable[[], Tensor]
     irrelevant_scores: Callable[[], Tensor]
 
+    @property
+    def graded(self) -> TiedRanks:
+        """The ranks with gains: relevance is binary, so they are `ranks`."""
+        return self.ranks
+
 
 def topk(
     queries: Tensor,

@@ -18,7 +18,7 @@ from ...checks import coverage, integer, number, one_of, unknown
 from ...files import shown
 from .comparison import Difference, differences, intervals, pairs_of
 from .given import Groups, Run, groups_of, runs_of, source
-from .measures import USUAL, JudgedLists, ListMeasure, asked, averaged, meaning, summed
+from .measures import USUAL, JudgedLists, ListMeasure, asked, averaged, highest, meaning, summed
 from .placing import Judgements, Placed, placed, some
 from .reading import QRELS
 from .result import Evaluation
@@ -138,7 +138,12 @@ def evaluate(
         between_groups=tuple(tested_in_groups),
         meanings={str(measure): meaning(measure) for measure in wanted},
         settings=protocol.settings() | {"judgements": len(judgements.grades)},
-        notes=(*notes, *_unanswerable(judgements, protocol.level), *untested),
+        notes=(
+            *notes,
+            *_unanswerable(judgements, protocol.level),
+            *highest(wanted, judgements, protocol.level),
+            *untested,
+        ),
     )
 
 

@@ -9,11 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
+from ... import metrics
 from ...checks import closest, number
+from ...types import Ranks, TiedRanks
+from ..measures import FOREIGN, NOT_HERE, ceilings, named, note_of_ceilings, reading
+from ..measures import meaning as meaning_of
 from .placing import Judgements, Placed
 from .texts import Array
 
@@ -33,6 +39,9 @@ class Relevant:
         rank: [entry] rank, float64.
         found: [entry] number of relevant documents down to this rank, including this one; float64.
         retrieved: [query] number of relevant documents that were retrieved.
+        ranks: the same for the metrics of `evaluation.measures`: of tied documents the later name is first, so every
+            rule for ties has the same ranks. A document that was not retrieved has the rank infinity.
+        graded: ranks of all documents of a grade above 0, or with a gain, and their gains.
     """
 
     level: int
@@ -41,6 +50,13 @@ class Relevant:
     rank: Array
     found: Array
     retrieved: Array
+    ranks: TiedRanks
+    graded: Ranks
+
+    @property
+    def irrelevant(self) -> torch.Tensor:
+        """See `RankedQueries`. No measure of lists compares with all irrelevant documents, whose number is unknown."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,27 +88,46 @@ class JudgedLists:
     def relevant(self, level: int) -> Relevant:
         """The relevant documents: those with a grade of at least `level`."""
         if level not in self._relevant:
-            placed, judged = self.placed, self.judgements
-            kept = placed.grade >= level
-            query = placed.query[kept]
+            query, rank, grade = self._judged
+            kept = grade >= level
+            query, rank = query[kept], rank[kept]
+            found = counted_within(query).astype(np.float64)
+            here = np.isfinite(rank)
+            ranks = self._ranks(query, rank, found - 1, np.ones(len(query)))
             self._relevant[level] = Relevant(
                 level=level,
-                known=self.sums(judged.query[judged.grades >= level]),
-                query=query,
-                rank=placed.rank[kept].astype(np.float64),
-                found=counted_within(query).astype(np.float64),
-                retrieved=self.sums(query),
+                known=self.sums(query),
+                query=query[here],
+                rank=rank[here],
+                found=found[here],
+                retrieved=self.sums(query[here]),
+                ranks=TiedRanks(pessimistic=ranks, optimistic=ranks, index=ranks),
+                graded=self._graded,
             )
         return self._relevant[level]
 
-    def worth(self, grades: Array, exponential: bool) -> Array:
-        """[entry] gain of each grade: the grade itself, 2^grade - 1, or its value in `gains`. Not judged: 0."""
-        worth = np.maximum(grades, 0).astype(np.float64)
-        if exponential:
-            return np.exp2(worth) - 1
-        for grade, gain in self.gains.items():
-            worth[grades == grade] = gain
-        return worth
+    @cached_property
+    def _judged(self) -> tuple[Array, Array, Array]:
+        """(query, rank, grade) of all judgements, in the order of the ranks; not retrieved: infinity."""
+        judged = self.judgements
+        rank = np.full(len(judged.grades), np.inf)
+        rank[self.placed.judgement] = self.placed.rank
+        order = np.lexsort((rank, judged.query))
+        return judged.query[order], rank[order], judged.grades[order]
+
+    @cached_property
+    def _graded(self) -> Ranks:
+        query, rank, grade = self._judged
+        gain = np.maximum(grade, 0).astype(np.float64)
+        for given, worth in self.gains.items():
+            gain[grade == given] = worth
+        kept = gain != 0
+        return self._ranks(query[kept], rank[kept], np.zeros(int(kept.sum())), gain[kept])
+
+    def _ranks(self, query: Array, rank: Array, above: Array, gain: Array) -> Ranks:
+        entry = torch.arange(len(query), device="cpu")
+        at, worth, pos, neg = map(torch.from_numpy, (query, gain, above, rank - 1 - above))
+        return Ranks(at, entry, worth, pos, neg, self.queries)
 
 
 def counted_within(query: Array) -> Array:
@@ -163,22 +198,36 @@ class Kind:
 
     Attributes:
         read: function (measure, lists, relevant documents) -> [query] values.
-        meaning: a few words, with {k} and the options in braces.
+        meaning: a few words, with {k} and the options in braces; "" if `ours` has them.
         k: the number after the name: "" none, "length" a list length, "length?" an optional list length, "recall" a
             recall point.
         options: other options and their defaults.
         shown: options that the name always shows.
         summary: how the values of the queries become one number.
         binary: whether the measure uses a lowest relevant grade.
+        ours: its name in `evaluation.measures`, which computes and explains it; "": it is computed here alone.
     """
 
     read: Read
-    meaning: str
+    meaning: str = ""
     k: Literal["", "length", "length?", "recall"] = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
     summary: Literal["mean", "sum", "geometric"] = "mean"
     binary: bool = True
+    ours: str = ""
+
+
+def ours(measure: ListMeasure) -> str:
+    """The name of a measure in `evaluation.measures`; "" if it is not there.
+
+    >>> ours(ListMeasure("ndcg_cut", 10, options=(("dcg", "exp-log2"),))), ours(ListMeasure("recall", 100))
+    ('NDCG-exp2@10', 'found@100')
+    """
+    name = KINDS[measure.kind].ours
+    if name == "NDCG" and measure.option("dcg") == "exp-log2":
+        name = "NDCG-exp2"
+    return f"{name}@{measure.k:.0f}" if name and measure.k is not None else name
 
 
 def _over(numerator: Array, denominator: Array | float) -> Array:
@@ -190,27 +239,6 @@ def _over(numerator: Array, denominator: Array | float) -> Array:
 def _upto(measure: ListMeasure, rank: Array) -> Array:
     """[entry] bool, whether the rank is at most k."""
     return np.ones(len(rank), bool) if measure.k is None else rank <= measure.k
-
-
-def _average_precision(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
-    kept = _upto(measure, relevant.rank)
-    precision = relevant.found[kept] / relevant.rank[kept]
-    return _over(lists.sums(relevant.query[kept], precision), relevant.known)
-
-
-def _within(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
-    """[query] number of relevant documents among the first k."""
-    return lists.sums(relevant.query[_upto(measure, relevant.rank)])
-
-
-def _precision_at_r(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
-    kept = relevant.rank <= relevant.known[relevant.query]
-    return _over(lists.sums(relevant.query[kept]), relevant.known)
-
-
-def _reciprocal_rank(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
-    kept = (relevant.found == 1) & _upto(measure, relevant.rank)
-    return lists.sums(relevant.query[kept], 1 / relevant.rank[kept])
 
 
 def _bpref(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
@@ -245,27 +273,6 @@ def _eleven_points(measure: ListMeasure, lists: JudgedLists, relevant: Relevant)
     return total
 
 
-def _ndcg(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
-    placed, judged = lists.placed, lists.judgements
-    exponential = measure.option("dcg") == "exp-log2"
-    if exponential and judged.grades.max(initial=0) > MOST_EXPONENTIAL:
-        raise ValueError(
-            f"{measure} has the gain 2^grade - 1, so grades must be at most {MOST_EXPONENTIAL}; got "
-            f"{judged.grades.max()}. Use smaller grades"
-        )
-    kept = _upto(measure, placed.rank)
-    gain = lists.worth(placed.grade[kept], exponential)
-    reached = lists.sums(placed.query[kept], gain / np.log2(placed.rank[kept] + 1.0))
-    best = np.where(judged.grades >= 0, lists.worth(judged.grades, exponential), 0)
-    query = judged.query[best > 0]
-    best = best[best > 0]
-    order = np.lexsort((-best, query))
-    query, best = query[order], best[order]
-    rank = counted_within(query)
-    kept = _upto(measure, rank)
-    return _over(reached, lists.sums(query[kept], best[kept] / np.log2(rank[kept] + 1.0)))
-
-
 def _expected_reciprocal_rank(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     placed, highest = lists.placed, measure.option("max_grade")
     if len(lists.judgements.grades) and lists.judgements.grades.max() > highest:
@@ -296,7 +303,7 @@ def _rank_biased_precision(measure: ListMeasure, lists: JudgedLists, relevant: R
 
 def _judged(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     placed = lists.placed
-    inside = lists.sums(placed.query[_upto(measure, placed.rank)])
+    inside = lists.sums(placed.query[_upto(measure, placed.rank) & (placed.grade >= 0)])
     return _over(inside, placed.listed if measure.k is None else np.minimum(placed.listed, measure.k))
 
 
@@ -310,7 +317,30 @@ def _ret(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
     return lists.placed.listed.astype(np.float64)
 
 
-SHARE = "relevant documents among the first {k}"
+def _shared(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
+    """A metric of `evaluation.measures`."""
+    return np.asarray(reading(ours(measure), graded=True)(relevant).numpy())
+
+
+def _average_precision(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
+    return np.asarray(metrics.average_precision(relevant.ranks).numpy())
+
+
+def _cut_average_precision(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
+    k = int(measure.k or 1)
+    return np.asarray(metrics.average_precision_at_k(relevant.ranks, k=k, over="all").numpy())
+
+
+def _ndcg(measure: ListMeasure, lists: JudgedLists, relevant: Relevant) -> Array:
+    highest = lists.judgements.grades.max(initial=0)
+    if measure.option("dcg") == "exp-log2" and highest > MOST_EXPONENTIAL:
+        raise ValueError(
+            f"{measure} has the gain 2^grade - 1, so grades must be at most {MOST_EXPONENTIAL}; got {highest}. Use "
+            "smaller grades"
+        )
+    return _shared(measure, lists, relevant)
+
+
 KINDS: dict[str, Kind] = {
     "num_q": Kind(lambda m, lists, r: np.ones(lists.queries), "queries", summary="sum", binary=False),
     "num_ret": Kind(_ret, "documents retrieved", summary="sum", binary=False),
@@ -321,36 +351,27 @@ KINDS: dict[str, Kind] = {
         "retrieved documents that are judged not relevant",
         summary="sum",
     ),
-    "map": Kind(_average_precision, "mean of the precision at each relevant document, 0 if it was not retrieved"),
-    "map_cut": Kind(_average_precision, "map of the first {k} documents", "length"),
+    "map": Kind(_shared, ours="AP"),
+    "map_cut": Kind(
+        _cut_average_precision, "map of the first {k} documents, divided by all relevant ones as map is", "length"
+    ),
     "gm_map": Kind(
         lambda m, lists, r: np.maximum(_average_precision(m, lists, r), LEAST),
         f"geometric mean of the queries' map, each at least {LEAST}",
         summary="geometric",
     ),
-    "Rprec": Kind(_precision_at_r, "precision of the first R documents, R = number of relevant documents"),
+    "Rprec": Kind(_shared, ours="R-precision"),
     "bpref": Kind(_bpref, "mean share of the judged irrelevant documents that are not above a relevant one"),
-    "recip_rank": Kind(_reciprocal_rank, "1 / rank of the first relevant document", "length?"),
+    "recip_rank": Kind(_shared, k="length?", ours="MRR"),
     "iprec_at_recall": Kind(
         _interpolated_precision, "highest precision at a rank with a recall of at least {k:g}", "recall"
     ),
     "11pt_avg": Kind(_eleven_points, "mean of iprec_at_recall over the recalls 0, .1, ..., 1"),
-    "P": Kind(lambda m, lists, r: _within(m, lists, r) / float(m.k or 1), f"{SHARE}, divided by {{k}}", "length"),
-    "recall": Kind(
-        lambda m, lists, r: _over(_within(m, lists, r), r.known), f"{SHARE}, divided by all relevant ones", "length"
-    ),
-    "success": Kind(
-        lambda m, lists, r: np.minimum(_within(m, lists, r), 1.0),
-        "1 if a relevant document is among the first {k}",
-        "length",
-    ),
-    "ndcg": Kind(
-        _ndcg,
-        "gains divided by the logarithm of the rank, relative to the best order",
-        options={"dcg": "log2"},
-        binary=False,
-    ),
-    "ndcg_cut": Kind(_ndcg, "ndcg of the first {k} documents", "length", options={"dcg": "log2"}, binary=False),
+    "P": Kind(_shared, k="length", ours="P"),
+    "recall": Kind(_shared, k="length", ours="found"),
+    "success": Kind(_shared, k="length", ours="R"),
+    "ndcg": Kind(_ndcg, options={"dcg": "log2"}, binary=False, ours="NDCG"),
+    "ndcg_cut": Kind(_ndcg, k="length", options={"dcg": "log2"}, binary=False, ours="NDCG"),
     "err": Kind(
         _expected_reciprocal_rank,
         "expected 1 / rank at which a reader stops, with probability (2^grade - 1) / 2^{max_grade:g} at each document",
@@ -378,6 +399,7 @@ ALIASES: dict[str, tuple[str, str]] = {
     "rr": ("recip_rank", "recip_rank"),
     "mrr": ("recip_rank", "recip_rank"),
     "r": ("", "recall"),
+    "found": ("", "recall"),
     "recall": ("set_recall", "recall"),
     "precision": ("set_P", "P"),
     "f1": ("set_F", ""),
@@ -431,6 +453,7 @@ def _named(name: str) -> list[ListMeasure]:
         raise ValueError(
             f"measure {name!r} is ambiguous: write {name.replace('.', '(p=0.')}) or {name.replace('.', '@')}"
         )
+    name = re.sub(r"(?i)^ndcg(_burges|-exp2)", "ndcg(dcg=exp-log2)", name)
     options = re.findall(r"\(([^()]*)\)", name)
     bare = re.sub(r"\([^()]*\)", "", name).strip()
     numbers: list[float | None] = [None]
@@ -441,14 +464,25 @@ def _named(name: str) -> list[ListMeasure]:
         numbers = [_length(part, name) for part in behind[2].split(",")]
     kind = "" if places is None else places[numbers[0] is not None]
     if not kind:
-        lengths = [f"{known}_10" for known, what in KINDS.items() if what.k.startswith("length")]
-        whole = [known for known, what in KINDS.items() if what.k in ("", "length?")]
-        others = [alias if places[0] else f"{alias}_10" for alias, places in ALIASES.items()]
-        raise ValueError(
-            f"unknown measure {name!r}{closest(bare, [*whole, *lengths, *others])} Known: {', '.join(whole)}, "
-            f"{', '.join(lengths)}, iprec_at_recall_0.10; the number may be any"
-        )
+        raise ValueError(_unknown(name, behind[1] if behind else bare, f"_{behind[2]}" if behind else ""))
     return [_checked(ListMeasure(kind, number, *_options(kind, ",".join(options), name)), name) for number in numbers]
+
+
+def _unknown(name: str, bare: str, number: str) -> str:
+    """The message about a measure that there is not.
+
+    Args:
+        name: as it was given.
+        bare: the same without number and options.
+        number: the end with the number, or "".
+    """
+    lengths = [f"{known}_10" for known, what in KINDS.items() if what.k.startswith("length")]
+    whole = [known for known, what in KINDS.items() if what.k in ("", "length?")]
+    known = f"Known: {', '.join(whole)}, {', '.join(lengths)}, iprec_at_recall_0.10; the number may be any"
+    if bare.lower() in FOREIGN:
+        return f"unknown measure {name!r}, {NOT_HERE}. {known}"
+    taken = [f"{alias}{number or '_10' * (not places[0])}" for alias, places in ALIASES.items() if places[bool(number)]]
+    return f"unknown measure {name!r}{closest(bare + number, [*whole, *taken], alike=0.7)} {known}"
 
 
 def _length(text: str, name: str) -> float:
@@ -507,10 +541,40 @@ def meaning(measure: ListMeasure) -> str:
     'relevant documents among the first 5, divided by 5'
     """
     kind = KINDS[measure.kind]
+    text = meaning_of(ours(measure))
+    if text:
+        return text if measure.level is None else f"{text}; relevant from grade {measure.level}"
     k = "whole list" if measure.k is None else measure.k if kind.k == "recall" else int(measure.k)
     text = kind.meaning.replace("the first {k}", "all") if measure.k is None else kind.meaning
     said = text.format(k=k, **{name: measure.option(name) for name in kind.options})
     return said if measure.level is None else f"{said}; relevant from grade {measure.level}"
+
+
+def highest(measures: Sequence[ListMeasure], judgements: Judgements, level: int) -> list[str]:
+    """The note on means of P that cannot reach 1, over all judged queries.
+
+    Args:
+        measures: the measures.
+        judgements: the judgements.
+        level: lowest relevant grade, if a measure has none.
+    """
+    found = {}
+    for measure in measures:
+        relevant = judgements.query[judgements.grades >= (level if measure.level is None else measure.level)]
+        for most in ceilings([ours(measure)], np.bincount(relevant, minlength=len(judgements.queries))).values():
+            found[str(measure)] = f"{most.mean():.4f}"
+    return note_of_ceilings(found)
+
+
+def printed_name(name: str) -> str:
+    """A measure as a table prints it: NDCG with its gains.
+
+    >>> printed_name("ndcg_cut_10"), printed_name("map")
+    ('ndcg_cut_10, gains grade', 'map')
+    """
+    [measure] = asked([name])
+    _, comma, gains = named(ours(measure)).partition(", ")
+    return f"{name}{comma}{gains}"
 
 
 def summed(measure: ListMeasure, values: Array) -> float:

@@ -82,6 +82,7 @@ class Placed:
         query: [entry] index of the query, ascending.
         rank: [entry] 1, 2, ..., ascending within a query.
         grade: [entry] grade of the document.
+        judgement: [entry] its place in `Judgements`.
         unknown: queries of the run that are not in the judgements.
         lowest: lowest score of the run.
         at_lowest: number of documents with this score.
@@ -91,6 +92,7 @@ class Placed:
     query: Array
     rank: Array
     grade: Array
+    judgement: Array
     unknown: tuple[str, ...] = ()
     lowest: float = np.inf
     at_lowest: int = 0
@@ -98,7 +100,8 @@ class Placed:
     def cut(self, depth: int) -> Placed:
         """The same with only the first `depth` documents of each list."""
         kept = self.rank <= depth
-        return Placed(np.minimum(self.listed, depth), self.query[kept], self.rank[kept], self.grade[kept])
+        listed = np.minimum(self.listed, depth)
+        return Placed(listed, self.query[kept], self.rank[kept], self.grade[kept], self.judgement[kept])
 
     def judged_only(self) -> Placed:
         """The same without the documents that have no judgement."""
@@ -106,7 +109,7 @@ class Placed:
         query = self.query[kept]
         listed = np.bincount(query, minlength=len(self.listed))
         rank = np.arange(1, len(query) + 1) - (np.cumsum(listed) - listed)[query]
-        return Placed(listed, query, rank, self.grade[kept])
+        return Placed(listed, query, rank, self.grade[kept], self.judgement[kept])
 
 
 def placed(run: Source, judgements: Judgements, *, single: bool = False) -> Placed:
@@ -150,15 +153,16 @@ def _collected(run: Source, parts: Iterator[ListRows], judgements: Judgements, s
             f"no query of {run.name} is judged in {judgements.name}: their first queries are {shown(unknown[0])!r} "
             f"and {shown(judgements.queries[0])!r}. Use the same names in both"
         )
-    query, rank, grade = (np.concatenate(column) for column in zip(*placed, strict=True))
+    query, rank, judgement = (np.concatenate(column) for column in zip(*placed, strict=True))
     order = np.lexsort((rank, query))
-    return Placed(listed, query[order], rank[order], grade[order], tuple(unknown), lowest, at_lowest)
+    query, rank, judgement = query[order], rank[order], judgement[order]
+    return Placed(listed, query, rank, judgements.grades[judgement], judgement, tuple(unknown), lowest, at_lowest)
 
 
 def _judged(
     run: Source, rows: ListRows, of_group: Array, judgements: Judgements, single: bool
 ) -> tuple[Array, Array, Array]:
-    """(query, rank, grade) of every judged document of some lists."""
+    """(query, rank, judgement) of every judged document of some lists."""
     groups = rows.groups
     query = of_group[groups]
     pairs = pair_keys(rows.documents.keys(judgements.seed), query)
@@ -184,7 +188,7 @@ def _judged(
     same = rows.documents.take(row).equal(judgements.documents.take(judgement))
     row, judgement = row[same], judgement[same]
     scores = rows.values.astype(np.float32).astype(np.float64) if single else rows.values
-    return query[row], _ranks(rows, scores, groups, row), judgements.grades[judgement]
+    return query[row], _ranks(rows, scores, groups, row), judgement
 
 
 def _ranks(rows: ListRows, scores: Array, groups: Array, wanted: Array) -> Array:

@@ -12,7 +12,7 @@ from ...files import shown
 from ...tables import aligned
 from ..json_report import plain
 from .comparison import Difference, chance
-from .measures import asked, averaged
+from .measures import asked, averaged, printed_name
 from .texts import Array
 
 SIDE_BY_SIDE = 4  # with up to this many runs, a printed table has a column per run; with more, a row
@@ -81,7 +81,7 @@ class Evaluation:
     def __str__(self) -> str:
         if len(self.runs) <= SIDE_BY_SIDE:
             head = ["measure", *map(shown, self.runs)]
-            rows = [[name, *(self._cell(run, name) for run in self.runs)] for name in self.measures]
+            rows = [[printed_name(name), *(self._cell(run, name) for run in self.runs)] for name in self.measures]
             sure = f"in brackets: {100 * self.settings['confidence']:g} % interval over queries"
         else:
             head = ["run", *self.measures]
