@@ -186,6 +186,37 @@ def list_length(value: object, what: str) -> int:
     return integer(integer(value, what, low=1), what, high=sys.maxsize)
 
 
+def unmasked(value: T, name: str) -> T:
+    """The value, which must have no masked element: numpy drops the mask of a masked array, and keeps what is below.
+
+    Args:
+        value: the argument; lists are searched, too.
+        name: its name in messages.
+
+    Raises:
+        ValueError: an element is masked.
+
+    >>> unmasked(np.ma.masked_equal([1, -9], -9), "scores")
+    Traceback (most recent call last):
+        ...
+    ValueError: scores has masked elements (1), whose hidden values would be used. Leave these rows out, or fill them: \
+scores.filled(VALUE)
+    """
+    count = _masked(value)
+    if count:
+        raise ValueError(
+            f"{name} has masked elements ({count}), whose hidden values would be used. Leave these rows out, or fill "
+            f"them: {name}.filled(VALUE)"
+        )
+    return value
+
+
+def _masked(value: object) -> int:
+    if isinstance(value, np.ma.MaskedArray):
+        return int(np.ma.getmaskarray(value).sum())
+    return sum(map(_masked, value)) if isinstance(value, (list, tuple)) else 0
+
+
 def tensor(value: Numbers, name: str) -> Tensor:
     """Numbers as a tensor, from tensors (unchanged), numpy arrays and (nested) lists.
 
@@ -198,7 +229,7 @@ def tensor(value: Numbers, name: str) -> Tensor:
     Raises:
         TypeError: the value holds strings, objects, or numbers that torch does not have; or it is a tensor that is not
             `dense`.
-        ValueError: the rows differ in length.
+        ValueError: the rows differ in length, or an element of a masked array is masked.
 
     >>> tensor([[0.1, 0.2]], "scores")
     tensor([[0.1000, 0.2000]], dtype=torch.float64)
@@ -207,6 +238,7 @@ def tensor(value: Numbers, name: str) -> Tensor:
 
     if isinstance(value, torch.Tensor):
         return dense(value, name)
+    unmasked(value, name)
     try:
         # torch has no read-only memory, so read-only memory (a mapped file) is copied
         array = np.require(value, requirements=["C", "W"])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .checks import dense, tensor
+from .checks import dense, tensor, unmasked
 from .types import Mask
 
 Array = npt.NDArray[Any]
@@ -69,7 +69,7 @@ def words_of(*sides: Labels) -> Array | None:
     Raises:
         TypeError: some arguments hold strings and others do not.
     """
-    plain = [side if isinstance(side, Tensor) else np.asarray(side) for side in sides]
+    plain = [side if isinstance(side, Tensor) else np.asarray(unmasked(side, "labels")) for side in sides]
     texts = [side.dtype.kind in "US" for side in plain if not isinstance(side, Tensor)]
     if not any(texts):
         return None
@@ -88,6 +88,7 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
         if value.dtype == torch.uint64:  # torch supports few operations on it
             numbers = value.cpu().numpy()
     else:
+        unmasked(value, name)
         try:
             numbers = np.asarray(value)
         except ValueError:
@@ -431,7 +432,7 @@ def distinct(name: str, ids: Ids, length: int) -> Array:
 
 
 def _names(name: str, ids: Ids) -> Array:
-    array = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+    array = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else np.asarray(unmasked(ids, name))
     if array.ndim == 1 and array.dtype.kind == "O" and all(isinstance(word, str) for word in array):
         array = array.astype(str)
     if array.ndim != 1 or array.dtype.kind not in "iuUS":

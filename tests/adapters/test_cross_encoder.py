@@ -18,6 +18,7 @@ from text_models import bert_folder, static_model
 
 from rankgrad import losses, metrics
 from rankgrad.adapters.cross_encoder import GradedRerankingEvaluator, RankLoss
+from rankgrad.evaluation import ranked
 
 QUERIES = ["my card", "a refund", "the pin"]
 DOCUMENTS = [
@@ -115,6 +116,55 @@ def test_the_evaluator_measures_the_lists_as_the_model_orders_them(model, tmp_pa
     assert float(row["map"]) == pytest.approx(values["map"])
 
 
+def test_relevant_documents_outside_the_lists_count_and_the_first_stage_stands_beside(model):
+    count = len(QUERIES)
+    names = [[f"{q}-{d}" for d in range(len(documents))] for q, documents in enumerate(DOCUMENTS)]
+    qrels = {f"q{q}": dict(zip(names[q], GRADES[q], strict=True)) | {"outside": 1, "far": 1} for q in range(count)}
+    qrels |= {"empty": {"far": 1}, "unlisted": {"far": 2}}
+    by_id = [
+        *(
+            {"query_id": f"q{q}", "query": QUERIES[q], "documents": DOCUMENTS[q], "document_ids": names[q]}
+            for q in range(count)
+        ),
+        {"query_id": "empty", "query": "cash", "documents": ["fee", "loan"], "document_ids": ["a", "b"]},
+    ]
+    options = {"measures": ["ndcg", "map", "recall_10"], "primary_metric": "map", "bootstrap": 0}
+    evaluator = GradedRerankingEvaluator(by_id, qrels=qrels, **options)
+    values, report = evaluator(model), evaluator.report
+    assert set(report.queries) == set(qrels) and evaluator.left_out == 0
+    run = {f"q{q}": dict(zip(names[q], s.tolist(), strict=True)) for q, s in enumerate(scores_of(model))}
+    alone = ranked.evaluate({"a": run | {"empty": {"a": 1.0}}}, qrels, options["measures"], bootstrap=0)
+    for name, value in alone.values["a"].items():
+        assert values[name] == pytest.approx(value, abs=1e-6)
+    first = {query: {name: -place for place, name in enumerate(listed)} for query, listed in run.items()}
+    expected = ranked.evaluate({"a": first}, qrels, ["map"], bootstrap=0).values["a"]["map"]
+    assert values["first_stage_map"] == pytest.approx(expected)
+    assert {(each.run, each.other) for each in report.differences} == {("model", "first stage")}
+
+    relevant = [sum(grade > 0 for grade in grades) + 2 for grades in GRADES]
+    counted = [
+        *(
+            {"query": QUERIES[q], "documents": DOCUMENTS[q], "grades": GRADES[q], "relevant": relevant[q]}
+            for q in range(count)
+        ),
+        {"query": "cash", "documents": ["fee", "loan"], "grades": [0, 0], "relevant": 1},
+        {"query": "none", "documents": ["fee"], "grades": [0], "relevant": 0},
+    ]
+    of_numbers = GradedRerankingEvaluator(counted, **options)
+    found = of_numbers(model)
+    assert of_numbers.left_out == 1 and not any("outside the lists" in note for note in of_numbers.report.notes)
+    for name in options["measures"]:  # there is one query more without a list above
+        assert found[name] * (count + 1) == pytest.approx(values[name] * (count + 2), abs=1e-6)
+
+
+def test_values_of_lists_alone_are_called_too_high(model):
+    samples = [{"query": q, "documents": d, "grades": g} for q, d, g in zip(QUERIES, DOCUMENTS, GRADES, strict=True)]
+    evaluator = GradedRerankingEvaluator(samples, first_stage=False, bootstrap=0)
+    values = evaluator(model)
+    assert any("outside the lists are not known" in note for note in evaluator.report.notes)
+    assert evaluator.report.runs == ("model",) and "first_stage_ndcg_cut_10" not in values
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -128,6 +178,16 @@ def test_the_evaluator_measures_the_lists_as_the_model_orders_them(model, tmp_pa
         (lambda model: RankLoss(model, losses.LambdaLoss(), mini_batch_size=0), "mini_batch_size"),
         (lambda model: GradedRerankingEvaluator([]), "none of 0 samples"),
         (lambda model: GradedRerankingEvaluator([{"query": "a", "documents": []}]), r"samples\[0\] has no 'grades'"),
+        (
+            lambda model: GradedRerankingEvaluator(
+                [{"query": "a", "documents": ["b", "c"], "grades": [1, 1], "relevant": 1}]
+            ),
+            r"relevant documents of samples\[0\] counts those of its list and must be an integer >= 2; got 1",
+        ),
+        (
+            lambda model: GradedRerankingEvaluator([{"query": "a", "documents": ["b"]}], qrels={}),
+            r"samples\[0\] has no 'document_ids'",
+        ),
         (
             lambda model: GradedRerankingEvaluator([{"query": "a", "documents": ["b"], "grades": [1, 0]}]),
             "1 documents and 2 grades",

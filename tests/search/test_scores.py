@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -199,3 +200,19 @@ def test_distances_that_may_overflow_are_refused():
         Scorer(torch.full((2, 2), 3e19), torch.zeros(1, 2), "euclidean")
     with pytest.raises(ValueError, match="overflow torch.float64: .*3e"):
         Scorer(torch.full((2, 2), 3e160, dtype=torch.float64), torch.zeros(1, 2), "euclidean")
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "inner product", "euclidean"])
+@pytest.mark.parametrize("step", [1e-3, 1e-4, 1e-6])
+def test_embeddings_that_are_nearly_alike_have_the_same_numbers_in_any_block(similarity, step):
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        items, dim = 6 + 3 * seed, (2, 8, 33, 64)[seed % 4]
+        points = 1 + step * torch.randint(-4, 5, (items, dim), generator=generator).float()
+        labels = torch.arange(items) % 3
+        options = {"similarity": similarity, "bootstrap": 0, "clusters": "none"}
+        expected = evaluate(points, labels, **options)
+        for block in (1, 2, 5):
+            found = evaluate(points, labels, block=block, **options)
+            for name, column in expected.per_query.items():
+                np.testing.assert_array_equal(found.per_query[name], column, err_msg=f"{seed} {name}")

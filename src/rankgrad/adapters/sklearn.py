@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
         f"rankgrad.adapters.sklearn needs scikit-learn: {install('sklearn')}", name=error.name
     ) from None
 
-from ..checks import integer
+from ..checks import integer, unmasked
 from ..defaults import LOSSES
 from ..evaluation import measures
 from ..losses import RetrievalLoss, find
@@ -94,7 +94,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
-        return self._scored(validate_data(self, X, dtype=np.float64, reset=False))
+        return self._scored(validate_data(self, unmasked(X, "X"), dtype=np.float64, reset=False))
 
     def _scored(self, rows: Array) -> Array:
         with torch.no_grad():
@@ -170,7 +170,7 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
         Warns if the positive class is the larger one and `positive` does not name it.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, unmasked(X, "X"), unmasked(y, "y"), dtype=np.float64)
         check_classification_targets(y)
         self.classes_, classes = np.unique(y, return_inverse=True)
         if len(self.classes_) != 2:
@@ -248,7 +248,8 @@ class Ranker(_Network):
 
     def fit(self, X: Any, y: Any, query: Any = None) -> Ranker:
         """Train on rows [row, feature], grades [row] >= 0 and query ids [row]; without ids all rows are one list."""
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        given = unmasked(X, "X"), unmasked(y, "y")
+        X, y = validate_data(self, *given, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         negative = np.flatnonzero(y < 0)
         if len(negative):
             raise ValueError(f"y must be grades >= 0; row {negative[0]} has {y[negative[0]]:g}")
@@ -320,7 +321,7 @@ def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
 
 
 def _measured(y: Any, scores: Array, query: Any = None, *, metric: str, pos_label: Any = None) -> float:
-    labels = np.asarray(column_or_1d(y))
+    labels = np.asarray(column_or_1d(unmasked(y, "y")))
     values = np.unique(labels)
     if pos_label is not None:
         labels = labels == pos_label
@@ -344,7 +345,7 @@ def _ids(query: Any, rows: int) -> Tensor | None:
     """[row] numbers of the queries, from 0 on."""
     if query is None:
         return None
-    ids = column_or_1d(query)
+    ids = column_or_1d(unmasked(query, "query"))
     check_consistent_length(ids, range(rows))
     need_queries(ids)
     return torch.from_numpy(np.unique(ids, return_inverse=True)[1])

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ..checks import integer
+from ..checks import integer, unmasked
 from ..defaults import CLASSES_PER_BATCH, SAMPLES_PER_CLASS, SHORT_CLASSES
 from .dealing import IntArray, deal, hands
 from .epochs import LAST_SEED, SEED, EpochBatches, EpochList, ShuffledBatches
@@ -536,7 +536,7 @@ def _rows_brought(sizes: IntArray, samples_per_class: SamplesPerClass, short_cla
 
 def _labels(name: str, labels: Labels) -> npt.NDArray[Any]:
     """[image] int64, or strings."""
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(unmasked(labels, name))
     if array.dtype.kind in "OU":  # a column of a data frame holds objects, and numpy makes strings of a mixed list
         values = np.asarray(labels, dtype=object)
         mixed = len({isinstance(value, str) for value in values.flat}) > 1

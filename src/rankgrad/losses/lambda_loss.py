@@ -34,7 +34,8 @@ class LambdaLoss(RetrievalLoss):
 
         L = sum_{(i, j): g_i > g_j} |Delta M_ij| log2(1 + exp((s_j - s_i) / tau))
 
-    Delta M_ij comes from the current ranking (of tied items the one of lower index ranks first). It is a constant of
+    Delta M_ij comes from the current ranking (of tied items the one of lower index ranks first, so
+    with ties the value depends on the order of the rows). It is a constant of
     the gradient, so the gradient is LambdaRank's (Burges, Ragno and Le, NIPS 2006; Burges, MSR-TR-2010-82). Wang et al.
     (CIKM 2018, "The LambdaLoss framework for ranking metric optimization") give the loss with this gradient. M is
 

@@ -24,9 +24,10 @@ FullRanks = Callable[[Scores, Mask | None], Tensor]
 class SpearmanLoss(RetrievalLoss):
     r"""1 - Pearson(ranks of the scores, average ranks of the gains) over the valid items of each query, in [0, 2].
 
-    The ranks of the scores are a permutation: of tied scores the lower index ranks first. Tied gains share their mean
-    rank. So the loss is linear in the ranks: 1 - sum_j b_j rk_j / |a|, where b are the target ranks, centred and scaled
-    to length 1, and |a| is the length of the centred numbers 1 .. n.
+    The ranks of the scores are a permutation: of tied scores the lower index ranks first, so with ties the value
+    depends on the order of the rows. Tied gains share their mean rank. So the loss is linear in the ranks:
+    1 - sum_j b_j rk_j / |a|, where b are the target ranks, centred and scaled to length 1, and |a| is the length of the
+    centred numbers 1 .. n.
 
     The gradient is that of Algorithm 1 (Rolínek et al., CVPR 2020) with g_j = -b_j / |a| / (counted queries) for
     *every* valid item. All items are perturbed at once: O(n log n) per list. `ranks.Blackbox` says why this is the

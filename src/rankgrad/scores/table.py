@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..checks import Numbers, closest, setting
+from ..checks import Numbers, closest, setting, unmasked
 from ..checks import tensor as as_tensor
 from ..datasets.tabular import AUTO, as_split, no_columns
 from ..evaluation.ranked.reading import QUERY
@@ -121,7 +121,7 @@ class ScoreTable:
                 raise ValueError(f"the data frame has the column {twice!r} twice; give each its own name")
             features = {name: frame[name] for name in frame.columns}
         if isinstance(features, Mapping):
-            columns = {str(name): _array(column) for name, column in features.items()}
+            columns = {str(name): _array(column, str(name)) for name, column in features.items()}
         else:
             matrix = as_tensor(features, "features").detach().cpu().numpy()
             if matrix.ndim != 2:
@@ -224,9 +224,9 @@ def has_order(relevance: Tensor, query: Tensor | None) -> bool:
     return bool(((np.diff(ids[order]) == 0) & (np.diff(grades[order]) != 0)).any())
 
 
-def _array(column: Any) -> Array:
+def _array(column: Any, name: str = "a column") -> Array:
     """A column of a mapping or a data frame; what pandas calls missing, such as NA and NaT, is None among objects."""
-    values = np.asarray(column)
+    values = np.asarray(unmasked(column, name))
     if values.dtype == object and hasattr(column, "isna"):
         values = values.copy()
         values[column.isna()] = None

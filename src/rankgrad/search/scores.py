@@ -2,19 +2,22 @@ r"""Scores of queries against all references, a block of queries at a time. Equa
 
 Scores are inner products (cosines, if the rows have length 1) or minus Euclidean distances. A floating-point matrix
 product rounds: if the same numbers are added in another order, the sum may differ in the last bit, and a tie is broken
-at random. Two cases in which ties are common are treated:
+at random. Three cases in which ties are common are treated:
 
 * Identical gallery rows may get different scores within one product, because different kernels compute their columns.
   So all duplicates get the score of the first one.
 * Rows of length 1 that are integers divided by their length (codes of +-1, sets, counts) often have equal cosines. So
   the exact inner product p of the integers is computed, and then divided by the lengths: p |p| / n is an exact fraction
   rounded once, with n the sum of squares of an item. Equal cosines are equal fractions.
+* Embeddings that are nearly alike have scores that differ by little more than their rounding in float32. They are
+  computed in float64, and rounded to a grid that is coarser than the rounding of float64.
 
 All other scores are exactly those of the plain product.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -29,6 +32,8 @@ SAMPLE = 64  # number of rows that are tested before all rows are
 LARGEST, MOST = 1024, 16  # limits for the integers of a row: of the largest, and of the smallest that is not 0
 PART = 4096  # number of rows that are compared together
 PIECE = 2**17  # number of values processed together, which fit into the cache
+ALIKE = 1 / 64  # if the scores of a query differ by less than this share of their size, embeddings are nearly alike
+GRID = 2.0**46  # steps of the grid of keys in the size of the largest one
 
 
 class Scorer:
@@ -43,7 +48,8 @@ class Scorer:
         similarity: "inner product", or "euclidean": minus the distance.
 
     Attributes:
-        dtype: dtype of keys and scores: float64 if queries or references are, else float32.
+        dtype: dtype of keys and scores: float64 if queries or references are, or if rows are nearly alike; else
+            float32.
         device: device of queries and references.
         items: number of references.
 
@@ -71,9 +77,20 @@ class Scorer:
         self._meant: Callable[[Tensor, Tensor], Tensor] | None = None
         self._copies = self._originals = torch.empty(0, dtype=torch.long, device=self.device)
         self._require_range(similarity)
-        exact = self._by_distance() if similarity == "euclidean" else self._by_whole_numbers()
+        self._grid = 0.0
+        exact = similarity == "inner product" and self._by_whole_numbers()
+        # of two items one is mostly the query itself, and there is nothing to rank
+        alike = not exact and self.items > 2 and self.dtype == torch.float32 and self._alike()
+        if alike:
+            same, self.dtype = self._references is self._queries, torch.float64
+            self._queries = self._queries.double()
+            self._references = self._queries if same else self._references.double()
+        exact = self._by_distance() if similarity == "euclidean" else exact
         if not exact:
             self._copies, self._originals = duplicate_rows(self._references)
+        if alike and not exact:
+            size = sum(float(side.square().sum(1).amax()) for side in self._sides())  # no key is larger
+            self._grid = 2.0 ** math.ceil(math.log2(size)) / GRID if size else 0.0
         self._buffer = torch.empty(0, dtype=self.dtype, device=self.device)
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -91,11 +108,20 @@ class Scorer:
             if self._divisor is not None:
                 for part in torch.split(keys, max(1, PIECE // self.items)):
                     part.mul_(part.abs()).div_(self._divisor)
+            if self._grid:
+                keys.div_(self._grid).round_().mul_(self._grid)
         return keys
 
     def scores(self, keys: Tensor, rows: Tensor) -> Tensor:
         """The cosines, inner products or minus distances of keys [row, ...] of these queries."""
         return keys if self._meant is None else self._meant(keys, rows)
+
+    def _alike(self) -> bool:
+        """Whether the scores of most queries differ by little. Judged by some rows, evenly taken."""
+        some, others = (side[:: max(1, len(side) // SAMPLE)][:SAMPLE].double() for side in self._sides())
+        size = some.square().sum(1).sqrt() * others.square().sum(1).amax().sqrt()
+        low, high = (some @ others.T).aminmax(dim=1)
+        return bool(size.amin() > 0) and bool(((high - low) / size).median() < ALIKE)
 
     def _require_range(self, similarity: Similarity) -> None:
         """Raise if a score may overflow."""

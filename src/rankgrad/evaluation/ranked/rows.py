@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import Numbers
+from ...checks import Numbers, unmasked
 from ...checks import tensor as as_tensor
 from ...files import shown
 from .texts import Array, TextColumn
@@ -262,7 +262,7 @@ def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the
     [(['q1'], [2]), (['q2'], [1])]
     """
     numbers = as_tensor(values, "values").detach().cpu().double().numpy()
-    lengths = [len(queries), len(documents), len(numbers)]
+    lengths = [len(unmasked(queries, "queries")), len(unmasked(documents, "documents")), len(numbers)]
     if numbers.ndim != 1 or len(set(lengths)) > 1:
         raise ValueError(f"queries, documents and values must have the same length; got {lengths}")
 
@@ -328,7 +328,7 @@ def from_scores(
     if numbers.ndim != 2:
         raise ValueError(f"scores must be a matrix [query, document]; got shape {numbers.shape}")
     columns = np.arange(numbers.shape[1]) if documents is None else as_array(documents)
-    inside = np.ones(numbers.shape, bool) if retrieved is None else np.asarray(retrieved)
+    inside = np.ones(numbers.shape, bool) if retrieved is None else np.asarray(unmasked(retrieved, "retrieved"))
     if inside.dtype != bool or inside.shape != numbers.shape or len(columns) != numbers.shape[1]:
         raise ValueError(
             f"scores {numbers.shape} need retrieved as bool of the same shape and a name for each column; got "
@@ -372,5 +372,5 @@ def as_array(values: Any) -> Array:
     """Names as an array of integers, strings or objects (`TextColumn.of` checks objects)."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
-    array = np.asarray(values)
+    array = np.asarray(unmasked(values, "a column of names"))
     return array if array.dtype.kind in "iuUO" else np.asarray(values, dtype=object)
