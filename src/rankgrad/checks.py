@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
+LONGEST_LIST = 240  # letters of a list of known names in a message
 SUMMABLE = 1e300  # the sum of larger numbers may overflow
 Numbers = Union["Tensor", npt.NDArray[Any], Sequence[Any]]  # "|" does not work with a name in quotes
 Spelling = Callable[..., str]  # (argument[, value]) -> what the caller types to set it
@@ -326,19 +327,27 @@ def closest(given: str, known: Iterable[str], alike: float = 0.5) -> str:
     return f"; did you mean {names[close[0]]!r}?" if close else "."
 
 
-def unknown(kind: str, given: object, known: Iterable[str]) -> str:
-    """One line about an unknown name: its kind, the closest known name, and all known names if they are at most 100.
+def unknown(kind: str, given: object, known: Iterable[str], lister: str = "") -> str:
+    """One line about an unknown name: its kind, the closest known name, and the known names if they are at most 100.
+
+    Of a list that is longer than the hint before it can bear, only the beginning is shown.
 
     Args:
         kind: kind of the name, such as "loss".
         given: the name.
         known: the known names.
+        lister: where a list that is cut can be seen.
 
     >>> unknown("loss", "smoothap", ["smooth_ap", "supap"])
     "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: smooth_ap, supap"
     """
     names = sorted(known)
-    listed = f" Known: {', '.join(names)}" if len(names) <= 100 else ""
+    shown = names
+    while len(", ".join(shown)) > LONGEST_LIST:
+        shown = shown[:-1]
+    left = len(names) - len(shown)
+    more = f", and {left} others{f': {lister}' if lister else ''}" if left else ""
+    listed = f" Known: {', '.join(shown)}{more}" if len(names) <= 100 else ""
     return f"unknown {kind} {given!r}{closest(str(given), names)}{listed}"
 
 

@@ -516,6 +516,10 @@ def test_too_few_classes_are_one_error_with_both_numbers():
         sampled([0, 1] * 8, samples_per_class=1)
     with pytest.raises(ValueError, match="label or labels.*has text, intent"):
         ClassBatchSampler(Dataset.from_dict({"text": ["a"], "intent": [0]}), 8)
+    several = Dataset.from_dict({"text": ["a", "b"], "intent": [0, 1], "dataset_name": ["quora", "quora"]})
+    told = r"the data set 'quora' of 2 rows that begins with {'text': 'a', .* has text, intent, dataset_name. Rename"
+    with pytest.raises(ValueError, match=told):
+        ClassBatchSampler(several, 8)
     for wrong, kind in (([0.5] * 8, "float64"), ([[0.5, 0.1]] * 8, "float64"), ([[1], [1, 2]] * 4, "List")):
         with pytest.raises(ValueError, match=f"'label' must hold one class per text.*got .*{kind}"):
             sampled(wrong)

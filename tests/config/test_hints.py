@@ -86,6 +86,45 @@ def test_what_does_not_fit_is_named_with_what_would(settings, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["foo", "smoothap", "pml/tripet"])
+def test_the_list_after_an_unknown_loss_is_cut_and_says_where_the_whole_is(name):
+    with pytest.raises(ConfigError) as error:
+        compose([f"loss={name}"])
+    text = str(error.value)
+    assert len(text) < 400 and text.endswith("others: rankgrad train --help")
+    left = int(re.search(r"and (\d+) others", text)[1])
+    assert len(text.partition("Known: ")[2].split(", ")) - 1 + left == len(options("loss"))
+
+
+def test_a_folder_without_images_is_not_taken_for_a_folder_of_images(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "beir/corpus.jsonl",
+        "beir/queries.jsonl",
+        "beir/qrels/test.tsv",
+        "photos/cats/a.png",
+        "photos/list.csv",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for words in (["data=beir"], ["beir"], ["data.root=beir"], ["path=beir"]):
+        with pytest.raises(ConfigError) as error:
+            compose(words)
+        text = str(error.value)
+        assert "data=text data.root=beir/corpus.jsonl for texts" in text and "data=folder" not in text
+        assert "beir holds no images, but tables: corpus.jsonl, queries.jsonl" in text
+    with pytest.raises(ConfigError, match="Use: data=folder data.root=photos$"):
+        compose(["data=photos"])
+
+
+def test_the_task_in_the_settings_chooses_the_settings_in_python():
+    assert compose(["task=scores", "data.root=rows.csv"]).task == "scores"
+    with pytest.raises(ConfigError, match="unknown task 'score'; did you mean 'scores'"):
+        compose(["task=score"])
+    with pytest.raises(ConfigError, match="this command cannot train task=scores"):
+        compose(["task=scores"], "detect")
+
+
 def test_an_unknown_section_is_answered_with_the_known_sections():
     with pytest.raises(ConfigError) as error:
         compose(["train.epochs=3"], "scores")  # this tree has no section `train`

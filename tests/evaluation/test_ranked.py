@@ -532,6 +532,34 @@ def test_a_difference_of_the_detectable_size_is_found_with_a_chance_of_80_percen
     assert (stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.01).mean() == pytest.approx(0.8, abs=0.015)
 
 
+def test_equal_runs_have_no_detectable_difference(tmp_path):
+    queries = {f"{name} {n}": row for n in range(6) for name, row in QRELS.items()}
+    run = {f"{name} {n}": row for n in range(6) for name, row in RUN.items()}
+    found = evaluate({"a": run, "b": run}, queries, ["map"], bootstrap=0)
+    [each] = found.differences
+    assert (each.mean, each.p, each.detectable) == (0, 1, None) and "0.0000\n" not in f"{found}\n".partition(
+        "detectable"
+    )[2]
+    assert "<td>0.0000</td>" not in ranked.write(found, tmp_path).read_text()
+
+
+def test_measures_may_stand_apart_on_the_command_line(tmp_path, capsys):
+    run, judged = tmp_path / "a.run", tmp_path / "q.txt"
+    run.write_text("q1 Q0 d1 1 0.9 r\nq1 Q0 d2 2 0.8 r\n")
+    judged.write_text("q1 0 d1 1\n")
+    shown = []
+    for words in (
+        ["-m", "map,P.5,10"],
+        ["-m", "map", "P.5,10"],
+        ["-m", "map,", "P.5,10"],
+        ["--measures", "map", "P.5", "P.10"],
+    ):
+        for order in ([str(run), *words, "--qrels", str(judged)], [*words, str(run), "--qrels", str(judged)]):
+            assert main(["evaluate", *order]) == 0
+            shown.append(capsys.readouterr().out)
+    assert len(set(shown)) == 1 and "P_10" in shown[0]
+
+
 def test_the_value_of_a_group_is_the_mean_of_its_queries(several):
     rows = {(row["group"], row["run"], row["measure"]): row for row in several.of_groups}
     even = [int(query[1:]) % 2 == 0 for query in several.queries]

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TextIO
 
@@ -80,6 +80,8 @@ COMMANDS: dict[str, Command] = {
 }
 
 
+# Options whose value is a list with commas. On the command line, its parts may also stand apart.
+LISTS = {"evaluate": ("-m", "--measures", "-e", "--extra", "-k", "--ks"), "detect": ("--ious",)}
 LABORATORY = ("reproduce", "paper-figure", "sodeep")  # commands of rankgrad-papers
 
 
@@ -142,11 +144,37 @@ def plain_warnings() -> Iterator[None]:
         warnings.showwarning = earlier
 
 
+def joined(argv: Sequence[str], lists: Collection[str]) -> list[str]:
+    """The arguments, with the words after an option of a list joined by commas: -m A B as -m A,B.
+
+    A word that is the path of a file or folder does not belong to the list.
+
+    Args:
+        argv: arguments of the command.
+        lists: options whose value is a list.
+
+    >>> joined(["a.run", "-m", "map", "P.5", "--qrels", "q"], ["-m"])
+    ['a.run', '-m', 'map,P.5', '--qrels', 'q']
+    """
+    words: list[str] = []
+    inside = 0  # words of a list, the option included
+    for word in argv:
+        listed = inside and not word.startswith("-") and (inside == 1 or not os.path.exists(word))
+        inside = inside + 1 if listed else int(word in lists)
+        if listed and inside > 2:
+            words[-1] = ",".join([words[-1].rstrip(","), word.lstrip(",")]).rstrip(",")
+        else:
+            words.append(word)
+    return words
+
+
 def _main(argv: list[str]) -> int:
     name = next((word for word in argv if not word.startswith("-")), "")
     if name in LABORATORY and name not in registered("commands", COMMANDS):
         print(f"rankgrad: {name} belongs to another package. Install it: pip install rankgrad-papers", file=sys.stderr)
         return MENDABLE
+    if name in LISTS:
+        argv = joined(argv, LISTS[name])
     try:
         parser = _parser(argv)
     except ValueError as error:  # a plug-in that cannot be used

@@ -59,8 +59,14 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     name = names[0]
     if name not in known:
         place = Path(name)
-        kind = "folder" if place.is_dir() else "table" if place.suffix in (".npz", ".parquet") else "text"
-        hint = f". To describe these files: rankgrad datasets {kind} --root {shlex.quote(name)}"
+        rows = []
+        if place.is_dir():
+            from ..config.hints import tables_in
+
+            rows = tables_in(name)
+        kind = "table" if place.suffix in (".npz", ".parquet") else "text" if rows or place.is_file() else "folder"
+        root = shlex.quote(str(place / rows[0]) if rows else name)
+        hint = f". To describe these files: rankgrad datasets {kind} --root {root}"
         raise ValueError(unknown("data set", name, known) + (hint if place.exists() else ""))
     load = find(name)
     from_files = "root" in inspect.signature(load).parameters

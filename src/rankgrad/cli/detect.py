@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .training import compare_losses, groups, several_options, train_one
+from .training import compare_losses, groups, several_options, train_one, train_options, with_out
 from .trust import add_trust
 
 HELP = """\
@@ -47,8 +47,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     train = actions.add_parser(
         "train", help="train a detector, or resume a run", description=parser.description, **text
     )
-    train.usage = "%(prog)s [-h] [--cfg] [KEY=VALUE ...]"
-    train.add_argument("--cfg", action="store_true", help="print the settings and stop")
+    train.usage = "%(prog)s [-h] [--cfg] [-o OUT] [KEY=VALUE ...]"
+    train_options(train)
     several = actions.add_parser("compare", help="train and compare several losses", description=COMPARE, **text)
     several.usage = "%(prog)s [-h] [-o OUT] [-j JOBS] loss=A,B [seeds=0,1,2] [KEY=VALUE ...]"
     several_options(several, "runs and the table", "runs/detect-compare")
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
-    train_one(["detect", "train"], settings, arguments.cfg)
+    train_one(["detect", "train"], with_out(arguments, settings), arguments.cfg)
 
 
 def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .training import groups, train_one
+from .training import groups, train_one, train_options, with_out
 
 HELP = """\
 Train a retrieval model and evaluate it before and after. Write a folder with the model, its numbers and report.html.
@@ -31,10 +31,10 @@ def details() -> str:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.usage = "%(prog)s [-h] [--cfg] [KEY=VALUE ...]"
-    parser.add_argument("--cfg", action="store_true", help="print the settings and stop")
+    parser.usage = "%(prog)s [-h] [--cfg] [-o OUT] [KEY=VALUE ...]"
+    train_options(parser)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train a model, or resume a run."""
-    train_one(["train"], settings, arguments.cfg)
+    train_one(["train"], with_out(arguments, settings), arguments.cfg)

@@ -39,6 +39,26 @@ def groups(tree: str, command: str) -> str:
     return "\n".join([head, *lines, "", f"To print all settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
 
 
+def train_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that trains one run."""
+    parser.add_argument("--cfg", action="store_true", help="print the settings and stop")
+    parser.add_argument("-o", "--out", help="folder of the run, as out=OUT (default: a new folder in runs/)")
+
+
+def with_out(arguments: argparse.Namespace, settings: list[str]) -> list[str]:
+    """The settings, with the folder of -o.
+
+    Raises:
+        ValueError: out= is given, too.
+    """
+    if arguments.out is None:
+        return settings
+    given = next((setting for setting in settings if setting.startswith("out=")), None)
+    if given is not None:
+        raise ValueError(f"-o {arguments.out} and {given} both name the folder of the run; give one of them")
+    return [*settings, f"out={arguments.out}"]
+
+
 def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
     """Run `rankgrad train` or `rankgrad detect train`.
 

@@ -56,16 +56,18 @@ MEANT = {
     "seed": "seeds random_seed random_state",
     "loggers": "log logger",
 }
+ROWS = (".csv", ".tsv", ".jsonl", ".parquet")  # suffixes of files of rows
+MOST_FOLDERS, MOST_FILES = 100, 5  # folders that are looked into for a hint; files that it names
 INTERNAL = ("derived", "extended", "lean")  # settings that only rankgrad itself sets; no message offers them
 
 
 def unknown_option(group: str, given: str, name: str) -> str:
     """One line about an unknown option of a group, with the options that fit. An unknown model may be of a library."""
-    known = options(group, name)
+    known, lister = options(group, name), f"rankgrad {'detect ' if name == 'detect' else ''}train --help"
     meant = [row.partition("=")[2] for row in _rows_of(given) if row.startswith(f"{group}=") and " " not in row]
+    told = unknown(group, given, known, lister)
     if set(meant) & set(known):
-        return f"unknown {group} {given!r}; did you mean {meant[0]!r}? Known: {', '.join(known)}"
-    told = unknown(group, given, known)
+        return f"unknown {group} {given!r}; did you mean {meant[0]!r}? Known: {told.partition(' Known: ')[2]}"
     if (group, name) != ("model", "train") or not given:
         return told
     word = shlex.quote(f"model.name={given}")
@@ -137,7 +139,7 @@ def is_data(word: str, name: str) -> bool:
 
 
 def data_settings(path: str) -> str:
-    """The settings for data at a path, guessed from its suffix.
+    """The settings for data at a path, guessed from its suffix; for a folder, from the files in it.
 
     >>> data_settings("my photos")
     "data=folder 'data.root=my photos'"
@@ -150,5 +152,25 @@ def data_settings(path: str) -> str:
     if path.endswith((".csv", ".tsv", ".jsonl")):
         del kinds["data=table"]
     elif not path.endswith(".parquet"):
+        files = tables_in(path)
+        if files:
+            return (
+                f"{data_settings(os.path.join(path, files[0]))}. ({shown(path)} holds no images, but tables: "
+                f"{', '.join(map(shown, files))})"
+            )
         return f"data={'table' if path.endswith('.npz') else 'folder'} {root}"
     return ", ".join(f"{kind} {root} for {what}" for kind, what in kinds.items())
+
+
+def tables_in(path: str) -> list[str]:
+    """The files of rows in a folder that has neither images nor folders of images; [] for any other path."""
+    folder = os.path.expanduser(path)
+    if not os.path.isdir(folder):
+        return []
+    inside = sorted(os.listdir(folder))
+    below = [os.path.join(folder, name) for name in inside if os.path.isdir(os.path.join(folder, name))]
+    suffixes = {
+        os.path.splitext(name)[1].lower() for each in (folder, *below[:MOST_FOLDERS]) for name in os.listdir(each)
+    }
+    rows = [name for name in inside if name.endswith(ROWS)]
+    return rows[:MOST_FILES] if suffixes <= {*ROWS, ".md", ".txt", ".json", ".gz", ""} else []

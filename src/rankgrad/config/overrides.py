@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from .. import defaults
+from ..checks import unknown
 from ..files import shown
 from ..targets import ConfigError, packages
 from ..tasks import TASKS
@@ -31,8 +32,12 @@ from .resolvers import register_resolvers
 from .values import dotted, first_line, keys
 
 
-def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
+def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
     """The configuration `name` (see `options.TREES`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
+
+    Args:
+        overrides: KEY=VALUE.
+        name: None: that of task=NAME in the overrides, else "train".
 
     Raises:
         ConfigError: a key or an option of a group is unknown (the message names the closest known one), a needed value
@@ -44,6 +49,9 @@ def compose(overrides: Sequence[str], name: str = "train") -> DictConfig:
     from hydra.errors import HydraException, OverrideParseException
 
     register_resolvers()
+    if name is None:
+        tasks = [TASKS.get(override.removeprefix("task=")) for override in overrides if override.startswith("task=")]
+        name = next((task.settings for task in reversed(tasks) if task is not None), "train")
     for override in overrides:
         _check(override, name)
     try:
@@ -79,7 +87,9 @@ def _check(override: str, name: str) -> None:
             + hint_for_word(override, name)
         )
     key, value = override.split("=", 1)
-    if key == "task" and (value not in TASKS or TASKS[value].settings != name):
+    if key == "task" and value not in TASKS:
+        raise ConfigError(unknown("task", value, TASKS))
+    if key == "task" and TASKS[value].settings != name:
         others = [f"rankgrad {row.command} trains {task}" for task, row in TASKS.items()]
         raise ConfigError(f"this command cannot train task={value}. Commands: {', '.join(others)}")
     if key == "loss":

@@ -88,7 +88,8 @@ def read_columns(
     """
     if path.is_dir():
         raise IsADirectoryError(
-            f"need a file ({', '.join(FORMATS)}); {shown(path)} is a folder. For a folder of images use data=folder"
+            f"need a file ({', '.join(FORMATS)}); {shown(path)} is a folder. Name a file in it; for a folder of images "
+            "use data=folder"
         )
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {shown(path)}")

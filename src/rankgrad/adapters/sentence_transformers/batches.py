@@ -17,6 +17,7 @@ from ...distributed import world
 from ..class_batches import batches_of_step
 
 LABEL_COLUMNS = ("label", "labels", "score", "scores")  # columns that the library's collator takes for labels
+FIRST_ROW = 120  # letters of the first row in a message
 
 
 class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
@@ -113,8 +114,8 @@ def _classes(dataset: Any, columns: Sequence[str]) -> npt.NDArray[np.int64]:
     name = next((name for name in columns if name in dataset.column_names), None)
     if name is None:
         raise ValueError(
-            f"class batches need a column of classes named {' or '.join(columns)}; the data set has "
-            f"{', '.join(dataset.column_names)}"
+            f"class batches need a column of classes named {' or '.join(columns)}; {_named(dataset)} has "
+            f"{', '.join(dataset.column_names)}. Rename its column of classes: rename_column('NAME', 'label')"
         )
     try:
         labels = np.asarray(dataset[name][:])
@@ -123,7 +124,21 @@ def _classes(dataset: Any, columns: Sequence[str]) -> npt.NDArray[np.int64]:
     if labels.dtype.kind not in "iuU" or labels.ndim not in (1, 2):
         raise ValueError(
             f"column {name!r} must hold one class per text, an integer or a string, or a list of integers from coarse "
-            f"to fine; got {dataset.features[name]}"
+            f"to fine, in {_named(dataset)}; got {dataset.features[name]}"
         )
     numbers: npt.NDArray[np.int64] = np.unique(labels, axis=0, return_inverse=True)[1]
     return numbers.reshape(-1)
+
+
+def _named(dataset: Any) -> str:
+    """A data set in words: a trainer may have several, and its sampler does not get their names."""
+    columns, rows = dataset.column_names, len(dataset)
+    if "dataset_name" in columns and rows:  # the trainer adds this column for some losses
+        name = dataset[0]["dataset_name"]
+    else:
+        name = getattr(getattr(dataset, "info", None), "dataset_name", None)
+    split = getattr(dataset, "split", None)
+    named = " ".join(["the data set", *([repr(name)] if name else []), *([f"(split {split})"] if split else [])])
+    first = str(dataset[0]) if rows else ""
+    begins = f" that begins with {first if len(first) <= FIRST_ROW else first[:FIRST_ROW] + '…'}" if first else ""
+    return f"{named} of {rows:,} row{'' if rows == 1 else 's'}{begins}"
