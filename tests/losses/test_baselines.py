@@ -306,7 +306,7 @@ def test_a_run_of_xbm_remembers_the_whole_training_set(tmp_path):
 
 def test_a_run_with_a_miner_and_a_memory_comes_to_its_end(tmp_path):
     photos = make_photos(tmp_path / "photos")
-    run = train(*small(photos, "loss=pml/triplet", "memory=joint", f"out={tmp_path / 'run'}"))
+    run = train(*small(photos, "loss=pml/batch_hard_triplet", "memory=joint", f"out={tmp_path / 'run'}"))
     assert run.finished
     assert all(math.isfinite(value) for _, value in curves(run)["loss"])
 
@@ -338,7 +338,21 @@ def test_a_miner_and_a_reducer_of_the_library_are_used_as_they_are():
     hardest = [float(row[same[i]].max() - row[~same[i]].min()) for i, row in enumerate(far)]
     expected = sum(max(0.0, value + 0.2) for value in hardest) / len(hardest)
     torch.testing.assert_close(float(loss(rows(), LABELS)), expected, rtol=1e-9, atol=0)
-    torch.testing.assert_close(float(baseline("pml/triplet")(rows(), LABELS)), expected, rtol=1e-9, atol=0)
+    torch.testing.assert_close(float(baseline("pml/batch_hard_triplet")(rows(), LABELS)), expected, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("margin", [0.2, 0.7])
+def test_the_triplet_loss_takes_the_semi_hard_triplets_of_facenet_in_squared_distances(margin):
+    loss = make(compose(["loss=pml/triplet", f"loss.loss.margin={margin}"]).loss, slot="loss")
+    far = torch.cdist(*2 * (F.normalize(rows(), dim=1),)) ** 2
+    n = range(len(LABELS))
+    found = [
+        float(far[a, p] - far[a, m]) + margin
+        for a, p, m in itertools.product(n, n, n)
+        if a != p and LABELS[a] == LABELS[p] != LABELS[m] and far[a, p] < far[a, m] <= far[a, p] + margin
+    ]
+    assert len(found) > 5
+    torch.testing.assert_close(float(loss(rows(), LABELS)), sum(found) / len(found), rtol=1e-6, atol=0)
 
 
 def test_adaptive_triplet_is_the_triplet_loss_of_that_library_and_adaptive_thresholds():
@@ -346,7 +360,7 @@ def test_adaptive_triplet_is_the_triplet_loss_of_that_library_and_adaptive_thres
     for seed in (0, 1):  # the thresholds move from call to call
         x, y = (rows(seed=seed).requires_grad_() for _ in range(2))
         value = own(x, LABELS)
-        expected = 0.7 * baseline("pml/triplet")(y, LABELS) + 0.3 * thresholds(y, LABELS)
+        expected = 0.7 * baseline("pml/batch_hard_triplet")(y, LABELS) + 0.3 * thresholds(y, LABELS)
         torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
         torch.testing.assert_close(*(torch.autograd.grad(each, leaf)[0] for each, leaf in ((value, x), (expected, y))))
 

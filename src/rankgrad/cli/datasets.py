@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     name = names[0]
     if name not in known:
         place = Path(name)
-        rows = []
+        rows: list[str] = []
         if place.is_dir():
             from ..config.hints import tables_in
 

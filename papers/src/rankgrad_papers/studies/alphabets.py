@@ -49,11 +49,11 @@ METHODS: Mapping[str, Sequence[str]] = {
     "adaptive_roadmap": ("loss=adaptive_roadmap",),
     "log_sum_exp": ("loss=log_sum_exp",),
     "pml/multi_similarity": ("loss=pml/multi_similarity",),
-    "pml/triplet": ("loss=pml/triplet",),
+    "pml/triplet": ("loss=pml/batch_hard_triplet",),
     # ranks or thresholds: SupAP's share of the default loss, and the moving thresholds with losses of pairs
     "pml/multi_similarity + thresholds": ("loss=pml/multi_similarity+calibration", *_MOVING),
     "pml/contrastive + thresholds": ("loss=pml/contrastive+calibration", *_MOVING),
-    "pml/triplet + thresholds": ("loss=pml/triplet+calibration", *_MOVING),
+    "pml/triplet + thresholds": ("loss=pml/batch_hard_triplet+calibration", *_MOVING),
     "SupAP's share 0": ("loss=adaptive_roadmap", "loss.weight=1"),
     "SupAP's share .1": ("loss=adaptive_roadmap", "loss.weight=0.9"),
     "SupAP's share .25": ("loss=adaptive_roadmap", "loss.weight=0.75"),

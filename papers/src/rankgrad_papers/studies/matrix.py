@@ -39,7 +39,7 @@ from rankgrad.tuning.space import NumberRange, Value, Values, settings_of, space
 
 from ..trainings import Training, train_missing
 from ..values import difference, read
-from . import command
+from . import command, loss_setting
 from .alphabets import POOLED, measured
 from .tables import METHODS as TABLE_METHODS
 from .tables import METRICS as TABLE_METRICS
@@ -132,7 +132,7 @@ def points(data: str, loss: str, words: Sequence[str], trials: int) -> list[list
         trials: number of trials. A longer search begins with the same trials.
     """
     row = LOSSES[loss]
-    own = [f"loss={loss}", *(word.format(relevant=SETS[data].relevant) for word in row.settings)]
+    own = [loss_setting(loss), *(word.format(relevant=SETS[data].relevant) for word in row.settings)]
     base = compose([*words, *own])
     space = space_of(loss, [*words, *own], base, {**dict(row.space), **dict(SETS[data].space)})
     study = optuna.create_study(sampler=RandomSampler(seed=0))

@@ -22,7 +22,7 @@ from pathlib import Path
 from rankgrad.runs.folder import Run
 
 from ..trainings import Training, train_missing
-from . import alphabets, command
+from . import alphabets, command, loss_setting
 
 SEEDS = (0, 1, 2, 3, 4)
 SEARCHED = 0.03  # the searches over texts tried multiples of this rate
@@ -69,7 +69,7 @@ def _losses(*texts: str) -> Rows:
     rows: dict[tuple[str, ...], Sequence[str]] = {}
     for text in texts:
         name, _, own = text.partition(":")
-        rows[text,] = (f"loss={name}", *(f"loss.{setting}" for setting in own.split("+") if setting))
+        rows[text,] = (loss_setting(name), *(f"loss.{setting}" for setting in own.split("+") if setting))
     return rows
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from rankgrad.runs.folder import Run
 
 from ..trainings import Training, train_missing
-from . import command
+from . import command, loss_setting
 from .alphabets import measured
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -40,9 +40,9 @@ _BATCHES = {"4 classes": _FOUR, "4 classes of two groups": (*_FOUR, "sampler.bat
 #: Row -> its settings. The first row is not fine-tuned: the pretrained weights with a new head.
 ROWS: Mapping[str, Sequence[str]] = {
     "no fine-tuning": ("loss=supap", "trainer.max_epochs=0"),
-    **{loss: (f"loss={loss}",) for loss in _LOSSES},
+    **{loss: (loss_setting(loss),) for loss in _LOSSES},
     **{
-        f"{loss}, wrong labels {share}": (f"loss={loss}", f"label_noise={share}")
+        f"{loss}, wrong labels {share}": (loss_setting(loss), f"label_noise={share}")
         for share in ("0.2", "0.4")
         for loss in _LOSSES
     },
