@@ -59,14 +59,14 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     name = names[0]
     if name not in known:
         place = Path(name)
-        rows: list[str] = []
+        tables: list[str] = []
         if place.is_dir():
             from ..config.hints import tables_in
 
-            rows = tables_in(name)
-        kind = "table" if place.suffix in (".npz", ".parquet") else "text" if rows or place.is_file() else "folder"
-        root = shlex.quote(str(place / rows[0]) if rows else name)
-        hint = f". To describe these files: rankgrad datasets {kind} --root {root}"
+            tables = tables_in(name)
+        kind = "table" if place.suffix in (".npz", ".parquet") else "text" if tables or place.is_file() else "folder"
+        where = shlex.quote(str(place / tables[0]) if tables else name)
+        hint = f". To describe these files: rankgrad datasets {kind} --root {where}"
         raise ValueError(unknown("data set", name, known) + (hint if place.exists() else ""))
     load = find(name)
     from_files = "root" in inspect.signature(load).parameters
