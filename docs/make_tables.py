@@ -100,7 +100,7 @@ def rates() -> str:
         if kind == "given":  # whether it was trained before nobody knows
             rows.append(["a module of [your own](your-own-loop.md)", f"{scratch:g}", ""])
         else:
-            rows.append([f"`{kind}`", "" if scratch is None else f"{scratch:g}", f"{before:g}"])
+            rows.append([f"`{kind}`", *("" if rate is None else f"{rate:g}" for rate in (scratch, before))])
     rows.append(["a new head on frozen features (`frozen=true`)", f"{defaults.FROZEN:g}", ""])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

@@ -15,7 +15,7 @@ from small_runs import QUICK, make_photos, make_texts, small, small_texts
 from torch import nn
 
 import rankgrad
-from rankgrad import defaults
+from rankgrad import defaults, losses
 from rankgrad.config import ConfigError, compose, default_loss, options, plain
 from rankgrad.config.hydra import composed
 from rankgrad.datasets.sampler_settings import check_settings
@@ -23,7 +23,10 @@ from rankgrad.datasets.samplers import HierarchicalBatchSampler, MPerClassBatchS
 from rankgrad.defaults import LOSSES, RATES, rate_of
 from rankgrad.evaluation import evaluate
 from rankgrad.models import MODELS, TAKES, build_model, save_weights
+from rankgrad.models.build import kind_of
 from rankgrad.models.embedding_model import parameter_groups
+from rankgrad.models.ngrams import NGrams
+from rankgrad.runs.compare import own_settings
 from rankgrad.targets import find
 from rankgrad.training.fit import _settings
 from rankgrad.training.module import Schedule
@@ -106,6 +109,25 @@ def test_data_brings_the_loss_that_is_recommended_for_what_its_rows_are_and_a_gi
     assert plain(compose([*words, "loss=pnp"]).loss) == plain(compose(["loss=pnp"]).loss)
 
 
+@pytest.mark.parametrize("data", options("data"))
+def test_a_loss_that_is_named_keeps_the_defaults_of_the_data(data):
+    words = [f"data={data}", *([] if data == "glyphs" else ["data.root=x"])]
+    settled = compose(words)
+    name, _ = LOSSES[TAKES[settled.model.kind][0]]
+    assert compose([*words, f"loss={name}"]).loss == settled.loss
+    assert compose([f"loss={name}", *reversed(words)]).loss == settled.loss
+    both = compose([*words, f"loss=pnp+{name}"]).loss
+    assert both.losses[name] == settled.loss and list(both.weights) == ["pnp", name]
+
+
+def test_a_named_loss_keeps_the_defaults_of_rows_and_texts_and_what_is_given_wins():
+    assert compose(["loss=log_sum_exp", "data.root=x"], "scores").loss == default_loss("rows")
+    texts = ["data=text", "data.root=x", "loss=log_sum_exp"]
+    assert compose([*texts, "loss.tau=0.3"]).loss.tau == 0.3
+    assert compose(["loss=log_sum_exp"]).loss == losses.settings("log_sum_exp")  # of images
+    assert own_settings("log_sum_exp:tau=0.2", texts[:2], "train") == ["loss=log_sum_exp", "loss.tau=0.2"]
+
+
 def test_one_line_of_the_table_changes_the_default_loss(monkeypatch):
     monkeypatch.setitem(defaults.LOSSES, "images", ("supap", {"tau": 0.5}))
     composed.cache_clear()
@@ -166,7 +188,36 @@ def test_a_rate_follows_the_model_its_start_and_the_optimiser(files, start, kind
 
 
 def test_what_was_trained_before_is_not_trained_faster_than_from_scratch():
-    assert all(before <= scratch for scratch, before in RATES.values() if scratch is not None)
+    assert all(before <= scratch for scratch, before in RATES.values() if None not in (scratch, before))
+
+
+@pytest.mark.parametrize("kind", ["convnet", "timm", "ngrams", "vectors"])
+def test_a_model_of_ours_brings_its_rate_to_fit(files, kind):
+    options = {"timm": {"name": "resnet10t"}, "vectors": {"width": 4}, "ngrams": {"buckets": 64}}.get(kind, {})
+    ours = build_model(kind, **options)
+    inside = nn.Sequential(ours, nn.Linear(4, 2))
+    for model in (ours, inside):
+        assert kind_of(model) == (kind, False)
+    settled = _settings(([], []), None, None, {}, False, [f"model.like={kind}"])
+    assert settled.optimizer.lr == RATES[kind][0]
+
+
+def test_fit_and_command_train_n_grams_with_the_same_loss_and_rate(tmp_path, capsys):
+    texts = [f"{word} {number}" for word in ("card", "loan", "tax", "rent") for number in range(3)]
+    labels = [text.split()[0] for text in texts]
+    few = {"trainer.max_epochs": 0, "evaluation.bootstrap": 0, "evaluation.clusters": "none", "threads": 1}
+    for place, model in enumerate((NGrams(4, 64), build_model("ngrams", dim=4, buckets=64))):
+        rankgrad.fit(
+            model, (texts, labels), "log_sum_exp", test=0.5, out=tmp_path / str(place), settings=few, quiet=True
+        )
+        told = capsys.readouterr().out
+        assert "optimizer.lr 0.03, for ngrams from scratch" in told and "LogSumExpLoss with tau=0.1" in told
+
+
+def test_models_of_rows_bring_their_rates():
+    for model in ("mlp", "linear"):
+        assert compose([f"model={model}", "data.root=x"], "scores").optimizer.lr == RATES[model][0]
+    assert compose(["model=linear", "data.root=x", "optimizer.lr=0.5"], "scores").optimizer.lr == 0.5
 
 
 def test_a_folder_of_a_run_stands_for_its_weights(files, tmp_path):

@@ -52,6 +52,8 @@ RATES: dict[str, tuple[float | None, float | None]] = {
     "ngrams": (3e-2, 3e-2),
     "sentence_transformer": (None, 2e-5),
     "vectors": (1e-3, 1e-3),
+    "mlp": (3e-3, None),  # of rows of a table, as the next: docs/results-scores.md#learning-rate
+    "linear": (3e-2, None),
     "given": (1e-3, 1e-4),
 }
 AVERAGE = 0.75  # share of the trained weights, if a pretrained network is fine-tuned
@@ -64,7 +66,7 @@ def rate_of(kind: str, optimizer: str = "adamw", *, trained: bool = False, froze
     """The rate for a kind of model.
 
     Args:
-        kind: of `models.MODELS`, or "given".
+        kind: a key of `RATES`; any other is "given".
         optimizer: "adamw", "adam" or "sgd".
         trained: whether the model, or its backbone, was trained before.
         frozen: whether a head alone is trained, on features.
@@ -73,7 +75,7 @@ def rate_of(kind: str, optimizer: str = "adamw", *, trained: bool = False, froze
     Rate(lr=0.0003, head_lr_factor=2.0, of='timm trained before')
     """
     scratch, after = RATES.get(kind, RATES["given"])
-    trained = trained or scratch is None
+    trained = (trained or scratch is None) and after is not None
     rate, of = (after if trained else scratch), f"{kind} {'trained before' if trained else 'from scratch'}"
     if frozen:
         rate, of = FROZEN, "a head on frozen features"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..targets import ConfigError, make, named, packages, section
 from .checking import PATHS, check_paths
-from .hydra import default_loss
+from .hydra import default_loss, differing, for_kind
 from .options import GIVEN, GROUPS, TREES, folders, options
 from .overrides import compose
 from .received import load, parsed
@@ -20,8 +20,10 @@ __all__ = [
     "check_paths",
     "compose",
     "default_loss",
+    "differing",
     "flat",
     "folders",
+    "for_kind",
     "keys",
     "load",
     "make",

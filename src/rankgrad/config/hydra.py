@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from typing import Any
@@ -72,11 +72,42 @@ def _parts_of_sum(override: str) -> list[str]:
     if key != "loss" or "+" not in value:
         return [override]
     losses = value.split("+")
-    names = [loss.rpartition("/")[2] for loss in losses]
+    names = [_of_kind(loss) or loss.rpartition("/")[2] for loss in losses]
     if len(set(names)) < len(names):
         raise ConfigError(f"a sum may name each loss only once; got {override}")
     parts = [f"+loss@loss.losses.{name}={loss}" for name, loss in zip(names, losses, strict=True)]
     return ["loss=_sum", *parts, *(f"+loss.weights.{name}={1 / len(names)!r}" for name in names)]
+
+
+def _of_kind(loss: str) -> str | None:
+    """Name of the default loss that an internal name such as _texts stands for; None: it is no such name."""
+    kind = loss.removeprefix("_")
+    return defaults.LOSSES[kind][0] if kind != loss and kind in defaults.LOSSES else None
+
+
+def for_kind(losses: str, kind: str | None) -> str:
+    """The value of loss=, in which the default loss of a kind of rows brings the settings that it has for this kind.
+
+    >>> for_kind("log_sum_exp+supap", "texts"), for_kind("log_sum_exp", "images")
+    ('_texts+supap', 'log_sum_exp')
+    """
+    name, own = defaults.LOSSES.get(kind or "", ("", {}))
+    return "+".join(f"_{kind}" if own and loss == name else loss for loss in losses.split("+"))
+
+
+def with_defaults_of_data(overrides: Sequence[str], name: str) -> list[str]:
+    """The overrides, in which a named loss keeps the settings that are the default for the data."""
+    asked = [override for override in overrides if override.startswith("loss=")]
+    own = {loss for loss, settings in defaults.LOSSES.values() if settings}
+    if name not in LIBRARY or not any(part in own for each in asked for part in each[5:].split("+")):
+        return list(overrides)
+    kind = "rows"
+    if name == "train":
+        from ..models.build import TAKES
+
+        groups = tuple(each for each in groups_in(overrides, name) if each not in asked)
+        kind = TAKES.get(composed(groups, name).model.kind, ("",))[0]
+    return [f"loss={for_kind(each[5:], kind)}" if each in asked else each for each in overrides]
 
 
 def _offer_losses(name: str, words: Sequence[str]) -> None:
@@ -127,6 +158,24 @@ def _arguments(load: Callable[..., Any], target: str) -> dict[str, Any]:
     own = {each.name: each.default for each in parameters if each.name not in brought}
     needed = inspect.Parameter.empty
     return {TARGET: target, **{name: "???" if default is needed else default for name, default in own.items()}}
+
+
+def differing(loss: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a loss of rankgrad that differ from the defaults of its class; for a sum, those of its parts.
+
+    >>> differing(default_loss("texts")), differing(default_loss("images"))
+    ({'tau': 0.1}, {})
+    """
+    from ..losses import LOSSES, settings
+
+    parts = loss.get("losses")
+    if isinstance(parts, Mapping):
+        return {f"{part}.{key}": value for part, own in parts.items() for key, value in differing(own).items()}
+    for name in LOSSES:
+        usual = settings(name)
+        if usual[TARGET] == loss.get(TARGET):
+            return {key: value for key, value in loss.items() if key in usual and value != usual[key]}
+    return {}
 
 
 def default_loss(takes: str) -> dict[str, Any]:

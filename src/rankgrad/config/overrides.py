@@ -26,7 +26,7 @@ from .checking import (
     check_recipe,
 )
 from .hints import data_settings, explain, hint_for_word, is_data, unknown_option
-from .hydra import composed
+from .hydra import composed, with_defaults_of_data
 from .options import GIVEN, TREES, options
 from .resolvers import register_resolvers
 from .values import dotted, first_line, keys
@@ -55,6 +55,7 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
     for override in overrides:
         _check(override, name)
     try:
+        overrides = with_defaults_of_data(overrides, name)
         config = _with_literals(overrides, name)
     except OverrideParseException as error:
         key, _, value = error.override.partition("=")

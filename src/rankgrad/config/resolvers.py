@@ -37,11 +37,11 @@ def rate(config: DictConfig) -> defaults.Rate:
 
     >>> from rankgrad.config import compose
     >>> rate(compose(["model=timm", "model.pretrained=true", "optimizer.lr=0.1"])).lr
-    1e-05
+    0.0003
     """
     model, init = config.model, config.get("init")
-    trained = bool(init) or trained_before(config)
-    kind = model.kind if init is None else _kind_of(init, model.kind)
+    trained = bool(init or model.get("trained")) or trained_before(config)
+    kind = (model.get("like") or model.kind) if init is None else _kind_of(init, model.kind)
     return defaults.rate_of(kind, config.optimizer.name, trained=trained, frozen=bool(config.get("frozen")))
 
 

@@ -6,7 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import nn
+
 from ..checks import unknown
+from ..defaults import RATES
 from .convnet import convnet
 from .embedding_model import EmbeddingModel
 from .ngrams import ngram_model
@@ -35,6 +38,22 @@ TAKES: dict[str, tuple[str, dict[str, int]]] = {
 GIVEN = "given"
 #: Models that are read from a folder or a download when built; they are not built only to check settings.
 READ = ("sentence_transformer",)
+
+
+def kind_of(model: nn.Module) -> tuple[str, bool] | None:
+    """Kind of model in `defaults.RATES` that a module is or contains, and whether it was loaded from weights.
+
+    A module brings its default rate by its attribute `kind`; None: no part of it has one.
+
+    >>> kind_of(nn.Sequential(convnet(widths=(8,)), nn.Linear(8, 2)))
+    ('convnet', False)
+    """
+    for part in model.modules():
+        if isinstance(part, EmbeddingModel) and part.config is not None:
+            return str(part.config["kind"]), bool(part.origin)
+        if isinstance(kind := getattr(part, "kind", None), str) and kind in RATES:
+            return kind, False
+    return None
 
 
 def taking(takes: str) -> list[str]:

@@ -44,6 +44,8 @@ class NGrams(nn.Module):
     True
     """
 
+    kind = "ngrams"  # of `defaults.RATES`
+
     def __init__(self, dim: int = 128, buckets: int = 2**15, words: Range = (1, 2), characters: Range = (3, 5)) -> None:
         super().__init__()
         self.dim = integer(dim, "dim is the width of the embeddings", low=1)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from markupsafe import Markup
 
 from ..checks import one_of
-from ..config import flat
+from ..config import differing, flat
 from ..datasets.vectors import FORMATS
 from ..html.images import Images
 from ..progress import through
@@ -188,6 +188,16 @@ def loss_name(config: Mapping[str, Any]) -> str:
     kind = str(loss.get("_target_") or "").rpartition(".")[2]
     called = str(loss.get("name") or "").partition("(")[0].rpartition(".")[2]
     return called if not kind or kind in SHELLS else kind
+
+
+def loss_told(loss: Mapping[str, Any]) -> str:
+    """Name of the loss, and its settings that differ from the defaults of its class.
+
+    >>> loss_told({"_target_": "rankgrad.losses.SmoothAPLoss", "tau": 0.1, "include_self": False})
+    'SmoothAPLoss with tau=0.1'
+    """
+    own = " ".join(f"{name}={value}" for name, value in differing(loss).items())
+    return loss_name({"loss": loss}) + (f" with {own}" if own else "")
 
 
 def named(value: object) -> str:

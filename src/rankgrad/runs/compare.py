@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from .._version import __version__
-from ..config import PATHS, TREES, ConfigError, check_paths, compose, plain
+from ..config import PATHS, TREES, ConfigError, check_paths, compose, differing, plain
 from ..config.checking import SEEDS
 from ..evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test, spread
 from ..files import read_json, remove_leftovers, write_text
@@ -429,6 +429,12 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent"
     parts = ["; ".join([head, *([f"settings: {' '.join(settings)}"] if settings else [])])]
     parts += [markdown([["loss", *columns], *rows]), *_told(main, values, tests)]
+    told = []  # what a name does not say
+    for loss, of in runs.items():
+        own = differing(plain(OmegaConf.load(next(iter(of.values())).config).loss))
+        words = [word for word in (f"{key}={value}" for key, value in own.items()) if word not in loss]
+        told += [f"{loss} has {', '.join(words)}"] if words else []
+    parts += [f"By the defaults for these data, {'; '.join(told)}."] if told else []
     lines = together(warned)
     parts += ["\n".join(["Warnings", "", *(f"* {line}" for line in lines)])] if lines else []
     text = "\n\n".join(parts)

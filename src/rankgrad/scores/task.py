@@ -22,7 +22,7 @@ from ..datasets.fingerprint import of_texts, of_values
 from ..datasets.folds import read_fold
 from ..evaluation.statistics import FEW_DRAWN
 from ..files import write_text
-from ..report.content import loss_name
+from ..report.content import loss_name, loss_told
 from ..runs.folder import Run
 from ..tables import aligned
 from ..training import runner
@@ -151,8 +151,8 @@ class ScoresTask:
     ) -> None:
         settings = typed(ScoreSettings, config)
         self.settings, self.quiet, self.trust = settings, quiet, packages(config.get("trust"))
-        hidden = tuple(settings.model.get("hidden", ()))
-        self.model_settings = Model(**{**settings.model, "hidden": hidden})
+        of_model = {name: value for name, value in settings.model.items() if name != "like"}
+        self.model_settings = Model(**{**of_model, "hidden": tuple(of_model.get("hidden", ()))})
         check_optimizer(settings.optimizer)
         if settings.trainer["devices"] not in (1, "1", "auto"):
             raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
@@ -223,7 +223,7 @@ class ScoresTask:
             batches += f", {sampler.positives} of them relevant"
         lists = "queries" if by_query else "one list"
         why = f", the default for {lists}; loss=NAME takes another" if by_default else ""
-        return f"{batches}; {len(sampler)} an epoch\nloss {loss_name({'loss': self.loss})}{why}"
+        return f"{batches}; {len(sampler)} an epoch\nloss {loss_told(self.loss)}{why}"
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the whole table."""

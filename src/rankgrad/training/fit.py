@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ..checks import as_word
-from ..config import GIVEN, GROUPS, ConfigError, compose, load, make, packages, plain
+from ..config import GIVEN, GROUPS, ConfigError, compose, for_kind, load, make, packages, plain
 from ..datasets.given import Given as Data
 from ..datasets.given import given_table
 from ..datasets.rows import Rows
@@ -19,6 +19,7 @@ from ..losses import RetrievalLoss
 from ..losses.called import CalledLoss
 from ..memory import CrossBatchMemory
 from ..models import load_weights
+from ..models.build import kind_of
 from ..models.embedding_model import moved, place_of
 from ..runs.folder import Run
 from . import runner
@@ -66,8 +67,8 @@ def fit(
         out: folder of the run; None: a new one in runs/.
         resume: continue the run in `out`, if there is one, with the same settings. trainer.max_epochs may be larger.
         settings: settings of `rankgrad train` by name: {"trainer.max_epochs": 5, "optimizer.lr": 1e-3}. Defaults are
-            those of the command. The default learning rate is for an untrained module. For a pretrained module use
-            about 1e-4, and keep its batch norm in eval mode.
+            those of the command. A model of rankgrad has the rate of its kind. For another module the default is for
+            an untrained one. For a pretrained module use about 1e-4, and keep its batch norm in eval mode.
         collate: list of inputs -> batch for the model; None: as in torch's DataLoader.
         quiet: show no progress bars, and print no table of the result.
 
@@ -103,7 +104,9 @@ def fit(
             "loss is a tensor. If it holds the labels, pass the data as one pair: fit(model, (inputs, labels))"
         )
     own = own_settings(settings)
-    config = _settings(data, loss, out, own, quiet)
+    like = kind_of(model)
+    words = [] if like is None else [f"model.like={like[0]}", f"model.trained={as_word(like[1])}"]
+    config = _settings(data, loss, out, own, quiet, words)
     if out is not None and not resume and Run(Path(out)).config.exists():
         raise ConfigError(f"{out} already holds a run; give resume=True to continue it, or choose another out=")
     if isinstance(data, str):
@@ -112,8 +115,8 @@ def fit(
         table = read_table(config)
     else:
         table = given_table(data, test, collate=collate, seed=config.seed)
-        if loss is None and table.captions is not None:
-            config = _settings(data, "_texts", out, own, quiet)
+        if table.captions is not None and (loss is None or isinstance(loss, str)):
+            config = _settings(data, "_texts" if loss is None else for_kind(loss, "texts"), out, own, quiet, words)
         if "test" not in table.splits:
             config.evaluation.split = "train"
     module = None if loss is None or isinstance(loss, str) else _module(loss)
@@ -155,14 +158,19 @@ def own_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _settings(
-    data: Data | str, loss: Loss | None, out: str | Path | None, settings: dict[str, Any], quiet: bool
+    data: Data | str,
+    loss: Loss | None,
+    out: str | Path | None,
+    settings: dict[str, Any],
+    quiet: bool,
+    more: Sequence[str] = (),
 ) -> DictConfig:
-    """The settings of the run, composed as by `rankgrad train`."""
+    """The settings of the run, composed as by `rankgrad train`. `more` are settings of the model."""
     for name in settings:
         if name in OWN:
             why = "is an argument of fit" if name not in ("init", "frozen") else "is for models that rankgrad builds"
             raise ConfigError(f"settings: {name} {why}")
-    words = [f"data={data if isinstance(data, str) else GIVEN}", f"model={GIVEN}"]
+    words = [f"data={data if isinstance(data, str) else GIVEN}", f"model={GIVEN}", *more]
     words += [f"loss={loss}"] if isinstance(loss, str) else []
     # groups first, as on a command line
     words += [f"{name}={as_word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .._version import __version__
 from ..checks import number
-from ..config import ConfigError, default_loss, make, packages, plain, rate, section, trained_before
+from ..config import ConfigError, default_loss, differing, make, packages, plain, rate, section, trained_before
 from ..datasets.rows import Listed, Rows
 from ..datasets.sampler_settings import as_settings, named_as_settings
 from ..datasets.transforms import Vectors
@@ -162,7 +162,9 @@ class RetrievalTask:
         kind = takes if takes in LOSSES else "images" if self.table.captions is None else "texts"
         for_what = f" for {kind}" if takes in LOSSES or kind == "texts" else ""  # a module may take any inputs
         by_kind = f", the default{for_what}; loss=NAME chooses another"
-        lines.append(f"loss {_loss_name(config)}{by_kind if plain(config.loss) == default_loss(kind) else ''}")
+        own = " ".join(f"{name}={value}" for name, value in differing(plain(config.loss)).items())
+        by_kind = by_kind if plain(config.loss) == default_loss(kind) else ""
+        lines.append(f"loss {_loss_name(config)}{f' with {own}' if own else ''}{by_kind}")
         if isinstance(self.model, EmbeddingModel) and self.model.origin:
             lines.append(f"weights {self.model.origin}")
         if self.trains_only:
