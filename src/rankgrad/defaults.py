@@ -23,6 +23,29 @@ CLASSES_PER_BATCH = 16
 SAMPLES_PER_CLASS = 8
 SHORT_CLASSES: Literal["fewer"] = "fewer"
 
+# Steps of a training whose epochs are not given: passes over the data, but not fewer and not more steps than these.
+# Passes alone leave small data untrained. docs/results-scores.md#steps
+PASSES = 60  # over the rows of a table; other data have data.epochs
+FEWEST_STEPS, MOST_STEPS = 250, 50_000  # of embeddings
+FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS = 2_000, 20_000
+PATIENCE = 0.25  # share of the steps without a better epoch after which a training on rows ends
+
+
+def epochs_for(batches: int, passes: int, fewest: int, most: int) -> int:
+    """Number of epochs: `passes`, but at least `fewest` and at most `most` steps, and at least one epoch.
+
+    Args:
+        batches: steps of an epoch.
+        passes: epochs for data of a usual size.
+        fewest: steps.
+        most: steps.
+
+    >>> epochs_for(1, 60, 2000, 20000), epochs_for(100, 60, 2000, 20000), epochs_for(1250, 60, 2000, 20000)
+    (2000, 60, 16)
+    """
+    return max(min(max(passes, -(-fewest // batches)), most // batches), 1)
+
+
 # Of the optimiser and its schedule.
 WEIGHT_DECAY = 1e-4
 FACTOR = 0.3  # of each fall of schedule=steps: ROADMAP and RaMBO, "a drop by 70 %"
@@ -52,7 +75,7 @@ RATES: dict[str, tuple[float | None, float | None]] = {
     "ngrams": (3e-2, 3e-2),
     "sentence_transformer": (None, 2e-5),
     "vectors": (1e-3, 1e-3),
-    "mlp": (3e-3, None),  # of rows of a table, as the next: docs/results-scores.md#learning-rate
+    "mlp": (3e-3, None),  # of rows of a table, as the next: docs/results-scores.md#steps
     "linear": (3e-2, None),
     "given": (1e-3, 1e-4),
 }

@@ -37,6 +37,7 @@ PLACES = {
     "scores": {"loss": "loss"},
 }
 # Settings whose value may be a number, a word or a list.
+NUMBERS = ("trainer.max_epochs",)  # by default they are null, because they follow the data
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
 SEEDS = 2**32 - 1  # largest seed of numpy
 
@@ -66,7 +67,7 @@ def check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None
     default = composed(groups, name) if given else config
     for key in given:
         wanted, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
-        check_kind(key, plain(wanted), plain(now))
+        check_kind(key, 0 if key in NUMBERS else plain(wanted), plain(now))
 
 
 def check_kind(key: str, wanted: Any, given: Any) -> None:

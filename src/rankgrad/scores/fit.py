@@ -19,7 +19,7 @@ from ..training.fit import own_settings, resumed
 from .division import held_out
 from .model import load_ranker
 from .table import ScoreTable
-from .task import TASK, EvaluatedScores, GivenScorer, ScoresTask, summary
+from .task import TASK, EvaluatedScores, GivenScorer, ScoresTask, settle, summary
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -73,6 +73,7 @@ def fit_scores(
     3 columns encoded as 3 numbers
     batches of 128 rows, 17 of them relevant; 1 an epoch
     loss LogSumExpLoss with tau=0.1, the default for one list; loss=NAME takes another
+    trainer.max_epochs 2, as given; at most 2 steps
     ['AP', 'P@100', 'ROC AUC', 'ROC AUC@FPR=0.05']
     """
     if not isinstance(table, ScoreTable):
@@ -89,11 +90,13 @@ def fit_scores(
         if folder is None:
             raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
         if Run(folder).config.exists():
-            config, changes = resumed(folder, config, left_out=("loss.", "loss", "evaluation.select"))
+            config, changes = resumed(
+                folder, config, left_out=("loss.", "loss", "evaluation.select", "evaluation.patience")
+            )
 
     def make(settled: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
         task = ScoresTask(plain(settled), quiet, say, given)
-        settled.loss, settled.evaluation.select = task.loss, task.select
+        settle(settled, task)
         return task
 
     run = runner.train(

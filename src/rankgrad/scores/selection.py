@@ -9,36 +9,63 @@ import lightning as L
 from torch import Tensor, nn
 
 from ..training.log import write
+from ..training.state import due
 
 
 class KeepBest(L.Callback):
     """Evaluates the model after each epoch, and keeps the weights of the best epoch; of equal epochs, the earliest.
+
+    Of more than `TIMES` epochs not every one is evaluated.
 
     The weights are part of the state of a run, so that a resumed run has them.
 
     Args:
         metric: name of the metric, for the log.
         measure: model -> value, higher is better.
+        patience: steps without a better epoch after which the training ends; None: it never ends early.
 
     Attributes:
         value: value of the best epoch; None before the first epoch.
         epoch: number of the best epoch, from 1.
+        curve: [step, value] of each evaluated epoch.
     """
 
-    def __init__(self, metric: str, measure: Callable[[nn.Module], float]) -> None:
-        self.metric, self.measure = metric, measure
+    TIMES = 100
+
+    def __init__(self, metric: str, measure: Callable[[nn.Module], float], patience: int | None = None) -> None:
+        self.metric, self.measure, self.patience = metric, measure, patience
         self.value: float | None = None
-        self.epoch = 0
+        self.epoch, self._step = 0, 0
+        self.curve: list[list[float]] = []
         self._weights: dict[str, Tensor] = {}
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate, log, and keep the weights if all earlier epochs were worse."""
+        if not due(trainer, self.TIMES):
+            return
         model: Any = pl_module.model
         value = self.measure(model)
         write(trainer.loggers, {f"val/{self.metric}": value}, trainer.global_step - 1)
+        self.curve.append([trainer.global_step, value])
         if self.value is None or value > self.value:
-            self.value, self.epoch = value, trainer.current_epoch + 1
+            self.value, self.epoch, self._step = value, trainer.current_epoch + 1, trainer.global_step
             self._weights = {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
+
+        self._end(trainer)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """End a training that had ended when it was interrupted."""
+        self._end(trainer)
+
+    def _end(self, trainer: L.Trainer) -> None:
+        if self.patience is not None and self.curve and self.curve[-1][0] - self._step >= self.patience:
+            trainer.should_stop = True
+
+    def gained(self) -> float | None:
+        """How much better the best value of the last quarter of the steps is than all earlier ones; None: unknown."""
+        steps = self.curve[-1][0] if self.curve else 0.0
+        early, late = ([v for step, v in self.curve if (step > 0.75 * steps) is last] for last in (False, True))
+        return max(late) - max(early) if early and late else None
 
     def restore(self, model: nn.Module) -> None:
         """Load the weights of the best epoch into a model. Before the first epoch, this does nothing."""
@@ -46,12 +73,14 @@ class KeepBest(L.Callback):
             model.load_state_dict(self._weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """The best epoch, its value and its weights."""
-        return {"value": self.value, "epoch": self.epoch, "weights": self._weights}
+        """The best epoch, its value and its weights, and the curve."""
+        best = {"value": self.value, "epoch": self.epoch, "step": self._step, "weights": self._weights}
+        return {**best, "curve": self.curve}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore them."""
-        self.value, self.epoch, self._weights = (state_dict[name] for name in ("value", "epoch", "weights"))
+        self.value, self.epoch, self._step = (state_dict[name] for name in ("value", "epoch", "step"))
+        self._weights, self.curve = state_dict["weights"], state_dict["curve"]
 
 
 __all__ = ["KeepBest"]

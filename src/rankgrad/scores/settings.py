@@ -89,18 +89,23 @@ class ScoreEvaluation:
     Attributes:
         split: "test"; or "val", the rows that `fold` holds out.
         select: metric that chooses the epoch; "auto": the default; None: the last epoch is kept.
+        patience: steps without a better epoch after which the training ends; "auto": a share of all steps, unless the
+            number of epochs is given; None: it never ends early.
         bootstrap: number of resamples for the intervals.
         every: number of epochs between two evaluations during training; 0: no evaluations.
     """
 
     split: str
     select: str | None
+    patience: int | str | None
     bootstrap: int
     every: int
 
     def __post_init__(self) -> None:
         if self.split not in ("test", "val"):
             raise ValueError(f"evaluation.split must be test, or val if fold= is given; got {self.split!r}")
+        if self.patience not in (None, AUTO):
+            integer(self.patience, "evaluation.patience is a number of steps, null or auto", low=1)
         integer(self.bootstrap, "evaluation.bootstrap is a number of resamples", low=0)
         integer(self.every, "evaluation.every is a number of epochs", low=0)
 

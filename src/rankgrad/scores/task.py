@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning as L
 import numpy as np
 import numpy.typing as npt
 import torch
 from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ..checks import as_keys, spelled
 from ..config import ConfigError, default_loss, make, packages, plain, typed
 from ..datasets.fingerprint import of_texts, of_values
 from ..datasets.folds import read_fold
+from ..defaults import FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS, PASSES, PATIENCE, epochs_for
 from ..evaluation.statistics import FEW_DRAWN
 from ..files import write_text
 from ..report.content import loss_name, loss_told
@@ -38,9 +41,6 @@ from .saved import save_scores
 from .selection import KeepBest
 from .settings import AUTO, GIVEN, Model, ScoreSettings
 from .table import ScoreTable, has_order, load_table
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 SELECT = {False: "AP", True: "NDCG@10"}  # has queries -> metric that chooses the epoch
 
@@ -186,8 +186,11 @@ class ScoresTask:
         width = self.encoding.width
         model = build_ranker(self.model_settings, width) if given is None else given.built(rows.inputs)
         self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
+        self.epochs, self.patience = self._length()
         self.keep_best = self._best_epoch()
         say(self._chosen(by_default))
+        settled = OmegaConf.create({"trainer": {**settings.trainer, "max_epochs": self.epochs}})
+        say(runner.budget(settled, len(self.data.sampler), settings.trainer["max_epochs"] is None))
         if self.keep_best is not None:
             for note in _rough(self.parts.chosen_on):
                 say(note)
@@ -195,6 +198,15 @@ class ScoresTask:
     def _loss(self, options: Mapping[str, Any]) -> nn.Module:
         """The loss of the settings."""
         return _takes_lists(make(options, slot="loss", trust=self.trust, where="loss"))
+
+    def _length(self) -> tuple[int, int | None]:
+        """Number of epochs, and steps without a better epoch after which the training ends."""
+        given, patience = self.settings.trainer["max_epochs"], self.settings.evaluation.patience
+        steps = runner.steps_of(OmegaConf.create({"trainer": dict(self.settings.trainer)}), len(self.data.sampler))
+        epochs = epochs_for(steps, PASSES, FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS) if given is None else given
+        if patience == AUTO:
+            patience = math.ceil(PATIENCE * epochs * steps) if given is None else None
+        return epochs, patience  # type: ignore[return-value]
 
     def _best_epoch(self) -> KeepBest | None:
         """The callback that keeps the best epoch; None: no rows or no metric choose one."""
@@ -209,7 +221,8 @@ class ScoresTask:
             scores = score_rows(model, inputs, next(model.parameters()).device)
             return values_of(scores, rows, [metric])[metric]
 
-        return KeepBest(metric, measure)
+        # a run that is extended goes on to the number of epochs that was given
+        return KeepBest(metric, measure, None if self.settings.extended else self.patience)
 
     def _chosen(self, by_default: bool) -> str:
         """A line each for batches and loss.
@@ -413,8 +426,14 @@ def _name(config: DictConfig) -> str:
 def _made(config: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
     """The task. In its settings, "auto" is replaced by the default."""
     task = ScoresTask(plain(config), quiet, say)
-    config.loss, config.evaluation.select = task.loss, task.select
+    settle(config, task)
     return task
+
+
+def settle(config: DictConfig, task: ScoresTask) -> None:
+    """Replace what follows from the data in the settings of a run."""
+    config.loss, config.evaluation.select = task.loss, task.select
+    config.evaluation.patience, config.trainer.max_epochs = task.patience, task.epochs
 
 
 TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, _made)
@@ -431,8 +450,11 @@ def summary(run: Run) -> str:
     for name, value in report.values.items():
         around = report.intervals.get(name)
         rows.append([name, f"{100 * value:.1f}", f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""])
+    facts = run.read_facts()
+    kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
+    trained = f"trained {facts['steps']} steps{kept}"
     page = [f"report: {run.page}"] if run.page.exists() else []
-    return "\n".join([aligned(rows), *report.notes, "", f"run:    {run.folder}", *page])
+    return "\n".join([aligned(rows), trained, *report.notes, "", f"run:    {run.folder}", *page])
 
 
 __all__ = [

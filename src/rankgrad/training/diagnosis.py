@@ -51,6 +51,9 @@ ZERO = 0.01
 # Progress: from the first to the last third of the samples, the loss or the share of pairs in the wrong order fell by
 # more than two standard errors, or by this fraction.
 FELL = 0.1
+# Still improving: in the last quarter of the steps the best value of the validation rows rose by this much; without
+# such rows, the share of pairs in the wrong order, or the loss, fell by this fraction.
+ROSE, STILL_FELL = 0.01, 0.2
 # With fewer steps or samples, no trend is judged.
 LEAST_STEPS, LEAST_SAMPLES = 40, 8
 
@@ -83,12 +86,14 @@ class Facts:
         dim: dimension of the embeddings; 0 if there are none.
         clip: value that gradients are clipped to; None: no clipping.
         failed: the error that ended the training; None: no error.
+        gained: rise of the best value of the validation rows in the last quarter of the steps; None: unknown.
     """
 
     steps: int
     dim: int
     clip: float | None = None
     failed: str | None = None
+    gained: float | None = None
 
 
 def diagnose(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
@@ -105,6 +110,8 @@ def diagnose(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
     obvious |= _mean(samples, "no_positive") > MANY_NO_POSITIVE  # all other problems would follow from this one
     if not obvious and facts.steps >= LEAST_STEPS and len(samples) >= LEAST_SAMPLES:
         findings += [*_of_embeddings(samples, facts), *_of_gradients(samples, facts), *_of_progress(samples)]
+        learns = {"rising", "no_progress"}.isdisjoint(finding.name for finding in findings)
+        findings += _of_end(samples, facts) if learns else []
     order: tuple[Level, ...] = ("warning", "note")
     return sorted(findings, key=lambda finding: order.index(finding.level))
 
@@ -257,6 +264,29 @@ def _of_progress(samples: Sequence[Sample]) -> Iterator[Finding]:
             f"{100 * _mean(last, 'wrong'):.1f} % of the pairs are in the wrong order",
             "Try optimizer.lr divided and multiplied by 10. Check the labels (rankgrad datasets ... --sheet "
             "sheet.png).",
+        )
+
+
+def _of_end(samples: Sequence[Sample], facts: Facts) -> Iterator[Finding]:
+    """Judge whether more steps would help."""
+    *_, before, last = _quarters(samples)
+    name = "loss" if math.isnan(_mean(last, "wrong")) else "wrong"
+    start, end = _mean(before, name), _mean(last, name)
+    fell, error = _change(before, last, name)
+    if facts.gained is not None:
+        improving = facts.gained > ROSE
+        text = f"the best value of the validation rows rose by {100 * facts.gained:.1f} points"
+    else:
+        improving = fell < -max(error, STILL_FELL * abs(start)) and not _mean(last, "wrong") <= SOLVED
+        shown = [f"{100 * v:.2g} %" if name == "wrong" else f"{v:.3g}" for v in (start, end)]
+        what = "the share of pairs in the wrong order" if name == "wrong" else "the loss"
+        text = f"{what} fell from {shown[0]} to {shown[1]}"
+    if improving:
+        yield Finding(
+            "still_improving",
+            "note",
+            f"the training was still improving when it ended: in the last quarter of its steps {text}",
+            "Train longer: trainer.max_epochs=N with a larger N; with resume=RUN this run continues.",
         )
 
 

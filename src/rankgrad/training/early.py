@@ -45,7 +45,8 @@ def check_trainer(config: DictConfig) -> None:
         integer(config.threads, "threads counts CPU threads", low=1)
     number(config.checkpoint_minutes, "checkpoint_minutes is the longest time between two saved states", low=0)
     given = config.trainer
-    integer(given.max_epochs, "trainer.max_epochs counts epochs", low=0)
+    if given.max_epochs is not None:
+        integer(given.max_epochs, "trainer.max_epochs counts epochs", low=0)
     integer(given.get("accumulate_grad_batches", 1), "trainer.accumulate_grad_batches counts batches", low=1)
     if given.get("log_every_n_steps") is not None:
         integer(given.log_every_n_steps, "trainer.log_every_n_steps counts steps", low=0)

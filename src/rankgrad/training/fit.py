@@ -95,6 +95,7 @@ def fit(
     batches of 4 classes x 8 inputs
     loss SmoothAPLoss
     optimizer.lr 0.001, for a module of your own (if it was trained before, take about 1e-4), with adamw
+    trainer.max_epochs 1, as given; at most 1 step
     ['AP', 'AUC_hardest', 'MRR']
     """
     if not isinstance(model, nn.Module):
@@ -260,7 +261,9 @@ def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) ->
     differ = [
         name
         for name in {**then, **now}
-        if then.get(name) != now.get(name) and not name.startswith(("derived.", "extended", "out", "resume", *left_out))
+        if then.get(name) != now.get(name)
+        and not (name == EPOCHS and now.get(name) is None)  # the number was chosen from the data
+        and not name.startswith(("derived.", "extended", "out", "resume", *left_out))
     ]
     other = [name for name in differ if name not in (*MAY_CHANGE, EPOCHS)]
     if other:

@@ -204,7 +204,9 @@ class Health(L.Callback):
     def _facts(self, trainer: L.Trainer, failed: BaseException | None = None) -> Facts:
         clip = trainer.gradient_clip_val
         why = None if failed is None else (str(failed).strip() or type(failed).__name__).splitlines()[0]
-        return Facts(trainer.global_step, self._dim, None if clip is None else float(clip), why)
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        gained = next((each.gained() for each in callbacks if hasattr(each, "gained")), None)
+        return Facts(trainer.global_step, self._dim, None if clip is None else float(clip), why, gained)
 
     def finish(self, trainer: L.Trainer) -> None:
         """Write and print the results after training. A run that was killed at this point does it when it resumes."""

@@ -20,7 +20,7 @@ from ..config import ConfigError, default_loss, differing, make, packages, plain
 from ..datasets.rows import Listed, Rows
 from ..datasets.sampler_settings import as_settings, named_as_settings
 from ..datasets.transforms import Vectors
-from ..defaults import LOSSES
+from ..defaults import FEWEST_STEPS, LOSSES, MOST_STEPS, epochs_for
 from ..distributed import on_first
 from ..evaluation import Report
 from ..evaluation.measures import MAIN
@@ -114,9 +114,13 @@ class RetrievalTask:
         optimizer = {**plain(config.optimizer), "extended": plain(config.extended)}
         sub_batch = config.train.sub_batch
         with named_as_settings():
-            even = self.data.sampler.even
+            even, batches = self.data.sampler.even, len(self.data.sampler)
+        if by_default := config.trainer.max_epochs is None:
+            steps = runner.steps_of(config, batches)
+            config.trainer.max_epochs = epochs_for(steps, config.data.epochs, FEWEST_STEPS, MOST_STEPS)
         self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, even, targets)
         say(self._chosen())
+        say(runner.budget(config, batches, by_default))
         # needed to build the model from a state, see `unfinished`
         if self.learner is self.model and isinstance(self.model, EmbeddingModel):
             self.module.kept["model"] = self.model.config
@@ -311,8 +315,9 @@ def quicker(config: DictConfig) -> list[str]:
         hints += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
     if (config.init is not None or trained_before(config)) and not config.frozen:
         hints.append("frozen=true (computes the features once, then trains only a new head)")
-    if config.trainer.max_epochs > 5:
-        hints.append(f"trainer.max_epochs=5 instead of {config.trainer.max_epochs}")
+    epochs = config.data.epochs if config.trainer.max_epochs is None else config.trainer.max_epochs
+    if epochs > 5:
+        hints.append(f"trainer.max_epochs=5 instead of {epochs}")
     return hints
 
 

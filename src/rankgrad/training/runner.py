@@ -301,6 +301,27 @@ def _facts(trainer: L.Trainer, config: DictConfig) -> dict[str, Any]:
     }
 
 
+def steps_of(config: DictConfig, batches: int) -> int:
+    """Steps of an epoch that has this number of batches, by the settings of the trainer."""
+    limit = config.trainer.get("limit_train_batches")
+    if isinstance(limit, int):
+        batches = min(batches, limit)
+    return max(-(-batches // (config.trainer.get("accumulate_grad_batches") or 1)), 1)
+
+
+def budget(config: DictConfig, batches: int, by_default: bool) -> str:
+    """A line about the length of a training.
+
+    Args:
+        config: settings of the run, with a number of epochs.
+        batches: number of batches of an epoch.
+        by_default: whether the number of epochs follows from the data.
+    """
+    epochs, steps = config.trainer.max_epochs, steps_of(config, batches)
+    why = "for this number of batches" if by_default else "as given"
+    return f"{EPOCHS} {epochs}, {why}; at most {epochs * steps} step{'' if epochs * steps == 1 else 's'}"
+
+
 def silent(text: str) -> None:
     """Print nothing."""
 

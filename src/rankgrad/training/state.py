@@ -121,8 +121,19 @@ def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
+WRITES = 50  # epochs of a training after which its state is written
+
+
+def due(trainer: L.Trainer, times: int) -> bool:
+    """Whether this epoch is one of about `times` epochs that are spread over the training; the last one always is."""
+    epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 1
+    return epoch == epochs or epoch % -(-epochs // times) == 0
+
+
 class SaveState(L.Callback):
     """Writes the state of the run after every epoch and every few minutes. The file is replaced as a whole.
+
+    Of more than `WRITES` epochs not every one is written, because short epochs would then spend their time on it.
 
     Args:
         path: file to write.
@@ -159,8 +170,9 @@ class SaveState(L.Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write. A run that was asked to stop may stop here."""
-        self.write(trainer)
-        [asked] = largest([signals.requested()])
+        late, asked = largest([time.monotonic() - self.last >= self.seconds, signals.requested()])
+        if late or asked or trainer.should_stop or due(trainer, WRITES):
+            self.write(trainer)
         if asked:
             signals.stop(asked)
 
@@ -175,4 +187,4 @@ class SaveState(L.Callback):
         self.last = time.monotonic()
 
 
-__all__ = ["MAY_CHANGE", "SaveState", "check_state", "other_data", "read_state"]
+__all__ = ["MAY_CHANGE", "SaveState", "check_state", "due", "other_data", "read_state"]

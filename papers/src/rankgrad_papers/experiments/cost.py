@@ -56,7 +56,7 @@ def work_of(settings: Sequence[str], data: str) -> Work:
     tests = sum(count for part, (count, _) in official.counts.items() if part != "train")
     if "test" in config.data.load:  # one of several test lists; the others are evaluated once later and are ignored
         tests, _ = official.counts[f"test {config.data.load.test}"]
-    sampler, epochs = config.sampler, config.trainer.max_epochs
+    sampler, epochs = config.sampler, config.trainer.max_epochs or config.data.epochs
     of_class = images / classes if sampler.samples_per_class == "all" else sampler.samples_per_class
     batch = sampler.classes_per_batch * of_class
     batches = sampler.batches_per_epoch or max(1, int(images / batch))

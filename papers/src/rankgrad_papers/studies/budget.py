@@ -107,8 +107,8 @@ def curve(task: ScoresTask, steps: int) -> list[tuple[int, float, float]]:
             schedule.step()
             done += 1
             if done % every == 0 or done == steps:
-                aps = [100 * values_of(score_rows(model, given), rows, ["AP"])["AP"] for rows, given in seen]
-                found.append((done, *aps))
+                validation, test = (100 * values_of(score_rows(model, x), rows, ["AP"])["AP"] for rows, x in seen)
+                found.append((done, validation, test))
         epoch += 1
     return found
 
