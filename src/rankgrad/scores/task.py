@@ -189,11 +189,11 @@ class ScoresTask:
         self.epochs, self.patience = self._length()
         self.keep_best = self._best_epoch()
         say(self._chosen(by_default))
-        settled = OmegaConf.create({"trainer": {**settings.trainer, "max_epochs": self.epochs}})
-        say(runner.budget(settled, len(self.data.sampler), settings.trainer["max_epochs"] is None))
         if self.keep_best is not None:
             for note in _rough(self.parts.chosen_on):
                 say(note)
+        settled = OmegaConf.create({"trainer": {**settings.trainer, "max_epochs": self.epochs}})
+        say(runner.budget(settled, len(self.data.sampler), settings.trainer["max_epochs"] is None))
 
     def _loss(self, options: Mapping[str, Any]) -> nn.Module:
         """The loss of the settings."""

@@ -124,7 +124,7 @@ def told(points: list[tuple[int, float, float]], steps: int) -> dict[str, float]
             ended = point[0]
             break
     return {
-        **{"AP": best[2], "last": points[-1][2], "validation AP": best[1], "steps": steps},
+        **{"AP": best[2], "last": points[-1][2], "validation AP": best[1], "number of steps": steps},
         **{"best at": 100 * best[0] / steps, "stopped": kept[2], "share": 100 * ended / steps},
     }
 
