@@ -16,6 +16,7 @@ Find the images that are most similar to a picture, or the texts that are most s
   rankgrad search query.png --index photos.index     search your own images, after rankgrad embed and index
   rankgrad search a.png b.png --index photos.index -k 20 --html page.html
   rankgrad search FOLDER --index photos.index --json
+  rankgrad search query.png --index photos.index --min-score auto   nothing, if nothing is like the query
   rankgrad search "where is my card" --index sentences.index
 
 The model that made the index also embeds the query. A different model is an error.
@@ -32,12 +33,22 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--index", type=Path, help="folder that rankgrad index wrote, or a run")
     parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
+    parser.add_argument(
+        "--min-score",
+        type=_score,
+        metavar="SCORE",
+        help="leave out results with a lower score; auto: below the threshold of the run's held-out queries",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="html file to write, with the pictures")
     parser.add_argument("--json", action="store_true", help="print json instead of a table")
     parser.add_argument("--model", type=Path, metavar="RUN", help="path of the model, if it was moved")
     parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the gallery's images, if they were moved")
     add_machine(parser)
     add_trust(parser)
+
+
+def _score(word: str) -> float | str:
+    return word if word == "auto" else float(word)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
@@ -74,7 +85,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             "with --images DIR",
             file=sys.stderr,
         )
-    answers = find(asked, index, arguments.k, embedder=embedder)
+    answers = find(asked, index, arguments.k, embedder=embedder, min_score=arguments.min_score)
     told = json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers)
     if arguments.html:  # before the results are printed, as `| head` ends the command
         facts = {

@@ -21,6 +21,7 @@ from ..files import inside, read_npz, sha256_of
 from ..models.embedding_model import EmbeddingModel, place_of
 from ..models.weights import load_weights
 from ..runs.folder import Run
+from .threshold import Threshold
 
 BATCH = 64  # images read and embedded at once
 
@@ -38,16 +39,21 @@ class Origin:
         model: absolute path of the weights.
         sha256: of the file of weights.
         invert: whether the images were inverted (255 - pixel) first.
+        threshold: score below which nothing was found, from the run of the model; None: unknown.
     """
 
     root: Path
     model: Path
     sha256: str
     invert: bool = False
+    threshold: Threshold | None = None
 
     def columns(self) -> dict[str, Any]:
         """Columns for an npz; `from_columns` reads them."""
-        return {"root": str(self.root), "model": str(self.model), "sha256": self.sha256, "invert": self.invert}
+        known = {"root": str(self.root), "model": str(self.model), "sha256": self.sha256, "invert": self.invert}
+        if self.threshold is None:
+            return known
+        return {**known, "threshold": self.threshold.score, "threshold_wrong": self.threshold.wrong}
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> Origin | None:
@@ -59,12 +65,17 @@ class Origin:
         if any(name not in columns for name in ("root", "model", "sha256")):
             return None
         # in an npz each value is an array without dimensions
-        given = {name: columns[name] for name in ("root", "model", "sha256", "invert") if name in columns}
+        names = ("root", "model", "sha256", "invert", "threshold", "threshold_wrong")
+        given = {name: columns[name] for name in names if name in columns}
         values = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in given.items()}
         invert = values.pop("invert", False)
+        score, wrong = (values.pop(name, None) for name in ("threshold", "threshold_wrong"))
+        if not all(value is None or type(value) is float for value in (score, wrong)):
+            raise ValueError(f"threshold and threshold_wrong must be numbers; got {score!r}, {wrong!r}")
+        threshold = None if score is None or wrong is None else Threshold(score, wrong)
         if not isinstance(invert, bool) or not all(isinstance(value, str) for value in values.values()):
             raise ValueError(f"root, model and sha256 must be texts, invert true or false; got {values}, {invert!r}")
-        return cls(Path(values["root"]), Path(values["model"]), values["sha256"], invert)
+        return cls(Path(values["root"]), Path(values["model"]), values["sha256"], invert, threshold)
 
 
 @dataclass(frozen=True)

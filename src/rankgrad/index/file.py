@@ -17,6 +17,7 @@ from ..distributed import on_first
 from ..runs.embeddings import save_embeddings
 from .embedder import Embedder, Origin
 from .parts import begun
+from .threshold import threshold_of
 
 
 def embed_file(
@@ -65,7 +66,12 @@ def embed_file(
         if takes == "texts"
         else load_table(file, embeddings, None if label == AUTO and not has_labels(file) else label, split=None)
     )
-    origin = Origin(Path(os.path.abspath(file)), embedder.weights, embedder.sha256)
+    origin = Origin(
+        Path(os.path.abspath(file)),
+        embedder.weights,
+        embedder.sha256,
+        threshold=threshold_of(embedder.weights),
+    )
     of = on_first(lambda: {"model": embedder.sha256, "file": str(origin.root), **table.fingerprint()})
     with begun(out, of) as parts:
         pieces = parts.embed(embedder, table, batch_size=batch_size, device=device)

@@ -16,6 +16,7 @@ from ..distributed import gather_objects, on_all, on_first, share, world
 from ..runs.embeddings import save_embeddings
 from .embedder import Embedder, Origin, weights_of
 from .parts import begun
+from .threshold import threshold_of
 
 
 def embed_folder(
@@ -93,7 +94,7 @@ def embed_folder(
             embedder.check_ground(paths)
         table = embedder.table(paths, root, classes)
         embeddings = parts.embed(embedder, table, batch_size=batch_size, workers=workers, device=device)
-        origin = Origin(root, embedder.weights, embedder.sha256, invert)
+        origin = Origin(root, embedder.weights, embedder.sha256, invert, threshold_of(embedder.weights))
         on_first(partial(save_embeddings, out, embeddings, table, origin.columns()))
     return len(paths), skipped, str(folder)
 

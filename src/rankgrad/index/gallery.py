@@ -36,6 +36,7 @@ from .disk import (
 )
 from .embedder import Embedder, Origin, sha256_of, weights_of
 from .rows import StoredRows, write_rows
+from .threshold import Threshold
 
 CANDIDATES = 10  # ivfpq compares this multiple of the length of the list exactly ...
 FEWEST = 100  # ... but at least this many candidates
@@ -88,6 +89,11 @@ class Index:
     def dim(self) -> int:
         """Dimension of an embedding."""
         return int(self.vectors.d)
+
+    @property
+    def threshold(self) -> Threshold | None:
+        """The score below which a search has found nothing; None: unknown, or the scores are no cosines."""
+        return self.origin.threshold if self.origin is not None and self.normalized else None
 
     def path(self, row: int) -> Path:
         """The file of an image; only its name if the index does not know the folder."""

@@ -59,9 +59,11 @@ def write_answers(
         title=title,
         texts=any(hit.text is not None for answer in answers for hit in answer.hits),
         facts=[("queries", f"{len(answers):,}"), *(facts or {}).items()],
+        threshold=next((answer.threshold for answer in answers if answer.threshold is not None), None),
         answers=[
             (
                 asked(answer.query),
+                answer.threshold is not None and not any(map(answer.alike, answer.hits)),
                 [
                     Neighbour(
                         None if hit.text is not None else picture(hit.path),
@@ -69,6 +71,7 @@ def write_answers(
                         hit.score,
                         hit.class_name,
                         str(hit.path),
+                        answer.alike(hit),
                         file=Path(hit.name).name,
                         text=hit.text,
                     )

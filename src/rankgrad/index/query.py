@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ..checks import integer
+from ..checks import integer, number
 from ..datasets.folder import find_images
 from ..datasets.images import SkippedWarning, check_image, skipped_lines
 from ..files import shown
 from .embedder import Embedder
 from .gallery import Index
+from .threshold import Threshold
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,26 @@ class Answer:
     Attributes:
         query: the image file, or the sentence.
         hits: the nearest rows, without the query itself if it is an image of the gallery.
+        threshold: score below which a row is probably not like the query; None: unknown.
     """
 
     query: Path | str
     hits: tuple[Hit, ...]
+    threshold: Threshold | None = None
+
+    def alike(self, hit: Hit) -> bool | None:
+        """Whether a hit reaches the threshold; None: there is none."""
+        return None if self.threshold is None else hit.score >= self.threshold.score
 
 
-def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: Embedder | None = None) -> list[Answer]:
+def find(
+    queries: Sequence[str | Path],
+    index: Index,
+    k: int = 10,
+    *,
+    embedder: Embedder | None = None,
+    min_score: float | Literal["auto"] | None = None,
+) -> list[Answer]:
     """The k images or texts of a gallery that are most similar to each query.
 
     If a query is a file of the gallery, this file is left out of its results. Copies of it are not.
@@ -61,15 +76,32 @@ def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: 
         index: of the gallery.
         k: results per query, >= 1.
         embedder: the model of the index, if it is loaded already; None: `index.embedder()`.
+        min_score: leave out results with a lower score; "auto": the threshold of the index.
 
     Raises:
-        ValueError: there are no queries, k < 1, or the model is not that of the index.
+        ValueError: there are no queries, k < 1, the model is not that of the index, or the index has no threshold.
         FileNotFoundError: the model does not exist.
         OSError: an image cannot be read; it names the file.
     """
     k = integer(k, "k is the number of results per query", low=1)
-    if index.texts:
-        return _find_texts([str(query) for query in queries], index, k, embedder)
+    if min_score == "auto":
+        if index.threshold is None:
+            raise ValueError(
+                "this index has no threshold, so min_score=auto (--min-score auto) cannot be used: give a number, or "
+                "make the embeddings with rankgrad embed RUN, where the run was evaluated on held-out rows and kept "
+                "its embeddings"
+            )
+        min_score = index.threshold.score
+    least = -math.inf if min_score is None else number(min_score, "min_score is a similarity, or auto")
+    find_all = _find_texts if index.texts else _find_images
+    return [
+        replace(answer, hits=tuple(hit for hit in answer.hits if hit.score >= least), threshold=index.threshold)
+        for answer in find_all([*queries], index, k, embedder)
+    ]
+
+
+def _find_images(queries: list[str | Path], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
+    """The k images of a gallery that are most similar to each image."""
     paths = [Path(query) for query in queries]
     embedder = index.embedder() if embedder is None else embedder
     embeddings, length = embedder(paths), k + 1
@@ -86,8 +118,9 @@ def find(queries: Sequence[str | Path], index: Index, k: int = 10, *, embedder: 
         length *= 2
 
 
-def _find_texts(queries: list[str], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
+def _find_texts(given: list[str | Path], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
     """The k texts of a gallery that are most similar to each sentence."""
+    queries = [str(query) for query in given]
     for query in queries:
         if not query.strip():
             raise ValueError("a query is empty; give a sentence")
@@ -172,14 +205,20 @@ def as_text(answers: Sequence[Answer]) -> str:
         names = [shown(hit.class_name) for hit in answer.hits]
         width = max([len("class"), *map(len, names)])
         what = "text" if any(hit.text is not None for hit in answer.hits) else "path"
-        lines += [*([""] if lines else []), shown(answer.query), f"  rank   score  {'class':{width}}  {what}"]
+        words = {None: "", True: "  yes  ", False: "  no   "}
+        head = "" if answer.threshold is None else "  like?"
+        lines += [*([""] if lines else []), shown(answer.query), f"  rank   score{head}  {'class':{width}}  {what}"]
         lines += [
-            f"  {hit.rank:4}  {hit.score:6.4f}  {name:{width}}  {shown(hit.path if hit.text is None else hit.text)}"
+            f"  {hit.rank:4}  {hit.score:6.4f}{words[answer.alike(hit)]}  {name:{width}}  "
+            f"{shown(hit.path if hit.text is None else hit.text)}"
             for hit, name in zip(answer.hits, names, strict=True)
         ]
-        if not answer.hits:
-            lines.append("  no results: the index holds no other image")
-    return "\n".join(lines)
+        if answer.threshold is not None and not any(answer.alike(hit) for hit in answer.hits):
+            lines.append("  nothing like this: no result reaches the threshold")
+        elif not answer.hits:
+            lines.append("  no results: the index holds no other image with such a score")
+    known = next((answer.threshold for answer in answers if answer.threshold is not None), None)
+    return "\n".join([*lines, *([] if known is None else ["", f"threshold {known}"])])
 
 
 def as_records(answers: Sequence[Answer]) -> list[dict[str, Any]]:
@@ -191,11 +230,13 @@ def as_records(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     return [
         {
             "query": str(answer.query),
+            **({} if answer.threshold is None else {"threshold": answer.threshold.score}),
             "hits": [
                 {
                     "rank": hit.rank,
                     "score": hit.score,
                     "class": hit.class_name,
+                    **({} if answer.threshold is None else {"like": answer.alike(hit)}),
                     **({"path": str(hit.path)} if hit.text is None else {"name": hit.name, "text": hit.text}),
                 }
                 for hit in answer.hits

@@ -21,6 +21,7 @@ from ..runs.folder import Run
 from ..search import topk
 from .embedder import Origin, check_inside
 from .gallery import Index
+from .threshold import threshold_of
 
 Array = npt.NDArray[Any]
 
@@ -83,7 +84,12 @@ def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
         names,
         labels,
         class_names,
-        origin=Origin(Path("." if root is None else root), run.weights.absolute(), sha256_of(run.weights)),
+        origin=Origin(
+            Path("." if root is None else root),
+            run.weights.absolute(),
+            sha256_of(run.weights),
+            threshold=threshold_of(run.weights),
+        ),
         texts=() if texts is None else tuple(map(str, texts.tolist())),
     )
 
