@@ -79,7 +79,7 @@ BAD = {
     "a stranger": (b"a1,b1\na,b\n", "and no column 'label'. It has a1, b1. .*: text='NAME' label='NAME'$"),
     "empty text": (b"text,label\na,b\n  ,b\n", "a.csv, line 3: 'text' is empty"),
     "empty label": (b"text,label\na,b\nc,\n", "a.csv, line 3: 'label' is empty"),
-    "nan": (b"text,label\na,nan\n", "a.csv, line 2: 'label' is empty"),
+    "nan": (b"text,label\na,nan\n", "a.csv, line 2: 'label' is 'nan', which is a missing value"),
     "comma in a text": (b"text,label\na,b\nwell, no,b\n", "a.csv, line 3 has 3 fields, the header 2: .* double quotes"),
     "field too few": (b"text,label\na\n", "a.csv, line 2 has 1 fields, the header 2"),
     "latin-1": ("text,label\na,b\ncafé,b\n".encode("latin-1"), "a.csv, line 3: byte 0xe9 is not UTF-8"),
