@@ -82,7 +82,7 @@ def test_a_name_that_is_a_link_is_not_followed(tmp_path, valued, write, name):
 def test_what_is_replaced_as_a_whole_takes_the_place_of_a_link(tmp_path, valued):
     before, root = content(valued), tmp_path / "received"
     root.mkdir()
-    for link in ("a.txt", f".a.txt.{os.getpid()}.tmp", HOLDER):
+    for link in ("a.txt", files.temporary("a.txt"), HOLDER):
         (root / link).symlink_to(valued / "rc")
     files.write_text(root / "a.txt", "mine")
     with lock(root, "this"):

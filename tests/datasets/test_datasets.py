@@ -39,6 +39,7 @@ from rankgrad.datasets.folder import EMPTY, read_folder
 from rankgrad.datasets.images import check_image
 from rankgrad.datasets.samplers import EpochList
 from rankgrad.datasets.transforms import Collate, PhotoEval, PhotoTrain
+from rankgrad.files import temporary
 
 DATA = os.environ.get("RANKGRAD_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA is not set to the folder that holds bccd/")
@@ -439,7 +440,7 @@ def test_a_process_that_is_killed_while_it_builds_does_no_harm_and_leaves_nothin
     kept = photo_folder.parent / "cache"
     left = [path for path in kept.iterdir() if path.suffix not in (".lock", ".pixels")]
     assert len(left) == (moment != "after the rename")
-    other = kept / f".another.pixels.{os.getpid()}.tmp"  # of a process that builds another file just now
+    other = kept / temporary("another.pixels")  # of a process that builds another file just now
     other.touch()
     assert same(items(load_photos(photo_folder, cache="disk")), expected)
     assert sorted(path.suffix for path in kept.iterdir() if path != other) == [".lock", ".pixels"]

@@ -25,6 +25,7 @@ from small_runs import make_photos
 from rankgrad import search
 from rankgrad.cli import main
 from rankgrad.config import compose, plain
+from rankgrad.files import temporary
 from rankgrad.files.folders import LockedError, lock
 from rankgrad.index import builder, disk
 from rankgrad.index import embedder as embedding
@@ -325,7 +326,7 @@ def test_what_an_index_writes_takes_the_place_of_links(tmp_path):
     build(some(seed=1)).save(tmp_path / "x")
     (tmp_path / "rc").write_text("valued")
     for name in ("vectors.faiss", "index.json"):
-        for link in (name, f".{name}.{os.getpid()}.tmp"):
+        for link in (name, temporary(name)):
             (tmp_path / "x" / link).unlink(missing_ok=True)
             (tmp_path / "x" / link).symlink_to(tmp_path / "rc")
     build(some(50, seed=2)).save(tmp_path / "x")

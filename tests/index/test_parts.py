@@ -18,7 +18,7 @@ from forks import forked, wait
 
 from rankgrad.cli import main
 from rankgrad.distributed import STORE
-from rankgrad.files import Pieces, read_npz, write_npz
+from rankgrad.files import Pieces, read_npz, temporary, write_npz
 from rankgrad.files.folders import LinkError
 from rankgrad.index import parts
 from rankgrad.index.folder import embed_folder
@@ -144,7 +144,7 @@ def test_parts_take_the_place_of_links(photos, weights, whole, tmp_path):
     folder.mkdir()
     for name in ("part-000000.npz", "of.json", "rows.json", "unreadable.json", ".lock-holder.json"):
         (folder / name).symlink_to(valued / name)
-        (folder / f".{name}.{os.getpid()}.tmp").symlink_to(valued / name)
+        (folder / temporary(name)).symlink_to(valued / name)
     embed_folder(weights, photos, tmp_path / "a.npz", batch_size=3)
     assert (tmp_path / "a.npz").read_bytes() == whole and not any(valued.iterdir())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from kept_runs import copied, kept
 from small_runs import cut_off, make_photos, small
 
 from rankgrad.cli import main
+from rankgrad.files import temporary
 from rankgrad.files.folders import HOLDER, LOCK, LinkError
 from rankgrad.runs import compare
 from rankgrad.runs.folder import Run
@@ -70,7 +70,7 @@ WRITTEN = [
 
 def test_a_training_puts_files_in_the_place_of_links(photos, tmp_path, valued):
     run = Run(tmp_path / "run")
-    halves = [f"{Path(name).parent}/.{Path(name).name}.{os.getpid()}.tmp" for name in WRITTEN if name != HOLDER]
+    halves = [f"{Path(name).parent}/{temporary(Path(name).name)}" for name in WRITTEN if name != HOLDER]
     plant(run.folder, [*WRITTEN, *halves], valued)
     settings = small(photos, "evaluation.every=1", "evaluation.keep_best=test", f"out={run.folder}")
     assert main(["train", *settings]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ..distributed import GlobalBatch
 from ..losses import RetrievalLoss, SumLoss
 from ..losses.checked import CheckedLoss
 from ..memory import CrossBatchMemory
+from ..models.state_dicts import read_plain
 
 LOSS_FILE = "rankgrad_loss.pt"  # in the folder of a checkpoint
 
@@ -101,7 +103,7 @@ class SavesLoss(Trainer):  # type: ignore[misc]  # the library is not followed b
                 stacklevel=2,
             )
             return
-        states = torch.load(path, map_location="cpu", weights_only=True)
+        states = read_plain(Path(path))
         if set(states) != set(losses):
             raise ValueError(
                 f"{path} has the state of {', '.join(sorted(states))}, but the trainer has the losses "

@@ -21,7 +21,7 @@ from ..config import ConfigError, load, make, packages, plain, section, typed
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
 from ..files import write_npz, write_text
-from ..models.state_dicts import misfits, one_line, read_plain, write_plain
+from ..models.state_dicts import is_state_dict, misfits, no_larger_than, one_line, read_plain, write_plain
 from ..runs.folder import Run, check_kind
 from ..training import runner
 from .adapter import LossHandle, use_ap_loss
@@ -246,7 +246,8 @@ def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
     saved = _read(path)
     options, names = dict(saved["model"]), tuple(saved["class_names"])
     try:
-        model = build_detector(options.pop("kind"), len(names), tuple(saved["sides"]), loaded=True, **options)
+        with no_larger_than(saved["state"]):
+            model = build_detector(options.pop("kind"), len(names), tuple(saved["sides"]), loaded=True, **options)
     except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{path} describes a detector that can't be built: {one_line(error)}") from error
     wrong = misfits(model.state_dict(), saved["state"])
@@ -264,13 +265,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a model of rankgrad detect train")
     kinds = {"state": dict, "model": dict, "class_names": list, "sides": list}
     wrong = [name for name, kind in kinds.items() if not isinstance(saved[name], kind)]
-    if wrong or not isinstance(saved["model"].get("kind"), str) or not _tensors(saved["state"]):
+    if wrong or not isinstance(saved["model"].get("kind"), str) or not is_state_dict(saved["state"]):
         raise ValueError(f"{path} is damaged: {', '.join(wrong) or 'model and state'} not as rankgrad writes it")
     return saved
-
-
-def _tensors(state: dict[str, Any]) -> bool:
-    return all(isinstance(value, torch.Tensor) for value in state.values())
 
 
 def _save_model(path: Path, model: nn.Module, settings: DetectorSettings, names: Sequence[str]) -> None:

@@ -7,9 +7,11 @@ import io
 import json
 import os
 import re
+import socket
 import stat
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ from .folders import naming, opened_folder, regular
 
 BRIEF = 60  # characters of a name from a file in a message
 AGAIN = "Copy it again, or write it again"  # advice for a damaged file
-_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp")  # of `atomic_write`; the group is the name of the complete file
+# Temporary files of `atomic_write`: name of the complete file, machine, process.
+_TEMPORARY = re.compile(r"\.(.+?)(?:\.([0-9a-f]{8}))?\.(\d+)\.tmp")
 
 
 @contextmanager
@@ -32,7 +35,8 @@ def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
 
     At the end, the content and the new name are on the disk, so that files survive a power cut in the order in which
     they were written. On an error, also Ctrl-C or a full disk, the old file stays and the temporary file is removed. A
-    killed process leaves its temporary file; see `remove_leftovers`.
+    killed process leaves its temporary file, which the next call for the same file removes; see also
+    `remove_leftovers`.
 
     Args:
         path: the file; its folder must exist.
@@ -45,10 +49,15 @@ def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
     >>> [(file.name, file.read_text()) for file in folder.iterdir()]
     [('a.txt', 'whole')]
     """
-    name = f".{path.name}.{os.getpid()}.tmp"
+    name = temporary(path.name)
     with naming(path, name), opened_folder(path.parent, root) as folder:
         try:
             folder.remove(name)
+            for each in folder.names():
+                match = _TEMPORARY.fullmatch(each)
+                if match and match.group(1, 2) == (path.name, _machine()) and not _lives(int(match[3])):
+                    with suppress(OSError):  # on Windows, that of a living process cannot be removed
+                        folder.remove(each)
             with folder.file(name, "w+b", os.O_EXCL) as file:
                 yield file
             with folder.file(name, "rb+") as file:  # opened again, since a library may have replaced the file
@@ -57,6 +66,28 @@ def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
             folder.sync()
         finally:
             folder.remove(name)
+
+
+def temporary(name: str) -> str:
+    """Name under which `atomic_write` in this process writes a file until it is complete."""
+    return f".{name}.{_machine()}.{os.getpid()}.tmp"
+
+
+def _machine() -> str:
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+
+
+def _lives(process: int) -> bool:
+    """Whether a process of this machine exists. On Windows this is not known, and the answer is False."""
+    if os.name == "nt":
+        return False  # signal 0 is Ctrl-C there
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True
 
 
 def write_text(path: Path, text: str, root: Path | None = None) -> None:

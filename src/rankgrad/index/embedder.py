@@ -19,6 +19,7 @@ from ..datasets.rows import numbered
 from ..datasets.transforms import InkEval, Transform
 from ..files import inside, read_npz, sha256_of
 from ..models.embedding_model import EmbeddingModel, place_of
+from ..models.state_dicts import DIVERGED, not_finite, sample
 from ..models.weights import load_weights
 from ..runs.folder import Run
 from .threshold import Threshold
@@ -266,6 +267,9 @@ class Embedder:
         """
         weights = weights_of(source)
         model, extra = load_weights(weights)
+        wrong = not_finite(model.state_dict())
+        if wrong:
+            raise ValueError(f"{weights}: the weights {sample(wrong)} have NaN or infinity, {DIVERGED}")
         takes = model.inputs.takes
         kinds: dict[str, type[Embedder]] = {"texts": TextEmbedder, "vectors": VectorEmbedder}
         if invert and takes != "images":

@@ -77,6 +77,9 @@ def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
     check_inside(run.embeddings, names)
     data = load(run.config, trust).data
     root = data.get("root")
+    for name, value in (("root", root), ("load.images", data.load.get("images"))):
+        if not isinstance(value, (str, type(None))):
+            raise ValueError(f"{run.config} is damaged: data.{name} must be a path; got {value!r}")
     if "images" in data.get("load", {}):  # root is a list of images, and their folder is beside or above it
         root = data.load.images or Path(root).parent
     return Index(

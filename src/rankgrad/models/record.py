@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from .state_dicts import misfits, read_plain
+from .state_dicts import SEVERAL, is_state_dict, misfits, read_plain
 
 FORMAT = "rankgrad-weights-1"
 WEIGHTS = "model.pt"  # in the folder of a run
@@ -22,7 +23,8 @@ def read_record(path: Path) -> dict[str, Any]:
         ValueError: `save_weights` did not write the file, or it is damaged.
     """
     record = read_plain(path)
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
+    said = record.get("format") if isinstance(record, dict) else None
+    if not isinstance(record, dict) or not isinstance(said, str) or said != FORMAT:
         raise ValueError(
             f"{path} was not written by this version of rankgrad.models.save_weights. Load the weights of a timm "
             f"backbone with timm_model(weights=...)"
@@ -59,12 +61,15 @@ def _check_record(path: Path, record: Mapping[str, Any]) -> None:
         pixels = [record["pixels"].get(name) for name in ("mean", "std")]
         if not all(isinstance(row, list) and all(isinstance(v, (int, float)) for v in row) for row in pixels):
             wrong.append("pixels")
-        if not all(isinstance(value, Tensor) for value in record["state_dict"].values()):
+        if not is_state_dict(record["state_dict"]):
             wrong.append("state_dict")
         if not isinstance(record["model"].get("kind"), str):
             wrong.append("model")
     if wrong:
         raise ValueError(f"{path} is damaged: these parts are missing or have a wrong type: {', '.join(wrong)}")
+    described = _described(record["model"].get("files"))
+    if described is None or described > SEVERAL * sum(value.numel() for value in record["state_dict"].values()):
+        raise ValueError(f"{path} is damaged: its model has other files than save_weights writes, or larger ones")
     fetched = {"pretrained", "weights"} & set(record["model"])
     if record["model"]["kind"] == "sentence_transformer" and not isinstance(record["model"].get("files"), dict):
         fetched.add("name")  # without files, the name would be downloaded
@@ -73,3 +78,20 @@ def _check_record(path: Path, record: Mapping[str, Any]) -> None:
             f"{path} requests other weights ({', '.join(sorted(fetched))}). save_weights never writes this: do not use "
             "the file"
         )
+
+
+def _described(files: object) -> int | None:
+    """How many numbers the files of a model of sentence-transformers say that they have; None: it is not said rightly.
+
+    >>> _described({"model.safetensors": {"metadata": {}, "tensors": {"a": ["F32", 2, 3]}}, "config.json": "{}"})
+    6
+    """
+    total = 0
+    for content in files.values() if isinstance(files, dict) else ():
+        tensors = content.get("tensors", {}) if isinstance(content, dict) else {}
+        for row in tensors.values() if isinstance(tensors, dict) else [()]:
+            kind, *shape = row if isinstance(row, list) and row else [None]
+            if not isinstance(kind, str) or not all(type(size) is int and size >= 0 for size in shape):
+                return None
+            total += math.prod(shape)
+    return total

@@ -17,7 +17,7 @@ from .inputs import ImageInput
 from .matching import matched, weights_file
 from .pixels import timm_pixels
 from .pooling import POOLINGS, ChannelsLastMap, Pooling, TokenPool, Tokens
-from .state_dicts import misfits, one_line, sample, why_unread
+from .state_dicts import check_tensors, misfits, one_line, sample, why_unread
 
 
 def timm_model(
@@ -205,6 +205,7 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path, channels: int) ->
             f"{path} holds no state dict of a backbone (not tensors: {other}). Read a file from rankgrad with "
             f"rankgrad.models.load_weights"
         )
+    check_tensors(path, state)
     config = cast(Any, backbone).pretrained_cfg
     classifier, first = config.get("classifier") or (), config.get("first_conv")
     expected = dict(backbone.state_dict())

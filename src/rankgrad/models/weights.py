@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .build import GIVEN, build_model
 from .embedding_model import EmbeddingModel
 from .record import FORMAT, read_record
-from .state_dicts import misfits, one_line, write_plain
+from .state_dicts import misfits, no_larger_than, one_line, write_plain
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -134,7 +134,8 @@ def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -
             )
         options = dict(record["model"])
         try:
-            model = build_model(options.pop("kind"), **options)
+            with no_larger_than(state):
+                model = build_model(options.pop("kind"), **options)
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:
             raise ValueError(f"{path} describes a model that cannot be built: {one_line(error)}") from error
         stated = f"{path} does not fit the model that it describes"

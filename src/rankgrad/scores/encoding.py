@@ -25,6 +25,7 @@ EXTREME = np.array(
     [1.797e308, -1.797e308, 3.402e38, -3.402e38, 2.0**64, 2.0**63, -(2.0**63), 2.0**32 - 1, 2.0**31 - 1, -(2.0**31)]
 )
 ROUNDED = 1e-3 * np.abs(EXTREME) * (np.arange(10) < 4)
+WIDEST = 100_000  # values of an encoded row; a crafted file could ask for gigabytes
 
 
 @dataclass(frozen=True)
@@ -242,13 +243,16 @@ class Encoding:
             ValueError: they are damaged.
         """
         try:
+            width = len(plain["numbers"]) + sum(len(column["categories"]) for column in plain["words"])
+            if width > WIDEST:
+                raise ValueError(f"the encoding of the columns has {width} values a row, and {WIDEST} are allowed")
             encoding = cls(
                 tuple(NumberColumn(**column) for column in plain["numbers"]),
                 tuple(WordColumn(column["name"], tuple(column["categories"])) for column in plain["words"]),
                 tuple(plain["left_out"]),
             )
             whole = encoding._is_whole() and encoding.to_plain() == plain
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError):
             whole = False
         if not whole:
             raise ValueError(f"the encoding of the columns is damaged. {AGAIN}")
@@ -259,6 +263,7 @@ class Encoding:
         texts = [*self.names, *self.left_out, *(each for column in self.words for each in column.categories)]
         return (
             all(isinstance(text, str) for text in texts)
+            and all(type(each) in (int, float) for column in self.numbers for each in (column.mean, column.deviation))
             and self.width > 0
             and len(set(self.names)) == len(self.names)
             and all(len(set(column.categories)) == len(column.categories) for column in self.words)

@@ -12,13 +12,25 @@ from torch import Tensor, nn
 
 from .._version import __version__
 from ..models.embedding_model import evaluating
-from ..models.state_dicts import misfits, one_line, read_plain, write_plain
+from ..models.state_dicts import (
+    DIVERGED,
+    is_state_dict,
+    misfits,
+    no_larger_than,
+    not_finite,
+    one_line,
+    read_plain,
+    sample,
+    write_plain,
+)
 from .encoding import Encoding
 from .settings import GIVEN, Model
 from .table import ScoreTable
 
 FORMAT = "rankgrad-scores-1"
 PART = 2**16  # number of rows that are scored at once
+VALUES = 2**23  # bytes of the encoding in a file: 100 000 categories of 80 bytes
+NUMBERS = 2**26  # of encoded rows that are in memory at once
 
 
 class OneScore(nn.Module):
@@ -85,13 +97,36 @@ class Ranker:
     model: nn.Module
     encoding: Encoding
 
-    def score(self, table: ScoreTable) -> Tensor:
+    def score(self, table: ScoreTable, device: torch.device | str = "cpu") -> Tensor:
         """Scores of the rows of a table, [row] float32; higher is more relevant.
 
+        Args:
+            table: the rows.
+            device: where to compute.
+
         Raises:
-            ValueError: the table lacks a column of the training.
+            ValueError: the table lacks a column of the training, or a score is NaN or infinite.
         """
-        return score_rows(self.model, self.encoding.encode(table))
+        part = max(NUMBERS // self.encoding.width, 1)
+        pieces = (
+            [table]
+            if len(table) <= part
+            else [table.subset(range(a, min(a + part, len(table)))) for a in range(0, len(table), part)]
+        )
+        scores = torch.cat([score_rows(self.model, self.encoding.encode(piece), device) for piece in pieces])
+        wrong = (~scores.isfinite()).nonzero().flatten().tolist()
+        if wrong:
+            weights = not_finite(self.model.state_dict())
+            why = (
+                f"the weights {sample(weights)} of the model have NaN or infinity, {DIVERGED}"
+                if weights
+                else "the numbers of this row are too large for the model"
+            )
+            raise ValueError(
+                f"{table.place(wrong[0])}: the score is {scores[wrong[0]]:g} ({len(wrong)} of {len(scores)} rows have "
+                f"no finite score): {why}"
+            )
+        return scores
 
 
 def save_ranker(path: Path, model: nn.Module, encoding: Encoding, settings: Model) -> None:
@@ -144,7 +179,7 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
         encoding = Encoding.from_plain(saved["encoding"])
         own = Model(**{**settings, "hidden": tuple(settings["hidden"])})
         if own.kind != GIVEN:
-            with torch.device("meta"):  # takes no memory: a hostile file may ask for a model of any size
+            with torch.device("meta"), no_larger_than(saved["state"]):  # takes no memory
                 model = build_ranker(own, encoding.width)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} describes a model that cannot be built: {one_line(error)}") from None
@@ -164,11 +199,12 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
-    saved = read_plain(path)
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+    saved = read_plain(path, values=VALUES)
+    said = saved.get("format") if isinstance(saved, dict) else None
+    if not isinstance(saved, dict) or not isinstance(said, str) or said != FORMAT:
         raise ValueError(f"{path} is not a model of rankgrad train task=scores")
     wrong = [name for name in ("model", "encoding", "state") if not isinstance(saved.get(name), dict)]
-    if wrong or not all(isinstance(value, Tensor) for value in saved["state"].values()):
+    if wrong or not is_state_dict(saved["state"]):
         raise ValueError(f"{path} is damaged: {', '.join(wrong) or 'state'} not as rankgrad writes it")
     return saved
 

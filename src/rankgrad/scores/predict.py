@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..config import parsed, plain
+from ..config import ConfigError, parsed, plain
 from ..datasets.tabular import AUTO
 from ..extras import missing
 from ..files import atomic_write, shown, write_npz, write_text
@@ -18,6 +18,7 @@ from ..models.record import WEIGHTS
 from ..runs.folder import Run
 from .evaluation import alike
 from .model import load_ranker
+from .saved import reading_of
 from .table import AUTOMATIC, load_rows
 
 FORMATS = (".csv", ".parquet", ".npz")
@@ -89,10 +90,18 @@ def predict_file(
 
 
 def _trained_with(folder: Path) -> dict[str, Any]:
-    """The settings with which the run read its file; {} for a model without its run."""
+    """The settings with which the run read its file; {} for a model without its run.
+
+    Raises:
+        ConfigError: naming the file, which may come from somebody else.
+    """
     config = Run(folder).config
-    load: dict[str, Any] = plain(parsed(config)).get("data", {}).get("load", {}) if config.is_file() else {}
-    return load
+    if not config.is_file():
+        return {}
+    try:
+        return reading_of(plain(parsed(config)))
+    except ConfigError as error:
+        raise ConfigError(f"{shown(config)}: {error}") from None
 
 
 def _write(out: Path, columns: dict[str, npt.NDArray[Any]]) -> None:

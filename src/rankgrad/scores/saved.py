@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ..checks import as_keys, as_options, spelled
 from ..checks import tensor as as_tensor
-from ..files import read_npz, shown, write_npz
+from ..files import brief, read_npz, shown, write_npz
 from ..runs.folder import Run
+from ..targets import ConfigError
 from .evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, evaluate_scores
-from .model import load_ranker, score_rows
+from .model import load_ranker
 from .table import ScoreTable, load_table
 
 
@@ -111,17 +112,48 @@ def evaluate_run(
     else:
         from ..config import load, plain
 
-        given = plain(load(run.config, trust))["data"]["load"]
+        given = reading_of(plain(load(run.config, trust)))
         ranker = load_ranker(run.weights)
         own = {"split": None, "test_fraction": None, "features": ranker.encoding.names, "drop": ()}
         with spelled(_spell):
             table = load_table(root, **{**given, **own, "categorical": ranker.encoding.categorical})
-        scores = score_rows(ranker.model, ranker.encoding.encode(table), device)
+        scores = ranker.score(table, device)
         notes = ranker.encoding.unknown(table)
     seed = ScoreReport.from_json(run.after).settings.get("seed", 0)
     metrics = [*(OF_ONE_LIST if table.query is None else OF_QUERIES), *extra]
     report = evaluate_scores(scores, table, metrics=list(dict.fromkeys(metrics)), bootstrap=bootstrap, seed=seed)
     return replace(report, notes=(*report.notes, *notes))
+
+
+def reading_of(settings: Any) -> dict[str, Any]:
+    """The settings `data.load` of a run, whose file may come from somebody else.
+
+    Raises:
+        ConfigError: there are none, or one has the wrong kind.
+
+    >>> reading_of({"data": {"load": {"query": None, "delimiter": ";", "drop": ["id"]}}})
+    {'query': None, 'delimiter': ';', 'drop': ['id']}
+    >>> reading_of({"data": None})
+    Traceback (most recent call last):
+        ...
+    rankgrad.targets.ConfigError: data must hold settings; got None. The file is damaged, or it is not from a run
+    """
+    again = "The file is damaged, or it is not from a run"
+    section = settings
+    for depth, name in enumerate(("data", "load")):
+        section = section.get(name)
+        if not isinstance(section, dict):
+            where = ".".join(("data", "load")[: depth + 1])
+            raise ConfigError(f"{where} must hold settings; got {brief(section)}. {again}")
+    for name, value in section.items():
+        many = isinstance(value, list) and name in ("features", "drop", "categorical")
+        one = value is None or isinstance(value, (str, int, float))
+        if not (all(isinstance(each, str) for each in value) if many else one) or (
+            name in ("label", "query", "split", "delimiter") and not isinstance(value, (str, type(None)))
+        ):
+            wanted = "a list of texts" if many else "text or empty"
+            raise ConfigError(f"data.load.{name} must be {wanted}; got {brief(value)}. {again}")
+    return dict(section)
 
 
 def _spell(name: str, *value: object) -> str:
@@ -131,4 +163,4 @@ def _spell(name: str, *value: object) -> str:
     return f"{as_keys('data.load', {})(name, *value)} in the training"
 
 
-__all__ = ["evaluate_run", "read_scores", "save_scores"]
+__all__ = ["evaluate_run", "read_scores", "reading_of", "save_scores"]

@@ -14,7 +14,7 @@ import torch
 from ..config import ConfigError, flat
 from ..distributed import largest
 from ..files import atomic_write, check_archive
-from ..models.state_dicts import misfits
+from ..models.state_dicts import check_tensors, check_unpacked, misfits
 from ..runs import signals
 
 # Settings that you may change on resume: how and where the run computes. All others must stay as they were.
@@ -35,6 +35,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """
     again = "Delete it, and resume= trains this run again from the start"
     try:
+        check_unpacked(path)
         check_archive(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         missing = {"state_dict", "global_step"} - set(state)
@@ -42,6 +43,7 @@ def read_state(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is refused: it holds more than numbers and could run code. {again}") from None
     except Exception as error:  # torch, pickle and zip each raise their own
         raise ConfigError(f"{path} is damaged ({type(error).__name__}). {again}") from None
+    check_tensors(path, state)
     if missing:
         raise ConfigError(f"{path} is not the state of a run: it lacks {', '.join(sorted(missing))}. {again}")
     if type(state["global_step"]) is not int:  # used in file names

@@ -15,7 +15,7 @@ from ..config import ConfigError, load, make, plain
 from ..distributed import on_first
 from ..files import write_text
 from ..models import build_model, load_weights, save_weights
-from ..models.state_dicts import misfits, one_line
+from ..models.state_dicts import misfits, no_larger_than, one_line
 from ..runs.embeddings import save_embeddings
 from ..runs.folder import Run
 from .building import load_table
@@ -48,7 +48,8 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
     weights = {k.removeprefix(prefix): v for k, v in state["state_dict"].items() if k.startswith(prefix)}
     try:
         options = dict(state["model"])
-        model = build_model(options.pop("kind"), **options)
+        with no_larger_than(weights):
+            model = build_model(options.pop("kind"), **options)
         model.pixel_mean, model.pixel_std = map(tuple, state["pixels"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"{run.state} describes a model that cannot be built: {one_line(error)}") from None

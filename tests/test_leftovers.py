@@ -1,0 +1,36 @@
+"""What a process that was killed while it wrote a file leaves is removed by the next one that writes it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankgrad import files
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from rankgrad.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills by a signal")
+def test_what_a_killed_process_left_is_removed_and_what_others_have_is_not(tmp_path):
+    out = tmp_path / "p.parquet"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(out)], check=False)
+    (left,) = tmp_path.iterdir()
+    assert killed.returncode == -signal.SIGKILL and left.read_bytes() == b"half"
+    mine = f".p.parquet.{left.name.split('.')[3]}.1.tmp"  # process 1 lives
+    others = [mine, ".p.parquet.00000000.999999999.tmp", ".p.parquet.999999999.tmp", ".q.tmp"]
+    for name in others:
+        Path(tmp_path, name).touch()
+    files.write_text(out, "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "p.parquet"])
