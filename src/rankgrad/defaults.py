@@ -31,6 +31,12 @@ FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS = 2_000, 20_000
 PATIENCE = 0.25  # share of the steps without a better epoch after which a training on rows ends
 
 
+# Of the fine-tuning of a pretrained network: docs/fine-tuning.md
+AVERAGE = 0.75  # share of the trained weights in the model that is kept
+SAMPLES_FINE_TUNED = 4  # rows of a class in a batch: half the time of a step
+PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED = 5, 100
+
+
 def epochs_for(batches: int, passes: int, fewest: int, most: int) -> int:
     """Number of epochs: `passes`, but at least `fewest` and at most `most` steps, and at least one epoch.
 
@@ -79,7 +85,6 @@ RATES: dict[str, tuple[float | None, float | None]] = {
     "linear": (3e-2, None),
     "given": (1e-3, 1e-4),
 }
-AVERAGE = 0.75  # share of the trained weights, if a pretrained network is fine-tuned
 FROZEN = 1e-3  # of a new head on features of a frozen backbone, and on vectors: the same task
 TRAINED_HEAD = 2.0  # rate of a head beside a backbone that was trained before, as a multiple of the backbone's
 SGD = 40.0  # rate of SGD with momentum, as a multiple of AdamW's

@@ -74,6 +74,7 @@ def test_the_defaults_of_a_pretrained_network_and_of_one_from_scratch():
     scratch = compose(["model=timm"])
     assert fine.model.freeze_batch_norm and not scratch.model.freeze_batch_norm
     assert (fine.train.average, scratch.train.average) == (0.75, 1.0)
+    assert (fine.sampler.samples_per_class, scratch.sampler.samples_per_class) == (4, 8)
     assert fine.model.embedding_size is None and fine.model.head is None
     assert compose(["model=timm", "model.weights=w.pth", "frozen=true"]).train.average == 1.0
 

@@ -8,7 +8,7 @@ from .hydra import default_loss, differing, for_kind
 from .options import GIVEN, GROUPS, TREES, folders, options
 from .overrides import compose
 from .received import load, parsed
-from .resolvers import rate, trained_before
+from .resolvers import fine_tuned, rate, trained_before
 from .values import flat, keys, plain, typed
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "compose",
     "default_loss",
     "differing",
+    "fine_tuned",
     "flat",
     "folders",
     "for_kind",

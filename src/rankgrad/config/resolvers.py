@@ -25,8 +25,10 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver("default", lambda name: getattr(defaults, name.upper()))
         OmegaConf.register_new_resolver("trained", lambda *, _root_: trained_before(_root_))
         OmegaConf.register_new_resolver("pixels", lambda name, *, _root_: _plain(getattr(pixels(_root_), name)))
+        OmegaConf.register_new_resolver("average", lambda *, _root_: defaults.AVERAGE if fine_tuned(_root_) else 1.0)
         OmegaConf.register_new_resolver(
-            "average", lambda *, _root_: defaults.AVERAGE if trained_before(_root_) and not _root_.frozen else 1.0
+            "samples_per_class",
+            lambda *, _root_: defaults.SAMPLES_FINE_TUNED if fine_tuned(_root_) else defaults.SAMPLES_PER_CLASS,
         )
         OmegaConf.register_new_resolver("rate", lambda *, _root_: rate(_root_).lr)
         OmegaConf.register_new_resolver("head_lr_factor", lambda *, _root_: rate(_root_).head_lr_factor)
@@ -54,6 +56,11 @@ def trained_before(config: DictConfig) -> bool:
     """
     model = config.model
     return bool(model.kind in PRETRAINED or model.get("pretrained") or model.get("weights"))
+
+
+def fine_tuned(config: DictConfig) -> bool:
+    """Whether a pretrained network is trained, and not only a head on its features."""
+    return trained_before(config) and not config.frozen
 
 
 def pixels(config: DictConfig) -> ImagePixels:

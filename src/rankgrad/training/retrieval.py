@@ -16,11 +16,29 @@ from torch import Tensor, nn
 
 from .._version import __version__
 from ..checks import number
-from ..config import ConfigError, default_loss, differing, make, packages, plain, rate, section, trained_before
+from ..config import (
+    ConfigError,
+    default_loss,
+    differing,
+    fine_tuned,
+    make,
+    packages,
+    plain,
+    rate,
+    section,
+    trained_before,
+)
 from ..datasets.rows import Listed, Rows
 from ..datasets.sampler_settings import as_settings, named_as_settings
 from ..datasets.transforms import Vectors
-from ..defaults import FEWEST_STEPS, LOSSES, MOST_STEPS, epochs_for
+from ..defaults import (
+    FEWEST_STEPS,
+    FEWEST_STEPS_FINE_TUNED,
+    LOSSES,
+    MOST_STEPS,
+    PASSES_FINE_TUNED,
+    epochs_for,
+)
 from ..distributed import on_first
 from ..evaluation import Report
 from ..evaluation.measures import MAIN
@@ -117,7 +135,10 @@ class RetrievalTask:
             even, batches = self.data.sampler.even, len(self.data.sampler)
         if by_default := config.trainer.max_epochs is None:
             steps = runner.steps_of(config, batches)
-            config.trainer.max_epochs = epochs_for(steps, config.data.epochs, FEWEST_STEPS, MOST_STEPS)
+            passes, fewest = config.data.epochs, FEWEST_STEPS
+            if fine_tuned(config):
+                passes, fewest = PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED
+            config.trainer.max_epochs = epochs_for(steps, passes, fewest, MOST_STEPS)
         self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, even, targets)
         say(self._chosen())
         say(runner.budget(config, batches, by_default))
