@@ -11,7 +11,7 @@ import pytest
 
 from rankgrad.config import ConfigError, compose
 from rankgrad_papers import trainings
-from rankgrad_papers.studies import matrix
+from rankgrad_papers.studies import loss_setting, matrix
 from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS
 from rankgrad_papers.values import append, cells
 
@@ -23,9 +23,9 @@ def test_every_trial_of_every_loss_has_settings_that_there_are(data):
     words = matrix.shared_settings(data, Path("DIR"), Path("model.pt") if data == "photographs" else None)
     for loss in LOSSES:
         first, second = matrix.points(data, loss, words, 2)
-        assert first[0] == second[0] == f"loss={loss}" and first != second
+        assert first[0] == second[0] == loss_setting(loss) and first != second
         plain, drawn = compose([*words, *first]), compose([*words, *second])
-        assert plain.optimizer.lr == compose([*words, f"loss={loss}"]).optimizer.lr != drawn.optimizer.lr
+        assert plain.optimizer.lr == compose([*words, loss_setting(loss)]).optimizer.lr != drawn.optimizer.lr
 
 
 def test_a_longer_search_begins_with_the_trials_of_a_shorter_one():
