@@ -1059,7 +1059,11 @@ def test_a_comparison_is_one_page_over_all_runs(finished, broken_off, tmp_path):
     mean, spread = (first + 0.125) / 2, abs(first - 0.125) / math.sqrt(2)
     assert f"pnp:alpha=12{100 * mean:.1f} ± {100 * spread:.1f}{100 * first:.1f} 12.5" in page.text
     assert f"auc1{100 * first:.1f}{100 * first:.1f}" in page.text
-    assert "folder: pnp:alpha=1, auc" in page.text and page.all("section")[0]["id"] == "seeds"
+    assert "photos0: pnp:alpha=1, auc" in page.text  # called after the folder: every folder's kind is "folder"
+    parts = [section["id"] for section in page.all("section")]
+    assert parts[0] == "seeds" and parts.index("confusions") < parts.index("gallery")
+    assert page.text.count("Shown because: ") == len(page.all("article"))
+    assert "Shown because: lowest AP" in page.text and "Shown because: ." not in page.text
     assert page.all("article") and len(page.all("p", class_="strip")) == 2 * len(page.all("article"))
     # behind the curve of the first run stands that of the other seed; a curve that never moves is not drawn
     moving = [name for name, points in curves(finished).items() if len({value for _, value in points}) > 1]

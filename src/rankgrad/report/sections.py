@@ -23,7 +23,7 @@ from .retrieved import RetrievalRun
 from .shelf import Shelf
 
 REASONS = {
-    "random": "random",
+    "random": "drawn at random",
     "worst": "lowest AP",
     "best": "highest AP",
     "failures": "hardest failures: in every run a wrong item is far nearer than any right one",
@@ -49,8 +49,8 @@ def sections(runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tu
     made = [
         tables.results(runs, _paired_table(runs, rows), tables.verdicts(runs[0].name, found)),
         ranking(runs, measured),
-        kept,
         confused,
+        kept,
         classes(runs),
         *([] if placed is None else [placed]),
     ]
@@ -278,6 +278,9 @@ def _card(runs: Sequence[RetrievalRun], measured: SideBySide, place: int, shelf:
     return {
         "query": Asked(_picture(shelf, index, text, name), spoken, kind, name, quality, text),
         "why": " ".join(reason for reason, places in measured.shown.items() if place in places),
+        "because": ", ".join(
+            REASONS[reason].partition(":")[0] for reason, places in measured.shown.items() if place in places
+        ),
         "first": "right" if all(bool(run.correct[place, 0]) for _, run in known) else "wrong",
         "strips": strips,
         "several": several,
