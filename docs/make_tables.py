@@ -71,7 +71,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").rglob("*.md"))]
 BLOCK = re.compile(
-    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed)(?: ([^\n]*))? -->\n)"
+    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed|fine-tuning)(?: ([^\n]*))? -->\n)"
     r".*?(<!-- end -->)",
     re.DOTALL,
 )
@@ -261,6 +261,32 @@ def photographs(folder: str) -> str:
     return _markdown([["", "metric", "compared", "difference", "95 % interval"], *rows])
 
 
+def fine_tuning(file: str) -> str:
+    """R@1 / mAP@R on each data set, means over its folds, and how often a training was below the untouched network."""
+    values = read(DOCS / "results" / file)
+    sets = list(dict.fromkeys(each["data"] for each in values.settings))
+
+    def both(data: str, changed: str, share: str) -> list[dict[str, float]]:
+        key = {"data": data, "changed": changed, "share": share}
+        return [values.units(key, metric) for metric in ("R@1", "mAP@R")]
+
+    rows = [["", *sets, "folds below untouched"]]
+    for changed in dict.fromkeys(each["changed"] for each in values.settings):
+        for share in ("0", "1", "0.75", "0.5") if changed == "base" else ("1", "0.75"):
+            cells, below, folds = [], 0, 0
+            for data in sets:
+                if not any(each["data"] == data and each["changed"] == changed for each in values.settings):
+                    cells.append("")
+                    continue
+                now, before = both(data, changed, share), both(data, changed, "0")
+                cells.append(" / ".join(f"{sum(each.values()) / len(each):.1f}" for each in now))
+                folds += len(now[0])
+                below += sum(any(a[fold] < b[fold] for a, b in zip(now, before, strict=True)) for fold in now[0])
+            name = "untouched" if share == "0" else f"{changed}, share {share.removeprefix('0')}"
+            rows.append([name, *cells, "" if share == "0" else f"{below} of {folds}"])
+    return _markdown(rows)
+
+
 def _interval(ends: tuple[float, float] | None, digits: int = 1) -> str:
     return "" if ends is None else f"{_signed(ends[0], digits)} to {_signed(ends[1], digits)}"
 
@@ -354,6 +380,7 @@ def filled(page: Path) -> str:
             return f"{found[1]}{written[found[2]]()}{found[4]}"
         kinds = {"table": table, "matrix": matrix, "photographs": photographs}
         kinds |= {"metrics": metrics, "ranks": ranks, "signed": signed}
+        kinds["fine-tuning"] = fine_tuning
         kinds["text"] = lambda it: text(it, page)
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 
