@@ -78,7 +78,7 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
     "step": (Offer("rankgrad.relaxations"),),
     "penalty": (Offer("rankgrad.penalties"),),
     "metric": (Offer("rankgrad.metrics", "functions"),),
-    "memory": (Offer("rankgrad.memory", ("CrossBatchMemory",)),),
+    "memory": (Offer("rankgrad.memory", ("CrossBatchMemory", "RowMemory")),),
     "data": (
         Offer("rankgrad.datasets", "DATASETS"),
         Offer("rankgrad.datasets.folds", ("load_with_val",)),

@@ -29,7 +29,7 @@ from rankgrad.detection import (
     ScoreMemory,
     one_hot_targets,
 )
-from rankgrad.detection.memory import Scored
+from rankgrad.memory.scores import Scored
 from rankgrad.distributed import GlobalBatch
 from rankgrad.losses import RankLoss
 from rankgrad.ranks import Blackbox, Lists, Soft, blackbox, exact_ranks

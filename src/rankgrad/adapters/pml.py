@@ -129,7 +129,7 @@ class PMLAdapter(theirs.BaseMetricLossFunction):  # type: ignore[misc]  # the li
 
 def _instead(loss: object) -> str:
     """A hint on what to use for a module of rankgrad that `PMLAdapter` does not take."""
-    if isinstance(loss, memory.CrossBatchMemory):
+    if isinstance(loss, memory.Memory):
         return (
             " Put the memory outside: rankgrad.adapters.pml.CrossBatchMemory(PMLAdapter(loss), ...). The memory of "
             "rankgrad needs sample ids, which that library does not pass on"

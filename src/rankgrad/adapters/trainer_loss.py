@@ -14,7 +14,7 @@ from transformers import Trainer
 from ..distributed import GlobalBatch
 from ..losses import RetrievalLoss, SumLoss
 from ..losses.checked import CheckedLoss
-from ..memory import CrossBatchMemory
+from ..memory import Memory
 from ..models.state_dicts import read_plain
 
 LOSS_FILE = "rankgrad_loss.pt"  # in the folder of a checkpoint
@@ -29,9 +29,9 @@ def checked_loss(loss: nn.Module) -> CheckedLoss | SumLoss:
     """
     inner = loss.loss if isinstance(loss, GlobalBatch) else loss
     parts = list(inner.modules()) if isinstance(inner, nn.Module) else []
-    if any(isinstance(part, CrossBatchMemory) for part in parts):
+    if any(isinstance(part, Memory) for part in parts):
         raise TypeError(
-            "a CrossBatchMemory needs the sample id of each row, so that no row is compared with its own older "
+            "a memory needs the sample id of each row, so that no row is compared with its own older "
             "embedding, and this trainer does not pass ids on. Give the loss without the memory. rankgrad.fit and a "
             "loop of your own can use a memory"
         )

@@ -14,7 +14,7 @@ from .loss import (
     DetectionSupAPLoss,
     one_hot_targets,
 )
-from .memory import ScoreMemory
+from ..memory.scores import ScoreMemory
 
 __all__ = [
     "DETECTION_LOSSES",

@@ -30,7 +30,7 @@ from ..ranks import Blackbox, Soft, computed
 from ..ranks.lists import asynchronous, require
 from ..relaxations import Heaviside, Sigmoid, SupStep
 from ..types import PerQuery, Ranks
-from .memory import Scored, ScoreMemory
+from ..memory.scores import Scored, ScoreMemory
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired, Unpack
@@ -207,7 +207,7 @@ class DetectionRankLoss(nn.Module):
                 )
             if mask.device != scores.device:
                 raise ValueError(f"{name} is on {mask.device} but scores are on {scores.device}; move one of them")
-        self.memory.check(scores.shape[1], scores.device)
+        self.memory.check(scores.device, classes=scores.shape[1])
         if self.check_finite is False or scores.numel() == 0:
             return
         least, most = torch.aminmax(scores.detach())  # one pass over the data; NaN propagates

@@ -26,7 +26,7 @@ from ..runs.folder import Run, check_kind
 from ..training import runner
 from .adapter import LossHandle, use_ap_loss
 from .data import DetectionData, DetectionSet
-from .memory import ScoreMemory
+from ..memory.scores import ScoreMemory
 from .models import build_detector
 from .page import write_page
 from .settings import DetectionImages, DetectorSettings

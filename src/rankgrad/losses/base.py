@@ -189,6 +189,33 @@ class RetrievalLoss(CheckedLoss):
                 value is NaN or infinite.
             TypeError: an argument does not hold numbers, or labels are floats.
         """
+        scores, relevant, allowed = self.score_rows(
+            *(embeddings, labels, indices_tuple, ref_emb, ref_labels),
+            **{"ids": ids, "ref_ids": ref_ids, "relevant": relevant, "valid": valid},
+        )
+        zero_rows = self.stats["zero_rows"]
+        with torch.autocast(scores.device.type, enabled=False):
+            loss = self._reduced(scores, relevant, allowed)
+        self.stats["zero_rows"] = zero_rows
+        return loss
+
+    def score_rows(
+        self,
+        embeddings: Numbers,
+        labels: Labels | None = None,
+        indices_tuple: Sequence[Numbers] | None = None,
+        ref_emb: Numbers | None = None,
+        ref_labels: Labels | None = None,
+        *,
+        ids: Numbers | None = None,
+        ref_ids: Numbers | None = None,
+        relevant: Numbers | None = None,
+        valid: Numbers | None = None,
+    ) -> tuple[Scores, Tensor, Mask | None]:
+        """The scores of a batch, its relevance and its valid entries, as `from_scores` takes them.
+
+        The arguments and errors are those of the call. `stats` has "zero_rows" afterwards.
+        """
         batch = self.checked(embeddings, labels, ref_emb, ref_labels, ids, ref_ids)
         rows, device, same = batch.embeddings, batch.embeddings.device, batch.ref_emb is None
         references = rows if batch.ref_emb is None else batch.ref_emb
@@ -228,9 +255,8 @@ class RetrievalLoss(CheckedLoss):
             check_lists(scores, relevant, allowed, levels=self.levels)
             if not self.normalize:
                 self._require_computable("products of embeddings that are not normalised", scores)
-            loss = self._reduced(scores, relevant, allowed)
-        self.stats["zero_rows"] = zero_rows
-        return loss
+        self.stats = {"zero_rows": zero_rows}
+        return scores, relevant, allowed
 
     def from_scores(self, scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:
         """Loss of any score matrix: tensors, numpy arrays or lists.

@@ -21,7 +21,7 @@ from ..datasets.samplers import ClassBatches, class_batches
 from ..losses import RetrievalLoss, SumLoss
 from ..losses.called import CalledLoss
 from ..losses.checked import ClassLoss
-from ..memory import CrossBatchMemory
+from ..memory import CrossBatchMemory, Memory, RowMemory
 from ..models import (
     TAKES,
     EmbeddingModel,
@@ -215,6 +215,13 @@ def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
 def _remembering(config: DictConfig, loss: nn.Module, rows: Rows) -> nn.Module:
     """The loss with a memory, whose length the settings give in batches or images."""
     options = dict(plain(config.memory))
+    if named(config.memory, slot="memory", trust=packages(config.get("trust"))) is RowMemory:
+        options.pop("_target_")
+        with section("memory"):
+            if isinstance(loss, SumLoss):  # a memory of its own for each part
+                parts = {name: RowMemory(part, **options) for name, part in loss.losses.items()}
+                return SumLoss(parts, loss.weights)
+            return RowMemory(loss, **options)
     options.pop("_target_")
     batches, size = options.pop("batches"), options.pop("size")
     if (batches is None) == (size is None):
@@ -249,7 +256,7 @@ def by_levels(table: Rows, setting: str) -> Tensor:
 
 def check_targets(loss: nn.Module, targets: Tensor) -> None:
     """Raise if a loss, or a part of a sum, takes only one class per row."""
-    inner = loss.loss if isinstance(loss, CrossBatchMemory) else loss
+    inner = loss.loss if isinstance(loss, Memory) else loss
     for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
         levels = isinstance(part, ClassLoss) and part.hierarchies and targets.dtype != torch.bool
         if not (isinstance(part, (RetrievalLoss, CalledLoss)) or levels):

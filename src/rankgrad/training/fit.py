@@ -17,7 +17,7 @@ from ..datasets.given import given_table
 from ..datasets.rows import Rows
 from ..losses import RetrievalLoss
 from ..losses.called import CalledLoss
-from ..memory import CrossBatchMemory
+from ..memory import Memory
 from ..models import load_weights
 from ..models.build import kind_of
 from ..models.embedding_model import moved, place_of
@@ -200,10 +200,10 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
         raise TypeError(
             f"loss must be a name, a loss object, or a function of embeddings and labels; got {type(loss).__name__}"
         )
-    if isinstance(loss, CrossBatchMemory):
+    if isinstance(loss, Memory):
         raise TypeError(
             "fit makes the memory itself, as it knows the number of each sample: pass the loss that is inside, and "
-            'settings={"memory": "sum"} or "joint", such as {"memory": "sum", "memory.size": 1024}'
+            'settings={"memory": "sum"}, "joint" or "rows", such as {"memory": "sum", "memory.size": 1024}'
         )
     if isinstance(loss, CalledLoss):
         return loss

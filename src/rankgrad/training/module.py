@@ -16,7 +16,7 @@ from ..defaults import FACTOR, RESTART
 from ..distributed import GlobalBatch, gather_objects, gather_rows, world
 from ..large_batch import embed_in_parts
 from ..losses import RetrievalLoss, SumLoss
-from ..memory import CrossBatchMemory, memory_buffers
+from ..memory import CrossBatchMemory, Memory, memory_buffers
 from ..models.embedding_model import EmbeddingModel, parameter_groups
 from .measuring import look, step_of
 
@@ -194,7 +194,7 @@ class RetrievalModule(TrainedModule):
         told = labels if self.targets is None else self.targets[ids.cpu()].to(labels.device)
         loss: Tensor = self.loss(embeddings, told, ids=ids if self._takes_ids else None)
         noted = {}
-        inner = self.loss.loss.loss if isinstance(self.loss.loss, CrossBatchMemory) else self.loss.loss
+        inner = self.loss.loss.loss if isinstance(self.loss.loss, Memory) else self.loss.loss
         terms = inner.components() if isinstance(inner, (RetrievalLoss, SumLoss)) else {}
         for name, value in self.loss.stats.items():
             if name in (*terms, *THRESHOLDS) or name.startswith("memory_"):

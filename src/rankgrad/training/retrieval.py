@@ -177,7 +177,10 @@ class RetrievalTask:
         each = "all" if sampler.samples_per_class == "all" else sampler.samples_per_class
         lines = [f"batches of {sampler.classes_per_batch} classes x {each} {self.table.takes}"]
         lines += [as_settings(note) for note in sampler.notes]
-        batches, warmup = len(sampler) * config.trainer.max_epochs, config.memory.warmup if config.memory else 0
+        batches, warmup = (
+            len(sampler) * config.trainer.max_epochs,
+            config.memory.get("warmup", 0) if config.memory else 0,
+        )
         if config.memory and warmup + 1 >= batches > 0:  # used from the batch after the first that is stored
             lines.append(
                 f"the memory is never used: it is filled after memory.warmup={warmup} batches, and the training has "

@@ -1,14 +1,4 @@
-r"""Cross-batch memory: the loss ranks the embeddings of earlier batches, too.
-
-In evaluation a query is ranked against thousands of images. A batch has only a few hundred of them. Embeddings drift
-slowly, so the embeddings of the last batches can replace the missing images (XBM, Wang et al., CVPR 2020,
-arXiv:1912.06798; RaMBO, section 4.3; ROADMAP, sections 4.1 and B.4). They have no graph: only the current batch gets
-gradients.
-
-Other implementations have four errors. A query is ranked against an older embedding of itself. Here sample ids prevent
-this. Old *queries* are added instead of items, so lists never grow. The memory is lost on resume. Here it is in
-buffers. The processes fill their memories differently. `distributed.GlobalBatch` prevents this.
-"""
+"""A memory of the embeddings of earlier batches: they are further items of every list."""
 
 from __future__ import annotations
 
@@ -19,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .checks import Numbers, flag, integer, number, tensor
-from .losses.base import in_backward, still
-from .losses.checked import labels_on, tensor_on
-from .losses.sum import SumLoss, missing_references
-from .normalize import unit_rows
-from .relevance import Labels, check_ids, check_labels, words_of
+from ..checks import Numbers, flag, integer, number, tensor
+from ..losses.base import in_backward, still
+from ..losses.checked import labels_on, tensor_on
+from ..losses.sum import SumLoss, missing_references
+from ..normalize import unit_rows
+from ..relevance import Labels, check_ids, check_labels, words_of
 
 Combine = Literal["sum", "joint"]
 NO_ID = -1
@@ -384,20 +374,3 @@ class CrossBatchMemory(nn.Module):
         settings = f"size={self.size}, combine={self.combine!r}, weight={self.weight}, warmup={self.warmup}"
         settings += "" if self.max_drift is None else f", max_drift={self.max_drift}"
         return f"{settings}, dtype={self.dtype}, need_ids={self.need_ids}, filled={self.filled}"
-
-
-def memory_buffers(module: nn.Module) -> list[str]:
-    """Names of the buffers of all memories inside a module.
-
-    DistributedDataParallel sends the buffers of the first process to all others before each forward pass. Tell it to
-    ignore these: memories are equal on all processes anyway (`distributed.GlobalBatch`), and may be large.
-
-    >>> memory_buffers(nn.Linear(2, 2))
-    []
-    """
-    names = []
-    for name, child in module.named_modules():
-        if isinstance(child, CrossBatchMemory):
-            prefix = f"{name}." if name else ""
-            names += [prefix + buffer for buffer, _ in child.named_buffers(recurse=False)]
-    return names
