@@ -95,7 +95,7 @@ def alone(rankgrad: str) -> None:
             told = run(rankgrad, *words, folder=folder, status=2).stderr
             assert "this needs" in told and "pip install" in told and "Traceback" not in told, told
         for command in LABORATORY:
-            assert "pip install rankgrad-papers" in run(rankgrad, command, folder=folder, status=2).stderr
+            assert "In a clone: pip install ./papers" in run(rankgrad, command, folder=folder, status=2).stderr
     package = Path(times[0][2]).parent
     assert "site-packages" in package.parts, f"this is not the installed package: {package}"
     size = sum(path.stat().st_size for path in package.rglob("*") if path.suffix != ".pyc")

@@ -13,7 +13,7 @@ import torch
 from omegaconf import OmegaConf
 from small_runs import FEW_WEIGHTS
 
-from rankgrad import losses, plugins
+from rankgrad import datasets, extras, losses, plugins
 from rankgrad.cli import main
 from rankgrad.config import ConfigError, compose, load, make, options
 from rankgrad.evaluation import evaluate
@@ -236,8 +236,34 @@ def test_plug_ins_are_switched_off_all_or_all_but_some(tmp_path, fresh, monkeypa
     assert [*plugins.registered("losses")] == ["toy_too"]
 
 
-def test_without_the_laboratory_its_commands_say_what_to_install(capsys):
-    for command in ("reproduce", "paper-figure", "sodeep"):
-        assert main([command, "roadmap/table2"]) == 2
-        told = capsys.readouterr().err
-        assert told == f"rankgrad: {command} belongs to another package. Install it: pip install rankgrad-papers\n"
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([command, "roadmap/table2"] for command in ("reproduce", "paper-figure", "sodeep", "reproduces")),
+        *(["train", word] for word in ("data=sop", "data=SOP", "sop", "experiment=roadmap/sop", "roadmap/sop")),
+        *(["train", "data=glyphs", word] for word in ("recipe=finetune", "loss=sodeep_ap", "loss=supap+sodeep_ap")),
+        *([command, "loss=sodeep_ap,supap", "data=glyphs"] for command in ("compare", "tune")),
+        ["train", "data.load._target_=rankgrad_papers.datasets.load_sop"],
+        ["detect", "train", "experiment=rambo/voc07_r50"],
+        ["datasets", "sop"],
+        ["datasets", "check", "cub"],
+        ["figure", "rambo/fig1"],
+    ],
+    ids=" ".join,
+)
+def test_each_name_of_the_laboratory_says_where_it_is(words, capsys):
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "In a clone: pip install ./papers." in told and "rankgrad-papers" not in told and told.count("\n") == 1
+
+
+def test_a_name_of_the_laboratory_in_python_says_where_it_is():
+    for find, name in ((losses.find, "sodeep_spearman"), (datasets.find, "cub")):
+        with pytest.raises(ValueError, match=r"In a clone: pip install \./papers"):
+            find(name)
+
+
+def test_names_that_are_somewhat_like_those_of_the_laboratory_get_the_hint_of_our_own():
+    assert extras.of_laboratory("loss", "roadmap") == extras.of_laboratory("data set", "folder") == ""
+    assert extras.of_laboratory("data set", "sopp", ["sop"]) == "" and extras.of_laboratory("figure", "roads/1") == ""
+    assert extras.of_laboratory("experiment", "rambo/x", ["rambo/cub_log"]) == ""

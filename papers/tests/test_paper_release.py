@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 import rankgrad
+from rankgrad import extras
+from rankgrad.config import options
 from rankgrad.plugins import GROUPS, Plugin
 from rankgrad_papers._version import __version__
 from rankgrad_papers.datasets import DATASETS
+from rankgrad_papers.experiments.catalogue import entries as catalogue_entries
 from rankgrad_papers.sodeep import losses
 
 if sys.version_info >= (3, 11):
@@ -54,6 +57,20 @@ def test_every_entry_point_is_of_a_known_group_and_can_be_loaded():
                 assert plugin.folder() == PACKAGE / "configs"
             else:
                 assert callable(getattr(plugin.load(), "run", plugin.load()))
+
+
+def test_the_library_knows_each_name_that_is_added_for_its_hint():
+    public = {group: [name for name in entries if name[0] != "_"] for group, entries in ENTRIES.items()}
+    want = {
+        "command": public["rankgrad.commands"],
+        "data set": public["rankgrad.datasets"],
+        "loss": public["rankgrad.losses"],
+        "recipe": [path.stem for path in (PACKAGE / "configs" / "recipe").glob("*.yaml")],
+    }
+    assert {kind: sorted(names) for kind, names in extras.LABORATORY.items()} == {k: sorted(v) for k, v in want.items()}
+    drawn = [entry.id for entry in catalogue_entries()]
+    trained = [name for tree in ("train", "detect") for name in options("experiment", tree) if "/" in name]
+    assert drawn and trained and {name.partition("/")[0] for name in drawn + trained} == set(extras.PAPERS)
 
 
 def test_files_of_settings_are_of_data_sets_that_are_registered():

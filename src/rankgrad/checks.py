@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 import numpy as np
 import numpy.typing as npt
 
+from .extras import of_laboratory
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -348,7 +350,8 @@ def unknown(kind: str, given: object, known: Iterable[str], lister: str = "") ->
     left = len(names) - len(shown)
     more = f", and {left} others{f': {lister}' if lister else ''}" if left else ""
     listed = f" Known: {', '.join(shown)}{more}" if len(names) <= 100 else ""
-    return f"unknown {kind} {given!r}{closest(str(given), names)}{listed}"
+    hint = of_laboratory(kind, str(given), names) or closest(str(given), names)
+    return f"unknown {kind} {given!r}{hint}{listed}"
 
 
 def number(

@@ -1,9 +1,11 @@
-"""The command that installs a missing package. It works for every way in which rankgrad was installed."""
+"""What to install for a missing package, and for a name of the laboratory."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import shlex
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -24,6 +26,36 @@ EXTRAS = {
     "submitit": "submitit",
     "ray": "ray",
 }
+
+#: Kind of a name in messages -> the names that the laboratory adds, the package in the folder papers/ of a clone.
+LABORATORY = {
+    "command": ("reproduce", "paper-figure", "sodeep"),
+    "data set": (
+        *("cub", "cub_cropped", "sop", "inshop", "inaturalist", "vehicleid"),
+        *("omniglot", "icons", "drawings", "clinc150", "banking77", "photographs"),
+    ),
+    "loss": ("sodeep_ap", "sodeep_spearman"),
+    "recipe": ("finetune", "finetune_photographs", "pretrain", "pretrain_photographs"),
+}
+FROM_CLONE = "In a clone: pip install ./papers."
+PAPERS = ("rambo", "auc", "pnp", "roadmap")  # its experiments, tables and figures begin with one of these
+
+
+def of_laboratory(kind: str, given: str, known: Iterable[str] = ()) -> str:
+    """The end of a message about an unknown name that the laboratory has; "" if it has no such name.
+
+    >>> of_laboratory("data set", "SOP", ["folder", "text"])
+    '; sop belongs to the package of the papers. In a clone: pip install ./papers.'
+    """
+    names = LABORATORY.get({"data": "data set"}.get(kind, kind), ())
+    there = {name.partition("/")[0] for name in known} | set(known)
+    if kind in ("experiment", "figure", "table") and given.lower().partition("/")[0] in PAPERS:
+        name, close = given, given.lower().partition("/")[0]
+    else:
+        name = close = next(iter(difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.75)), "")
+    if not close or close in there:
+        return ""
+    return f"; {name} belongs to the package of the papers. {FROM_CLONE}"
 
 
 def install(extra: str = "all") -> str:

@@ -21,6 +21,7 @@ from typing import Any
 
 from . import plugins
 from .checks import as_keys, closest, spelled
+from .extras import FROM_CLONE
 
 TARGET = "_target_"
 
@@ -268,6 +269,8 @@ def _listed(
         names = [name.rpartition(".")[2] for name in known] if "." not in target else known
         hint = closest(target, names)
         raise ConfigError(f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad{hint} Nothing was run")
+    if target.startswith("rankgrad_papers."):
+        raise ConfigError(f"{where} is {target!r}, which is in the package of the papers. {FROM_CLONE} Nothing was run")
     raise ConfigError(
         f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad; nothing was run. Only if it is code of your "
         "own, name its package: trust=PACKAGE for train, --trust PACKAGE for other commands"

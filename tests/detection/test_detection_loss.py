@@ -29,9 +29,9 @@ from rankgrad.detection import (
     ScoreMemory,
     one_hot_targets,
 )
-from rankgrad.memory.scores import Scored
 from rankgrad.distributed import GlobalBatch
 from rankgrad.losses import RankLoss
+from rankgrad.memory.scores import Scored
 from rankgrad.ranks import Blackbox, Lists, Soft, blackbox, exact_ranks
 from rankgrad.ranks import prefilter as prefilter_room
 from rankgrad.ranks.prefilter import shortened

@@ -1092,7 +1092,7 @@ OPTIONS = {
     "smooth_ap": {"tau": 0.05, "reduction": "none"},
     "log_sum_exp": {"tau": 0.02, "pull": 0.9},
     "pnp": {"variant": "Ib", "b": 4.0},
-    "rambo_recall": {"lambda_": 0.2, "margin": 0.05, "weight": (1.0, 0.5), "aggregation": "pooled"},
+    "rambo_recall": {"lambda_": 0.2, "margin": 0.05, "weight": (1.0, 0.5), "aggregation": "pooled", "both_ranks": True},
     "rambo_ap": {"lambda_": 0.2, "normalized_ranks": False},
     "fastap": {"bins": 5},
     "softbin_ap": {"bins": 25, "low": 0.0},

@@ -67,7 +67,7 @@ def test_old_rows_join_the_mean_and_only_the_batch_has_a_gradient(name, sizes):
     assert len(memory.stats["counted"]) == sizes[-1]
 
 
-# ---------------------------------------------------------------------------- what it comes to, and the published code
+# --------------------------------------------------------------------------- what it comes to, and the published code
 
 WEIGHTS = {"log": lambda r: torch.log1p(r), "loglog": lambda r: torch.log1p(torch.log1p(r))}
 
@@ -152,7 +152,7 @@ def test_lambda_grows_with_the_length_of_the_list_and_a_memory_that_lengthens_it
     torch.testing.assert_close(rows * (BATCHES + 1), want, rtol=0, atol=1e-14)
 
 
-# ----------------------------------------------------------------------------------------------- saved, misused, trained
+# ---------------------------------------------------------------------------------------------- saved, misused, trained
 
 
 def test_a_saved_memory_goes_on_where_it_stopped():

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TextIO
 
 from .._version import __version__
-from ..extras import missing
+from ..extras import FROM_CLONE, missing, of_laboratory
 from ..files import shown
 from ..plugins import Plugin, PluginError, registered
 from ..runs import signals
@@ -82,7 +82,6 @@ COMMANDS: dict[str, Command] = {
 
 # Options whose value is a list with commas. On the command line, its parts may also stand apart.
 LISTS = {"evaluate": ("-m", "--measures", "-e", "--extra", "-k", "--ks"), "detect": ("--ious",)}
-LABORATORY = ("reproduce", "paper-figure", "sodeep")  # commands of rankgrad-papers
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -170,8 +169,14 @@ def joined(argv: Sequence[str], lists: Collection[str]) -> list[str]:
 
 def _main(argv: list[str]) -> int:
     name = next((word for word in argv if not word.startswith("-")), "")
-    if name in LABORATORY and name not in registered("commands", COMMANDS):
-        print(f"rankgrad: {name} belongs to another package. Install it: pip install rankgrad-papers", file=sys.stderr)
+    known = {**COMMANDS, **registered("commands", COMMANDS)}
+    drawn = next((word for word in argv if of_laboratory("figure", word) and not os.path.exists(word)), None)
+    if name not in known and (hint := of_laboratory("command", name, known)):
+        print(f"rankgrad: unknown command {shown(name)}{hint}", file=sys.stderr)
+        return MENDABLE
+    if name == "figure" and drawn is not None:
+        there = "rankgrad paper-figure draws it." if "paper-figure" in known else FROM_CLONE
+        print(f"rankgrad: {shown(drawn)} is a figure of the papers. {there}", file=sys.stderr)
         return MENDABLE
     if name in LISTS:
         argv = joined(argv, LISTS[name])

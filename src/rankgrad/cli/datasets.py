@@ -15,7 +15,7 @@ List the data sets, describe one, draw sample images of one, or check that a pub
   rankgrad datasets glyphs --sheet glyphs.png           describe one, and draw sample images of some classes
   rankgrad datasets folder --root PHOTOS                describe your images, and how rankgrad train divides them
   rankgrad datasets text --root mine.csv data.load.text=question data.load.label=intent
-  rankgrad datasets check cub --root CUB_200_2011       check files and counts (cub comes with rankgrad-papers)
+  rankgrad datasets check cub --root CUB_200_2011       check files and counts (cub: in a clone pip install ./papers)
   rankgrad datasets check cub --root CUB_200_2011 --images    also decode every image
 """
 SETTINGS, GOES_ON = True, False

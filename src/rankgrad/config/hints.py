@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from ..checks import closest, unknown
+from ..extras import of_laboratory
 from ..files import shown
 from .hydra import composed
 from .options import TREES, groups_in, options
@@ -81,6 +82,9 @@ def hint_for_word(word: str, name: str) -> str:
     if is_data(word, name):
         return f". To train on it: {data_settings(word)}"
     groups = [group for group in TREES[name][1] if word in options(group, name)]
+    for group in TREES[name][1] if not groups else ():
+        if hint := of_laboratory(group, word, options(group, name)):
+            return hint
     return f"; did you mean '{groups[0]}={word}'?" if groups else _meant(word, keys(composed((), name)), name)
 
 

@@ -25,7 +25,7 @@ def options(group: str, name: str = "train") -> list[str]:
     >>> options("loss", "detect")
     ['ap', 'cross_entropy', 'rambo', 'smooth_ap', 'supap']
     >>> options("memory")
-    ['joint', 'none', 'sum']
+    ['joint', 'none', 'rows', 'sum']
     """
     ours: Iterable[str] = ()
     if group == "loss" and name in LIBRARY:

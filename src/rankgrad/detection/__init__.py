@@ -5,6 +5,7 @@ The names here need only torch. Import data, evaluation and training from their 
 
 from __future__ import annotations
 
+from ..memory.scores import ScoreMemory
 from .adapter import LossHandle, use_ap_loss
 from .loss import (
     DETECTION_LOSSES,
@@ -14,7 +15,6 @@ from .loss import (
     DetectionSupAPLoss,
     one_hot_targets,
 )
-from ..memory.scores import ScoreMemory
 
 __all__ = [
     "DETECTION_LOSSES",

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from ..checks import Numbers, flag, integer, number, one_of, tensor
 from ..losses.base import in_backward
 from ..losses.rank_loss import RankSource
+from ..memory.scores import Scored, ScoreMemory
 from ..metrics import average_precision
 from ..ranks import Blackbox, Soft, computed
 from ..ranks.lists import asynchronous, require
 from ..relaxations import Heaviside, Sigmoid, SupStep
 from ..types import PerQuery, Ranks
-from ..memory.scores import Scored, ScoreMemory
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired, Unpack
@@ -247,6 +247,7 @@ class DetectionAPLoss(DetectionRankLoss):
         random_margin: multiply the shift of each entry by |z|, with a new standard normal z in each call, as the
             published code does. It helps while all scores are within the margin (docs/detection.md).
         normalized_ranks: False: lambda is for Algorithm 1 as printed; see `ranks.Blackbox`.
+        both_ranks: differentiate both ranks of eq. 21, as it is printed; see `ranks.Blackbox`.
         prefilter: before ranking, drop irrelevant entries below all relevant entries of their list. The result is the
             same.
         seed: seed of the random margin, >= 0. A draw depends on it and on the number of batches so far, so it is the
@@ -269,11 +270,12 @@ class DetectionAPLoss(DetectionRankLoss):
         random_margin: bool = False,
         *,
         normalized_ranks: bool = True,
+        both_ranks: bool = False,
         prefilter: bool = True,
         seed: int = 0,
         check_finite: bool | None = None,
     ) -> None:
-        ranks = Blackbox(lambda_, margin, normalized_ranks, prefilter)
+        ranks = Blackbox(lambda_, margin, normalized_ranks, prefilter, both_ranks)
         flag(random_margin, "random_margin")
         super().__init__(
             replace(ranks, margin=0.0) if random_margin else ranks,
@@ -283,7 +285,7 @@ class DetectionAPLoss(DetectionRankLoss):
             check_finite=check_finite,
         )
         self.lambda_, self.margin, self.random_margin = lambda_, margin, random_margin
-        self.normalized_ranks, self.prefilter = normalized_ranks, prefilter
+        self.normalized_ranks, self.both_ranks, self.prefilter = normalized_ranks, both_ranks, prefilter
         self.seed = integer(seed, "seed is that of the random margin", low=0)
 
     def _remembers(self) -> bool:

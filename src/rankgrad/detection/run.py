@@ -21,12 +21,12 @@ from ..config import ConfigError, load, make, packages, plain, section, typed
 from ..datasets.fingerprint import fingerprint
 from ..distributed import GlobalBatch
 from ..files import write_npz, write_text
+from ..memory.scores import ScoreMemory
 from ..models.state_dicts import is_state_dict, misfits, no_larger_than, one_line, read_plain, write_plain
 from ..runs.folder import Run, check_kind
 from ..training import runner
 from .adapter import LossHandle, use_ap_loss
 from .data import DetectionData, DetectionSet
-from ..memory.scores import ScoreMemory
 from .models import build_detector
 from .page import write_page
 from .settings import DetectionImages, DetectorSettings

@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import loss_names
 from ..checks import closest
+from ..extras import of_laboratory
 from ..plugins import registered
 from .adaptive_triplet import AdaptiveTripletLoss
 from .auc import AUCLoss
@@ -75,8 +76,9 @@ def find(name: str) -> type[RetrievalLoss]:
     if name not in LOSSES:
         # somebody may have typed the class name or capitals instead of the short name
         classes = {cls.__name__.lower(): key for key, cls in LOSSES.items()}
-        hint = closest(classes.get(str(name).lower(), str(name).lower()), [*LOSSES, *others])
-        raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted([*LOSSES, *others]))}")
+        given, known = str(name).lower(), [*LOSSES, *others]
+        hint = of_laboratory("loss", given, known) or closest(classes.get(given, given), known)
+        raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(known))}")
     return LOSSES[name]
 
 

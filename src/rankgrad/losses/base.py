@@ -189,13 +189,20 @@ class RetrievalLoss(CheckedLoss):
                 value is NaN or infinite.
             TypeError: an argument does not hold numbers, or labels are floats.
         """
-        scores, relevant, allowed = self.score_rows(
-            *(embeddings, labels, indices_tuple, ref_emb, ref_labels),
-            **{"ids": ids, "ref_ids": ref_ids, "relevant": relevant, "valid": valid},
+        scores, relevant_items, allowed = self.score_rows(
+            embeddings,
+            labels,
+            indices_tuple,
+            ref_emb,
+            ref_labels,
+            ids=ids,
+            ref_ids=ref_ids,
+            relevant=relevant,
+            valid=valid,
         )
         zero_rows = self.stats["zero_rows"]
         with torch.autocast(scores.device.type, enabled=False):
-            loss = self._reduced(scores, relevant, allowed)
+            loss = self._reduced(scores, relevant_items, allowed)
         self.stats["zero_rows"] = zero_rows
         return loss
 

@@ -36,6 +36,8 @@ class RaMBORecallLoss(RankLoss):
             False: lambda is for Algorithm 1 as printed.
         aggregation: "query": mean per query, then over the queries. "pooled": mean over all relevant items of the
             batch.
+        both_ranks: differentiate both ranks of eq. 17, as it is printed. False: the rank among the relevant items is a
+            constant of the gradient, as in the published code.
         common: see `RetrievalLoss`.
 
     >>> import torch
@@ -54,11 +56,14 @@ class RaMBORecallLoss(RankLoss):
         weight: Literal["loglog", "log"] | Penalty | Sequence[float] = "loglog",
         normalized_ranks: bool = True,
         aggregation: Aggregation = "query",
+        both_ranks: bool = False,
         **common: Unpack[Common],
     ) -> None:
-        super().__init__(Blackbox(lambda_, margin, normalized_ranks), penalty=as_penalty(weight), **common)
+        super().__init__(
+            Blackbox(lambda_, margin, normalized_ranks, both_ranks=both_ranks), penalty=as_penalty(weight), **common
+        )
         self.lambda_, self.margin, self.weight = lambda_, margin, weight
-        self.normalized_ranks, self.aggregation = normalized_ranks, aggregation
+        self.normalized_ranks, self.aggregation, self.both_ranks = normalized_ranks, aggregation, both_ranks
         aggregate(aggregation)  # raises on a misspelt name
 
     def read(self, ranks: Ranks) -> PerQuery:
@@ -70,7 +75,8 @@ class RaMBORecallLoss(RankLoss):
 class RaMBOAPLoss(RankLoss):
     r"""RaMBO's AP loss: 1 - mean over relevant i of rk^+(i) / rk(i) on shifted scores (eqs. 14, 21-23).
 
-    The rank among the relevant items is a constant of the gradient: d/drk_i = rk^+ / rk^2 / p. Two things differ from
+    The rank among the relevant items is a constant of the gradient, d/drk_i = rk^+ / rk^2 / p, unless `both_ranks`. Two
+    things differ from
     the published code: no epsilon is added to denominators (there 1e-5), and the margin is constant (there multiplied
     by |N(0, 1)|). For the classes of a detector see `detection.DetectionAPLoss`.
 
@@ -79,6 +85,7 @@ class RaMBOAPLoss(RankLoss):
         margin: see `RaMBORecallLoss`.
         normalized_ranks: see `RaMBORecallLoss`.
         aggregation: see `RaMBORecallLoss`.
+        both_ranks: differentiate both ranks of eq. 21, see `RaMBORecallLoss`.
         common: see `RetrievalLoss`.
 
     >>> import torch
@@ -95,11 +102,13 @@ class RaMBOAPLoss(RankLoss):
         margin: float = 0.02,
         normalized_ranks: bool = True,
         aggregation: Aggregation = "query",
+        both_ranks: bool = False,
         **common: Unpack[Common],
     ) -> None:
-        super().__init__(Blackbox(lambda_, margin, normalized_ranks), metric=self._precision, **common)
+        box = Blackbox(lambda_, margin, normalized_ranks, both_ranks=both_ranks)
+        super().__init__(box, metric=self._precision, **common)
         self.lambda_, self.margin = lambda_, margin
-        self.normalized_ranks, self.aggregation = normalized_ranks, aggregation
+        self.normalized_ranks, self.aggregation, self.both_ranks = normalized_ranks, aggregation, both_ranks
         aggregate(aggregation)
 
     def _precision(self, ranks: Ranks) -> PerQuery:

@@ -4,7 +4,8 @@ In evaluation a query is ranked against thousands of images. A batch has only a 
 kinds of memory. Both are without a graph: only the current batch gets gradients.
 
 * `CrossBatchMemory` keeps the *embeddings* of earlier batches. They are further items, so lists grow (XBM, Wang et al.,
-  CVPR 2020, arXiv:1912.06798; ROADMAP, sections 4.1 and B.4). Embeddings drift slowly, so they can replace missing images.
+  CVPR 2020, arXiv:1912.06798; ROADMAP, sections 4.1 and B.4). Embeddings drift slowly, so they can replace missing
+  images.
 * `RowMemory` keeps the *scores* of earlier batches. They are further lists, so the mean is over more queries (RaMBO,
   section 4.3).
 

@@ -27,18 +27,19 @@ class CrossBatchMemory(nn.Module):
     | combine | value | as in |
     |---------|-------|-------|
     | "sum"   | loss(batch) + weight * loss(batch against memory) | ROADMAP |
-    | "joint" | loss(batch against batch and memory, one list)    | RaMBO's last tau batches: size = tau * batch; XBM |
+    | "joint" | loss(batch against batch and memory, one list)    | XBM   |
 
     The memory is a ring: new entries replace the oldest. A batch is written after its loss is computed, so the memory
     has earlier batches only. An entry with the id of a query is never in the list of that query. In eval mode nothing
     is written.
 
-    Two published codes differ. XBM's code, and so ROADMAP's, writes the current batch first: each query is its own
-    positive with score 1. RaMBO's code adds old queries instead of old items (docs/numerics.md).
+    The published code of XBM, and so ROADMAP's, writes the current batch first: each query is its own positive with
+    score 1. RaMBO's memory is another one, `RowMemory`. Longer lists raise its lambda, which is for ranks divided by
+    the length of the list: in a list four times as long, scores are perturbed four times as much.
 
     Args:
         loss: a rankgrad loss, or any module called as loss(embeddings, labels, ref_emb=, ref_labels=, ids=, ref_ids=).
-        size: number of entries, >= 1. Common are the whole training set (ROADMAP: 59 551 on SOP) and 3 batches (RaMBO).
+        size: number of entries, >= 1, such as the whole training set (ROADMAP: 59 551 on SOP).
         combine: see the table.
         weight: weight of the memory's term, >= 0; for "sum" only.
         warmup: number of batches before the memory is filled and used. Embeddings drift fast at the start.

@@ -163,7 +163,7 @@ class RowMemory(nn.Module):
         if not isinstance(loss, RetrievalLoss):
             raise TypeError(
                 "a memory of score rows needs a loss that takes rows of scores, such as RaMBORecallLoss() or another "
-                f"loss of rankgrad.losses.LOSSES; got {type(loss).__name__}. memory=sum and memory=joint keep embeddings"
+                f"loss of rankgrad.losses.LOSSES; got {type(loss).__name__}. CrossBatchMemory keeps embeddings"
             )
         if loss.reduction != "mean":
             raise ValueError(f"a memory of score rows changes the mean: use reduction='mean'; got {loss.reduction!r}")

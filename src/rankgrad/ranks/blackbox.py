@@ -41,6 +41,8 @@ class Blackbox:
         prefilter: first drop the irrelevant items that are below all relevant items of their list, if this leaves few
             items. The results are the same, and faster if few items are above the lowest relevant one. The cost must
             never fall when an irrelevant item rises. It waits for a GPU once.
+        both_ranks: the rank among the relevant items has Algorithm 1's gradient, too, as eqs. 17 and 21 are printed.
+            False: it is a constant, as in the published code.
 
     >>> scores = torch.tensor([[0.5, 0.9, 0.1]], requires_grad=True)
     >>> relevant = torch.tensor([[True, False, False]])
@@ -54,12 +56,14 @@ class Blackbox:
     margin: float = 0.02
     normalized_ranks: bool = True
     prefilter: bool = False
+    both_ranks: bool = False
 
     def __post_init__(self) -> None:
         number(self.lambda_, "lambda_ is the size of RaMBO's perturbation", above=0)
         number(self.margin, "margin is in score units", low=0)
         flag(self.normalized_ranks, "normalized_ranks")
         flag(self.prefilter, "prefilter")
+        flag(self.both_ranks, "both_ranks")
 
     def __call__(
         self, scores: Scores, relevant: Tensor, valid: Mask | None = None, *, positives: int | None = None
@@ -116,20 +120,24 @@ class _BlackboxValues(torch.autograd.Function):
         place, rivals = order.among("index"), order.back(order.rivals(counter)[0].index)
         exact = ranks_of(order, lists, place, rivals, "index")
         holder.append(replace(exact, item=item))
-        leaf = exact.above_neg.detach().requires_grad_()
+        leaf, among = (part.detach().requires_grad_() for part in (exact.above_neg, exact.above_pos))
         with torch.enable_grad():
-            values = read(replace(exact, above_neg=leaf))
+            values = read(replace(exact, above_neg=leaf, above_pos=among if box.both_ranks else exact.above_pos))
         counted = exact.counted
         ctx.num_counted = counted.sum().clamp(min=1)
         if ctx.needs_input_grad[0]:
-            g = torch.zeros_like(leaf)
+            g = g_among = torch.zeros_like(leaf)
             if values.requires_grad:
                 with torch.enable_grad():
                     mean = torch.where(counted, values, 0).sum() / ctx.num_counted
-                (g,) = torch.autograd.grad(mean, leaf)
+                g, g_among = torch.autograd.grad(mean, (leaf, among), allow_unused=True, materialize_grads=True)
             if box.prefilter:
                 require((g >= 0).all(), "prefilter=True needs a cost that never falls when an irrelevant item rises")
             change = _rank_change(counter, lists, order, place + rivals, box, g)
+            if box.both_ranks:
+                # the cost sees rk^+ as 1 + above_pos, and in above_neg = rk - rk^+
+                own = _change_among(lists, order, place, box, g_among - g)
+                change[lists.query, lists.item] += own.to(change.dtype)
             if short is not None:
                 change = short.spread(change, moving)
             elif learning < scores.shape[1]:
@@ -167,6 +175,15 @@ def _rank_change(counter: Counter, lists: Lists, order: Order, rank: Tensor, box
     own = by_pair(lists, (rank_after - rank) * inverse)
     change[lists.query, lists.item] = own.to(dtype)
     return change
+
+
+def _change_among(lists: Lists, order: Order, place: Tensor, box: Blackbox, g: PerPair) -> PerPair:
+    """[pair] (rk(y+_lambda) - rk(y+)) / lambda, with y+ the scores of the relevant items alone."""
+    size = box.lambda_ * (lists.count if box.normalized_ranks else torch.ones_like(lists.count)).double()
+    shift = by_slot(lists, (size[lists.query] * g).to(order.own.dtype), 0.0)
+    moved = Order(order.own - shift, order.column).among("index")
+    inverse = 1 / size.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(1)
+    return by_pair(lists, (moved - place) * inverse)
 
 
 def blackbox_rank(scores: Tensor, lambda_: float, normalized: bool = False) -> Tensor:
