@@ -59,6 +59,13 @@ class Run:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.folder, Path):
+            kind = type(self.folder).__name__
+            raise TypeError(
+                f"Run needs the folder as a pathlib.Path, such as Run(Path({str(self.folder)!r})); got a {kind}"
+            )
+
     @property
     def config(self) -> Path:
         """Settings. A folder with this file is a run."""
