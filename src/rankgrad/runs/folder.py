@@ -60,11 +60,10 @@ class Run:
     folder: Path
 
     def __post_init__(self) -> None:
-        if not isinstance(self.folder, Path):
-            kind = type(self.folder).__name__
-            raise TypeError(
-                f"Run needs the folder as a pathlib.Path, such as Run(Path({str(self.folder)!r})); got a {kind}"
-            )
+        folder: object = self.folder
+        if not isinstance(folder, Path):
+            kind = type(folder).__name__
+            raise TypeError(f"Run needs the folder as a pathlib.Path, such as Run(Path({str(folder)!r})); got a {kind}")
 
     @property
     def config(self) -> Path:
