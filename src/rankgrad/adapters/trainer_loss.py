@@ -29,9 +29,10 @@ def checked_loss(loss: nn.Module) -> CheckedLoss | SumLoss:
     """
     inner = loss.loss if isinstance(loss, GlobalBatch) else loss
     parts = list(inner.modules()) if isinstance(inner, nn.Module) else []
-    if any(isinstance(part, Memory) for part in parts):
+    memory = next((part for part in parts if isinstance(part, Memory)), None)
+    if memory is not None:
         raise TypeError(
-            "a memory needs the sample id of each row, so that no row is compared with its own older "
+            f"a {type(memory).__name__} needs the sample id of each row, so that no row is compared with its own older "
             "embedding, and this trainer does not pass ids on. Give the loss without the memory. rankgrad.fit and a "
             "loop of your own can use a memory"
         )
