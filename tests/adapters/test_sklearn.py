@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import QuantileTransformer  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 
-from rankgrad.adapters.sklearn import RankClassifier, Ranker, _batches, scorer  # noqa: E402
+from rankgrad.adapters.sklearn import EVERY, PATIENCE, RankClassifier, Ranker, _batches, _Best, scorer  # noqa: E402
 from rankgrad.losses import (  # noqa: E402
     LOSSES,
     AdaptiveROADMAPLoss,
@@ -254,9 +254,70 @@ def test_a_constant_column_is_not_divided_by_its_rounding_error():
     rows, hits = rare(300)
     rows = np.c_[rows, np.full(300, 0.1)]
     model = RankClassifier(**SMALL).fit(rows, hits)
-    assert model.scale_[-1] == 1
+    assert model.columns_[-1].deviation == 1
     moved = rows + [0, 0, 0, 0, 1e-6]
     np.testing.assert_allclose(model.decision_function(moved), model.decision_function(rows), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+def test_losses_of_single_rows_are_named(loss):
+    (rows, hits), (fresh, wanted) = rare(), rare(seed=1)
+    assert RankClassifier(loss, **SMALL).fit(rows, hits).score(fresh, wanted) > 0.8
+    rows, grades, query = queries()
+    if loss == "squared_error":
+        assert Ranker(loss, **SMALL).fit(rows, grades, query=query).score(rows, grades, query=query) > 0.8
+    else:
+        with pytest.raises(ValueError, match="y has grades"):
+            Ranker(loss, **SMALL).fit(rows, grades, query=query)
+
+
+def test_the_weights_of_the_best_value_are_kept():
+    best, layer = _Best(), torch.nn.Linear(1, 1)
+    for value in (1.0, 3.0, 2.0, 3.0):
+        torch.nn.init.constant_(layer.bias, value if value < 3 else 10 * best.value)
+        assert best.better(value, layer)
+    best.restore(layer)
+    assert layer.bias == 10  # at the first 3, the best before it was 1
+    assert [best.better(0.0, layer) for _ in range(PATIENCE - 2)] == [True] * (PATIENCE - 3) + [False]
+
+
+@pytest.mark.parametrize("early, steps", [(True, EVERY * (PATIENCE + 1)), (False, 500)])
+def test_a_training_without_a_better_held_out_value_ends(early, steps):
+    rows, hits = np.ones((100, 1)), np.arange(100) % 2  # all scores are equal, so every value is
+    model = RankClassifier("squared_error", hidden=(), steps=500, batch=10, early_stopping=early, random_state=0)
+    assert model.fit(rows, hits).n_iter_ == steps
+
+
+def test_a_ranker_of_one_list_holds_rows_out():
+    rows, hits = rare()
+    model = Ranker("cross_entropy", **{**SMALL, "steps": 20}).fit(rows[:, :1], rows[:, 0] > 1)
+    assert model.n_iter_ == 20 and model.score(rows[:, :1], rows[:, 0] > 1) > 0.5
+
+
+def test_few_rows_of_a_class_are_all_trained_on():
+    rows, hits = rare(400)
+    assert hits.sum() < 50
+    one, other = (RankClassifier(**SMALL, early_stopping=early).fit(rows, hits) for early in (True, False))
+    np.testing.assert_array_equal(one.decision_function(rows), other.decision_function(rows))
+
+
+def test_sparse_rows_are_those_of_the_dense_matrix():
+    sparse = pytest.importorskip("scipy.sparse")
+    rows, hits = rare(300)
+    rows = np.where(np.abs(rows) < 0.5, 0, rows)
+    dense = RankClassifier(**SMALL).fit(rows, hits)
+    for kind in (sparse.csr_matrix, sparse.csc_array):
+        found = RankClassifier(**SMALL).fit(kind(rows), hits)
+        np.testing.assert_array_equal(found.decision_function(kind(rows)), dense.decision_function(rows))
+
+
+@pytest.mark.parametrize("value", [1.797e308, 1e9])
+def test_a_value_far_from_the_others_is_named_and_leaves_them_apart(value):
+    rows, hits = rare()
+    rows[::97, 0] = value
+    with pytest.warns(UserWarning, match="^x0: "):
+        model = RankClassifier(**SMALL).fit(rows, hits)
+    assert model.score(rows, hits) > 0.7
 
 
 def test_mistakes_are_told():

@@ -29,9 +29,13 @@ except ModuleNotFoundError as error:
 from ..checks import integer, unmasked
 from ..defaults import LOSSES
 from ..evaluation import measures
+from ..evaluation.statistics import FEW_DRAWN
 from ..losses import RetrievalLoss, find
 from ..scores import one_list
-from ..scores.encoding import mean_and_deviation
+from ..scores.baselines import CrossEntropy, SquaredError
+from ..scores.batches import usual_positives
+from ..scores.division import held_out
+from ..scores.encoding import NumberColumn, fitted_numbers
 from ..scores.evaluation import values_of
 from ..scores.model import build_ranker
 from ..scores.settings import Model
@@ -39,6 +43,10 @@ from ..scores.table import ScoreTable, has_order, need_queries
 from .boosting import checked_loss
 
 Array = npt.NDArray[Any]
+OF_ROWS = {"cross_entropy": CrossEntropy, "squared_error": SquaredError}
+HELD_OUT = 0.2  # of the rows or queries, with early_stopping
+ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}  # what validate_data takes
+EVERY, PATIENCE = 20, 20  # steps between two evaluations; evaluations without a better value that end the training
 
 
 class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -48,17 +56,19 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def __init__(
         self,
-        loss: RetrievalLoss | None = None,
+        loss: RetrievalLoss | str | None = None,
         *,
         hidden: int | Sequence[int] = (64, 64),
         steps: int = 400,
         batch: int = 512,
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-2,
+        early_stopping: bool = True,
         random_state: Any = None,
     ) -> None:
         self.loss, self.hidden, self.steps, self.batch = loss, hidden, steps, batch
         self.learning_rate, self.weight_decay, self.random_state = learning_rate, weight_decay, random_state
+        self.early_stopping = early_stopping
 
     def _train(self, rows: Array, relevance: Tensor, query: Tensor | None) -> None:
         batch = integer(self.batch, "batch is a number of rows", low=2)
@@ -66,46 +76,139 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         if not has_order(relevance, query):
             raise ValueError("no query has rows of different relevance, so no order can be learned")
         hidden = (self.hidden,) if isinstance(self.hidden, (int, Integral)) else tuple(self.hidden)
-        if self.loss is None:
-            name, settings = LOSSES[self._takes]
-            own: dict[str, Any] = {**settings}
-            loss = find(name)(**own)
-        elif isinstance(self.loss, RetrievalLoss):
-            loss = checked_loss(copy.deepcopy(self.loss))  # its running statistics belong to this training
-        else:
-            raise TypeError(f"loss must be one of rankgrad.losses, such as LogSumExpLoss(); got {self.loss!r}")
-        self.mean_, self.scale_ = np.array([mean_and_deviation(column) for column in rows.T]).T
-        inputs = torch.from_numpy((rows - self.mean_) / self.scale_)
+        loss = self._loss(relevance)
+        self.columns_ = [_column(rows[:, place], f"x{place}") for place in range(rows.shape[1])]
+        inputs = self._encoded(rows)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        chosen_on = self._held_out(relevance, query, seed)
+        train, kept = ~chosen_on, _Best()
+        own = None if query is None else _ids(query[train].numpy(), int(train.sum()))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.network_ = build_ranker(Model(hidden=hidden), inputs.shape[1]).double()
+            if isinstance(loss, CrossEntropy):
+                _begin_at_the_log_odds(self.network_, relevance[train])
             optimizer = torch.optim.AdamW(
                 self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay
             )
             schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=steps)
-            for chosen in _batches(relevance, query, batch, steps):
+            part, grades = inputs[train], relevance[train]
+            for step, chosen in enumerate(_batches(grades, own, batch, steps), 1):
                 optimizer.zero_grad()
-                ids = None if query is None else query[chosen]
-                value = loss.from_lists(self.network_(inputs[chosen]), relevance[chosen], ids)
-                value.backward()  # type: ignore[no-untyped-call]
+                ids = None if own is None else own[chosen]
+                value = loss.from_lists(self.network_(part[chosen]), grades[chosen], ids)
+                value.backward()
                 optimizer.step()
                 schedule.step()
+                if bool(chosen_on.any()) and (step % EVERY == 0 or step == steps):
+                    with torch.no_grad():
+                        scores = self.network_(inputs[chosen_on]).numpy()
+                    ids = None if query is None else query[chosen_on]
+                    if not kept.better(self._judged(relevance[chosen_on], scores, ids), self.network_):
+                        break
+        self.n_iter_ = step
+        kept.restore(self.network_)
+
+    def _loss(self, relevance: Tensor) -> Any:
+        """A loss with `from_lists`."""
+        if self.loss is None:
+            name, settings = LOSSES[self._takes]
+            own: dict[str, Any] = {**settings}
+            return find(name)(**own)
+        if isinstance(self.loss, RetrievalLoss):
+            return checked_loss(copy.deepcopy(self.loss))  # its running statistics belong to this training
+        if not isinstance(self.loss, str) or self.loss not in OF_ROWS:
+            raise TypeError(
+                "loss must be one of rankgrad.losses, such as LogSumExpLoss(), 'cross_entropy' or 'squared_error'; got "
+                f"{self.loss!r}"
+            )
+        made = OF_ROWS[self.loss]()
+        if relevance.dtype != torch.bool and not made.graded:
+            raise ValueError(f"{self.loss} takes only relevant and irrelevant rows, but y has grades; give grades > 0")
+        return made
+
+    def _held_out(self, relevance: Tensor, query: Tensor | None, seed: int) -> Tensor:
+        """[row] bool, the rows that choose the weights; none if they would be few, or without early_stopping."""
+        none = torch.zeros(len(relevance), dtype=torch.bool)
+        hits = relevance > 0
+        kinds = [hits, ~hits] if query is None else [torch.bincount(query, weights=hits.double()) > 0]
+        if not self.early_stopping or min(int(kind.sum()) for kind in kinds) * HELD_OUT < FEW_DRAWN:
+            return none
+        drawn = held_out(relevance.double().numpy(), None if query is None else query.numpy(), HELD_OUT, seed)
+        train = torch.from_numpy(~drawn)
+        left = has_order(relevance[train], None if query is None else query[train])
+        return ~train if left else none
+
+    def _judged(self, relevance: Any, scores: Array, query: Any) -> float:
+        return _value(relevance, scores, query, "AP")
+
+    def _encoded(self, rows: Array) -> Tensor:
+        return torch.from_numpy(np.column_stack([c.encode(x) for c, x in zip(self.columns_, rows.T, strict=True)]))
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
-        return self._scored(validate_data(self, unmasked(X, "X"), dtype=np.float64, reset=False))
+        return self._scored(_dense(validate_data(self, unmasked(X, "X"), **ROWS, reset=False)))
 
     def _scored(self, rows: Array) -> Array:
         with torch.no_grad():
-            scores: Array = self.network_(torch.from_numpy((rows - self.mean_) / self.scale_)).numpy()
+            scores: Array = self.network_(self._encoded(rows)).numpy()
         return scores
+
+    def __sklearn_tags__(self) -> Any:
+        """Tags of scikit-learn: X may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class _Best:
+    """The weights with the highest value."""
+
+    def __init__(self) -> None:
+        self.value, self.since = -np.inf, 0
+        self.weights: dict[str, Tensor] = {}
+
+    def better(self, value: float, network: torch.nn.Module) -> bool:
+        """Keep the weights if the value is the highest; False if none of the last `PATIENCE` values was."""
+        self.since += 1
+        if value > self.value:
+            self.value, self.since = value, 0
+            self.weights = {name: weight.clone() for name, weight in network.state_dict().items()}
+        return self.since < PATIENCE
+
+    def restore(self, network: torch.nn.Module) -> None:
+        """Load the weights, if there are any."""
+        if self.weights:
+            network.load_state_dict(self.weights)
+
+
+def _dense(rows: Any) -> Array:
+    dense: Array = rows.toarray() if hasattr(rows, "toarray") else rows
+    return dense
+
+
+def _column(values: Array, name: str) -> NumberColumn:
+    """The encoding of a column. Its remarks are warnings."""
+    column, remarks = fitted_numbers(name, values)
+    for remark in remarks:
+        warnings.warn(remark, stacklevel=4)
+    return NumberColumn(name, float(values[0]), 1.0, False) if column is None else column
+
+
+def _begin_at_the_log_odds(network: torch.nn.Module, hits: Tensor) -> None:
+    """Set the last bias to the score that is the best one for all rows alike.
+
+    From 0, cross-entropy on rare rows lowers all scores first, and by all weights: for some hundred steps the rows that
+    are far from the others, as rare ones are, have the lowest scores.
+    """
+    *_, last = (layer for layer in network.modules() if isinstance(layer, torch.nn.Linear))
+    torch.nn.init.constant_(last.bias, float(hits.double().mean().logit()))
 
 
 def _batches(relevance: Tensor, query: Tensor | None, size: int, steps: int) -> Iterator[Tensor]:
     """Rows of each step: whole queries; or rows of one list, with the usual fraction of relevant rows, at least one."""
     hits, others = (part.nonzero().squeeze(1) for part in (relevance > 0, relevance <= 0))
-    few = min(max(1, round(size * len(hits) / len(relevance))), size - 1)
+    few = min(usual_positives(size, len(hits), len(relevance)), size - 1)
     queries = 0 if query is None else int(query.max()) + 1
     for _ in range(steps):
         if query is None:
@@ -123,12 +226,16 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     above it as are positive.
 
     Args:
-        loss: a loss of `rankgrad.losses`. None: LogSumExpLoss(tau=0.1).
+        loss: a loss of `rankgrad.losses`. None: LogSumExpLoss(tau=0.1). Or "cross_entropy" or
+            "squared_error".
         hidden: number of units of each hidden layer; an integer for one layer, () for a linear model.
-        steps: number of steps of AdamW, with a cycle of the learning rate.
+        steps: largest number of steps of AdamW, with a cycle of the learning rate.
         batch: number of rows in a step, >= 2. Positives have their fraction of all rows, at least one row.
         learning_rate: highest learning rate of the cycle.
         weight_decay: weight decay of AdamW.
+        early_stopping: hold out a fifth of the rows, keep the weights with the highest AP on them, measured every 20
+            steps, and stop if 20 values in a row are not higher. Nothing is held out if it would have fewer than ten
+            rows of a class.
         random_state: seed, as in scikit-learn.
         positive: label of the positive class; None: the second one of `classes_`, in sorted order.
 
@@ -144,13 +251,14 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
     def __init__(
         self,
-        loss: RetrievalLoss | None = None,
+        loss: RetrievalLoss | str | None = None,
         *,
         hidden: int | Sequence[int] = (64, 64),
         steps: int = 400,
         batch: int = 512,
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-2,
+        early_stopping: bool = True,
         random_state: Any = None,
         positive: Any = None,
     ) -> None:
@@ -161,6 +269,7 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
             batch=batch,
             learning_rate=learning_rate,
             weight_decay=weight_decay,
+            early_stopping=early_stopping,
             random_state=random_state,
         )
         self.positive = positive
@@ -170,7 +279,8 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
         Warns if the positive class is the larger one and `positive` does not name it.
         """
-        X, y = validate_data(self, unmasked(X, "X"), unmasked(y, "y"), dtype=np.float64)
+        X, y = validate_data(self, unmasked(X, "X"), unmasked(y, "y"), **ROWS)
+        X = _dense(X)
         check_classification_targets(y)
         self.classes_, classes = np.unique(y, return_inverse=True)
         if len(self.classes_) != 2:
@@ -215,7 +325,7 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
         """Average precision of the positive class, in (0, 1]. With weights, the value of scikit-learn."""
         hits, scores = column_or_1d(y) == self.positive_, self._above(X)
         if sample_weight is None:
-            return _value(hits, scores, None, "AP")
+            return self._judged(hits, scores, None)
         return float(average_precision_score(hits, scores, sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
@@ -229,12 +339,16 @@ class Ranker(_Network):
     """A network that scores the documents of queries. A loss of lists trains it on grades.
 
     Args:
-        loss: a loss of `rankgrad.losses`. None: LambdaLoss().
+        loss: a loss of `rankgrad.losses`. None: LambdaLoss(). Or "squared_error"; for y of 0 and 1
+            also "cross_entropy".
         hidden: number of units of each hidden layer; an integer for one layer, () for a linear model.
-        steps: number of steps of AdamW, with a cycle of the learning rate.
+        steps: largest number of steps of AdamW, with a cycle of the learning rate.
         batch: approximate number of rows in a step, which has whole queries.
         learning_rate: highest learning rate of the cycle.
         weight_decay: weight decay of AdamW.
+        early_stopping: hold out a fifth of the queries, keep the weights with the highest NDCG@10 on them, measured
+            every 20 steps, and stop if 20 values in a row are not higher. Nothing is held out if fewer than ten queries
+            of it would have a relevant row.
         random_state: seed, as in scikit-learn.
 
     >>> g = np.random.default_rng(0)
@@ -248,8 +362,8 @@ class Ranker(_Network):
 
     def fit(self, X: Any, y: Any, query: Any = None) -> Ranker:
         """Train on rows [row, feature], grades [row] >= 0 and query ids [row]; without ids all rows are one list."""
-        given = unmasked(X, "X"), unmasked(y, "y")
-        X, y = validate_data(self, *given, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        X, y = validate_data(self, unmasked(X, "X"), unmasked(y, "y"), **ROWS, y_numeric=True, ensure_min_samples=2)
+        X = _dense(X)
         negative = np.flatnonzero(y < 0)
         if len(negative):
             raise ValueError(f"y must be grades >= 0; row {negative[0]} has {y[negative[0]]:g}")
@@ -278,7 +392,10 @@ class Ranker(_Network):
                 "pipelines pass them on by metadata routing: sklearn.set_config(enable_metadata_routing=True) and "
                 "Ranker().set_fit_request(query=True).set_score_request(query=True)"
             )
-        return _value(y, self.predict(X), np.zeros(len(X)) if query is None else query, "NDCG@10")
+        return self._judged(y, self.predict(X), query)
+
+    def _judged(self, relevance: Any, scores: Array, query: Any) -> float:
+        return _value(relevance, scores, np.zeros(len(scores)) if query is None else query, "NDCG@10")
 
     def __sklearn_tags__(self) -> Any:
         """Tags of scikit-learn: grades are needed, and are not negative."""

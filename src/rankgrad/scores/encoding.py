@@ -122,7 +122,7 @@ class Encoding:
                 words += [] if word is None else [word]
                 left_out += [name] if word is None else []
             else:
-                number, remarks = _fitted_numbers(name, column)
+                number, remarks = fitted_numbers(name, column)
                 numbers += [] if number is None else [number]
                 notes += remarks
                 left_out += [name] if number is None else []
@@ -287,8 +287,17 @@ def is_missing(column: Array) -> Array:
     return missing
 
 
-def _fitted_numbers(name: str, column: Array) -> tuple[NumberColumn | None, list[str]]:
-    """The encoding of a column of numbers, and remarks; None if it is empty, or constant without a missing value."""
+def fitted_numbers(name: str, column: Array) -> tuple[NumberColumn | None, list[str]]:
+    """The encoding of a column of numbers, and remarks; None if it is empty, or constant without a missing value.
+
+    Args:
+        name: name of the column.
+        column: [row] float64, NaN for a missing value.
+
+    >>> column, _ = fitted_numbers("age", np.array([20.0, 40.0, np.nan]))
+    >>> column.mean, column.deviation, column.indicator
+    (30.0, 10.0, True)
+    """
     missing = is_missing(column)
     given = np.sort(column[~missing])
     values = given[np.append(True, given[1:] != given[:-1])] if len(given) else given
@@ -368,4 +377,4 @@ def _of_words(table: ScoreTable, name: str, categories: Sequence[str]) -> Array:
     return column if column.dtype == object else np.full(len(column), None, dtype=object)
 
 
-__all__ = ["Encoding", "NumberColumn", "WordColumn"]
+__all__ = ["Encoding", "NumberColumn", "WordColumn", "fitted_numbers"]
