@@ -113,6 +113,18 @@ def test_a_compressed_file_is_refused_before_it_is_unpacked(run):
         load_ranker(run / "b.pt")
 
 
+def test_a_file_with_a_damaged_directory_is_named(run):
+    content = bytearray((run / "model.pt").read_bytes())
+    for place in range(content.find(b"PK\x01\x02"), len(content), 3):
+        damaged = content.copy()
+        damaged[place] ^= 0x80
+        (run / "b.pt").write_bytes(damaged)
+        try:
+            load_ranker(run / "b.pt")  # not every byte is used
+        except (ValueError, OSError) as error:
+            assert "b.pt" in str(error)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

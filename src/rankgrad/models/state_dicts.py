@@ -6,7 +6,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -78,20 +78,23 @@ def check_unpacked(path: Path, values: int | None = None) -> None:
         ValueError: naming the sizes.
     """
     size = path.stat().st_size
-    with open_file(path) as file, suppress(zipfile.BadZipFile), zipfile.ZipFile(file) as archive:
-        parts = archive.infolist()
-        unpacked = sum(part.file_size for part in parts)
-        others = max((part.file_size for part in parts if part.filename.endswith("data.pkl")), default=0)
-        if unpacked > size:
-            raise ValueError(
-                f"{path} has {size} bytes, but its parts have {unpacked}. torch.save compresses nothing: do not "
-                "use the file, or write it again with torch.save"
-            )
-        if len(parts) > SEVERAL * MOST or (values is not None and others > values):
-            raise ValueError(
-                f"{path} has {len(parts)} parts, and {others} bytes of values beside its tensors: more than rankgrad "
-                "writes. Do not use the file"
-            )
+    try:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+            parts = archive.infolist()
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged, or has another format ({error})") from None
+    unpacked = sum(part.file_size for part in parts)
+    others = max((part.file_size for part in parts if part.filename.endswith("data.pkl")), default=0)
+    if unpacked > size:
+        raise ValueError(
+            f"{path} has {size} bytes, but its parts have {unpacked}. torch.save compresses nothing: do not use the "
+            "file, or write it again with torch.save"
+        )
+    if len(parts) > SEVERAL * MOST or (values is not None and others > values):
+        raise ValueError(
+            f"{path} has {len(parts)} parts, and {others} bytes of values beside its tensors: more than rankgrad "
+            "writes. Do not use the file"
+        )
 
 
 def check_tensors(path: Path, content: object) -> None:
