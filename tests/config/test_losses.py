@@ -76,7 +76,7 @@ def test_every_loss_file_makes_a_loss_that_trains_for_a_step(name):
     assert value.shape == () and value > 0
     assert embeddings.grad is not None and embeddings.grad.isfinite().all() and embeddings.grad.abs().sum() > 0
     step = embeddings.detach() - 0.02 * embeddings.grad / embeddings.grad.norm()
-    if name == "st/batch_all_triplet":
+    if name in ("st/batch_all_triplet", "pml/triplet"):
         return  # its mean is over the triplets that cost something, and a step may make the cheap ones free
     # the gradient of a blackbox loss is no derivative: its step may change nothing
     torch.manual_seed(0)

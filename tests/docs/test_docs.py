@@ -317,6 +317,7 @@ def test_settings_of_the_training_page_exist():
         "compare.json",
         "compare.html",
         "models.load_weights",
+        "rankgrad.fit",
     }
     assert len(named) > 20
     assert named - known - files == set()

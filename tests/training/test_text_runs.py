@@ -150,8 +150,8 @@ def test_texts_are_embedded_indexed_and_searched_from_the_command_line(finished,
     assert "3 texts, 8 dimensions" in capsys.readouterr().out
     assert main(["search", "the loans", "my card", "--index", "more.index", "-k", "2", "--html", "found.html"]) == 0
     shown = capsys.readouterr().out
-    assert "the loans\n  rank   score  class  text\n     1  1.0000  loan   the loans" in shown
-    assert "     1  1.0000  card   my card" in shown
+    assert "the loans\n  rank   score  like?  class  text\n     1  1.0000  yes    loan   the loans" in shown
+    assert "     1  1.0000  yes    card   my card" in shown
     assert 'class="pic words">a card, lost<' in Path("found.html").read_text()
     assert main(["search", "cards", "--index", "more.index", "-k", "1", "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)

@@ -56,8 +56,9 @@ def trials(table: Rows, draws: int = DRAWS, seed: int = 0) -> tuple[Trial, ...]:
     """
     if draws < 1 or seed < 0:
         raise ValueError(f"draws must be >= 1 and seed >= 0; got {draws} and {seed}")
-    alone = table.protocol == "query_gallery" and not any(table.role or ())  # a validation split has no gallery
-    if table.protocol == "leave_one_out" or (alone and "test" not in table.splits):
+    # a validation split may have no roles
+    alone = table.protocol == "query_gallery" and not any(table.role or ()) and table.splits == ("val",)
+    if table.protocol == "leave_one_out" or alone:
         return (Trial(torch.arange(len(table))),)
     if table.protocol == "query_gallery":
         return (_divided(table),)

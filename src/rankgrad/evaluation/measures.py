@@ -389,7 +389,7 @@ def definition(name: str) -> str:
     """The definition of a metric of a report, with its range; "" if the name is unknown.
 
     >>> definition("P@5")
-    'Relevant items among the first 5, divided by 5. 0 to 100, higher is better.'
+    'Relevant items among the first 5, divided by 5: a query with n < 5 relevant items reaches n / 5 at most. ...'
     """
     return _words(name)[1]
 

@@ -231,6 +231,8 @@ class UnderWay:
 
 def _result(run: Run) -> str:
     """The main metrics of a run that ended, those of the untrained network, and what is wrong."""
+    if not run.finished:
+        return "no result yet"  # a launcher that only hands runs on
     values, before, kind = run.read_values(), run.read_untrained(), TASKS[run.kind]
     names = [name for name in dict.fromkeys((FIRST_HIT, kind.main_of(values))) if name in values]
     told = [
@@ -431,7 +433,8 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
     parts += [markdown([["loss", *columns], *rows]), *_told(main, values, tests)]
     told = []  # what a name does not say
     for loss, of in runs.items():
-        own = differing(plain(OmegaConf.load(next(iter(of.values())).config).loss))
+        config = next(iter(of.values())).config
+        own = differing(plain(OmegaConf.load(config).loss)) if config.exists() else {}
         words = [word for word in (f"{key}={value}" for key, value in own.items()) if word not in loss]
         told += [f"{loss} has {', '.join(words)}"] if words else []
     parts += [f"By the defaults for these data, {'; '.join(told)}."] if told else []

@@ -77,6 +77,7 @@ SETS: Mapping[str, DataSet] = {
         "questions (BANKING77)",
         (
             *("data=banking77", "data.load.validation=train", "model.buckets=8192", "trainer.max_epochs=5"),
+            "model.head=none",
             *("sampler.classes_per_batch=24", "sampler.samples_per_class=4", "sampler.batches_per_epoch=40"),
         ),
         3,

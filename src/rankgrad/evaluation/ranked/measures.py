@@ -538,7 +538,7 @@ def meaning(measure: ListMeasure) -> str:
     """Meaning of a measure, in a few words.
 
     >>> meaning(ListMeasure("P", 5))
-    'relevant documents among the first 5, divided by 5'
+    'share of right ones among the first 5'
     """
     kind = KINDS[measure.kind]
     text = meaning_of(ours(measure))
