@@ -128,7 +128,7 @@ FACTS = Facts(steps=400, dim=64)
 def course(**ends: tuple[float, float] | float) -> list[Sample]:
     """Forty samples of a run in which these numbers go from one value to another: evenly, or by equal factors.
 
-    The last third stays at the end, as a training that is done.
+    Numbers that are not given fall in the first half only, as in a training that is done.
     """
 
     def at(end: tuple[float, float] | float, place: float) -> float:
@@ -140,7 +140,14 @@ def course(**ends: tuple[float, float] | float) -> list[Sample]:
         return end[0] + (end[1] - end[0]) * place
 
     falling = {"loss": (1.0, 0.3), "wrong": (0.2, 0.02)} | ends
-    return [replace(WELL, step=10 * i, **{name: at(end, min(i / 26, 1)) for name, end in falling.items()}) for i in range(40)]
+
+    def place(name: str, i: int) -> float:
+        return i / 39 if name in ends else min(i / 20, 1)
+
+    return [
+        replace(WELL, step=10 * i, **{name: at(end, place(name, i)) for name, end in falling.items()})
+        for i in range(40)
+    ]
 
 
 def test_a_run_that_goes_well_has_nothing_to_be_told():

@@ -232,7 +232,7 @@ def cut(photos, tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("head: null", "head: mlp", "model.head (then null, now mlp)"),
+        ("head: null", "head: mlp", "model.head (then None, now mlp)"),
         ("lr: 0.0025", "lr: 0.001", "optimizer.lr (then 0.0025, now 0.001)"),
         ("max_epochs: 2", "max_epochs: 5", "trainer.max_epochs (then 2, now 5)"),
         ("tau: 0.01", "tau: 0.02", "loss.tau (then 0.01, now 0.02)"),
