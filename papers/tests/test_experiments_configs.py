@@ -16,7 +16,7 @@ from torch import nn
 
 from rankgrad.config import GROUPS, compose, make, options, plain
 from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
-from rankgrad.memory import CrossBatchMemory
+from rankgrad.memory import RowMemory
 from rankgrad.models.build import build_model
 from rankgrad.runs.history import best, evaluations
 from rankgrad.training import building
@@ -227,7 +227,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             (f"rambo/{data}_log", "sampler.samples_per_class", each, "text"),
             (f"rambo/{data}_log", "sampler.batches_per_pair", pairs, "text: super-label pairs of Cakir et al."),
             (f"rambo/{data}_log", "sampler.pair_order", "consecutive" if pairs else "shuffled", "A"),
-            (f"rambo/{data}_log", "memory.combine", "joint", "section 4.3"),
+            (f"rambo/{data}_log", "memory._target_", "rankgrad.memory.RowMemory", "section 4.3"),
             (f"rambo/{data}_log", "memory.batches", 3, "appendix A"),
             (f"rambo/{data}_log", "data.train_transform.resize", SQUARE, "text"),
             (f"rambo/{data}_log", "data.train_transform.scale", PLAIN, "text: random crops of 224"),
@@ -366,5 +366,5 @@ def test_an_experiment_trains_on_files_in_the_official_layout(tmp_path, name):
     assert table.name == experiment(name).data.name
     assert len(evaluations(run)) == 2 and best(run, "R@1")[0] in evaluations(run)  # both rules of reporting
     model, loss = building.build(compose(settings), table)
-    assert isinstance(loss, CrossBatchMemory) == name.startswith("rambo")
+    assert isinstance(loss, RowMemory) == name.startswith("rambo")
     assert model.embedding_size == 512

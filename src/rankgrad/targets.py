@@ -269,7 +269,8 @@ def _listed(
         names = [name.rpartition(".")[2] for name in known] if "." not in target else known
         hint = closest(target, names)
         raise ConfigError(f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad{hint} Nothing was run")
-    if target.startswith("rankgrad_papers."):
+    here = any(each.target.startswith("rankgrad_papers.") for each in plugins.registered("losses").values())
+    if target.startswith("rankgrad_papers.") and not here:
         raise ConfigError(f"{where} is {target!r}, which is in the package of the papers. {FROM_CLONE} Nothing was run")
     raise ConfigError(
         f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad; nothing was run. Only if it is code of your "

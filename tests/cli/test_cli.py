@@ -151,7 +151,7 @@ def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypa
 @pytest.mark.parametrize(
     ("number", "file", "words", "told"),
     [
-        (errno.EACCES, "runs", ["train", "seed=1"], "no permission. Choose another place with out="),
+        (errno.EACCES, "runs", ["train", "seed=1"], "no permission. Choose another place with -o"),
         (errno.EROFS, "/a/b/.lock", ["train", "out=/a/b"], "read-only. Choose another place with out="),
         (errno.EACCES, "/a", ["train", "out=/a/b"], "no permission. Choose another place with out="),
         (errno.EROFS, "/c/x", ["train", "data.cache_dir=/c"], "read-only. Choose another place with data.cache_dir="),

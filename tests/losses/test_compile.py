@@ -158,7 +158,7 @@ def imagined_cuda() -> None:
 @pytest.mark.usefixtures("imagined_cuda")
 def test_tensors_on_cuda_take_a_way_without_reading(name, monkeypatch):
     if name in BLACKBOX:  # they take a gradient on the way, for which autograd itself wants a device
-        monkeypatch.setattr(torch.autograd, "grad", lambda value, leaf: (torch.zeros_like(leaf),))
+        monkeypatch.setattr(torch.autograd, "grad", lambda value, leaves, **_: tuple(map(torch.zeros_like, leaves)))
     _, labels, positives = embeddings_and_labels(name)
     with FakeTensorMode():
         loss = LOSSES[name](positives=positives).to("cuda")
