@@ -33,7 +33,7 @@ PATIENCE = 0.25  # share of the steps without a better epoch after which a train
 
 # Of the fine-tuning of a pretrained network: docs/fine-tuning.md
 AVERAGE = 0.75  # share of the trained weights in the model that is kept
-SAMPLES_FINE_TUNED = 4  # rows of a class in a batch: half the time of a step
+SAMPLES_FINE_TUNED = 4  # rows of a class in a batch, as in the measurements
 PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED = 5, 100
 
 
