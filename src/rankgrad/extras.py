@@ -25,6 +25,10 @@ EXTRAS = {
     "pyarrow": "parquet",
     "submitit": "submitit",
     "ray": "ray",
+    "bm25s": "documents",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
 }
 
 #: Kind of a name in messages -> the names that the laboratory adds, the package in the folder papers/ of a clone.
