@@ -147,7 +147,7 @@ def _command(names: Sequence[str], files: Mapping[str, Path | None], options: Op
 def _machine(device: torch.device) -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
-    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
+    load = f"{os.getloadavg()[0]:.1f}"
     return {
         "cpu": model[1].strip() if model else platform.processor() or platform.machine(),
         "cores": os.cpu_count() or 1,

@@ -29,8 +29,8 @@ def forked(work: Callable[[], int | None], log: Path | None = LOST) -> int:
         work: what it does; with an exception it ends with status 1.
         log: a file that both outputs are added to; None: they are those of this process.
     """
-    if not hasattr(os, "fork") or torch.cuda.is_available():
-        pytest.skip("needs fork, and that autograd has started no threads for a GPU")
+    if torch.cuda.is_available():
+        pytest.skip("needs that autograd has started no threads for a GPU")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of threads, such as those of pytest-xdist
         number = os.fork()

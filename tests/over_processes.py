@@ -272,7 +272,7 @@ def spawn(processes: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         # by fork they have imported everything; with a GPU autograd has threads, which do not come along
-        how = "fork" if hasattr(os, "fork") and not torch.cuda.is_available() else "spawn"
+        how = "spawn" if torch.cuda.is_available() else "fork"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of threads beside a fork
             mp.start_processes(_work, (processes, folder), nprocs=processes, start_method=how)  # type: ignore[no-untyped-call]

@@ -236,7 +236,7 @@ def spawn(processes: int, trainings: bool = False) -> list[dict[str, Any]]:
         bert_folder(Path(folder) / "bert")  # save_pretrained writes on the first process alone
         work: Callable[..., None] = _work
         # by fork they have imported everything, see over_processes.py; what a trainer has set up does not come along
-        forks = hasattr(os, "fork") and not torch.cuda.is_available() and not trainings
+        forks = not torch.cuda.is_available() and not trainings
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of threads beside a fork
             mp.start_processes(  # type: ignore[no-untyped-call]

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from rankgrad import files
 
 KILLED = """
@@ -22,7 +20,6 @@ with atomic_write(Path(sys.argv[1])) as file:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="kills by a signal")
 def test_what_a_killed_process_left_is_removed_and_what_others_have_is_not(tmp_path):
     out = tmp_path / "p.parquet"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(out)], check=False)

@@ -17,12 +17,6 @@ from rankgrad.files import folders
 from rankgrad.files.folders import HOLDER, LOCK, LinkError, LockedError, lock, opened_folder
 
 
-@pytest.fixture(params=["beneath a descriptor", "looked at first"], autouse=True)
-def beneath(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways: that of systems that look up names beneath a descriptor, and that of the others."""
-    monkeypatch.setattr(folders, "BENEATH", request.param == "beneath a descriptor")
-
-
 @pytest.fixture
 def valued(tmp_path: Path) -> Path:
     """A folder that links lead to, outside of the one that is worked in."""
@@ -129,8 +123,6 @@ def test_what_others_write_to_may_hold_no_link_at_any_depth(tmp_path, valued):
 
 
 def test_a_folder_that_is_swapped_for_a_link_while_it_is_open_is_not_left(tmp_path, valued, monkeypatch):
-    if not folders.BENEATH:
-        pytest.skip("the system has nothing that would prevent it")
     before, root = content(valued), tmp_path / "received"
     (root / "logs").mkdir(parents=True)
     with opened_folder(root / "logs", root) as folder:

@@ -115,7 +115,6 @@ def test_a_folder_of_runs_replaces_no_file_of_another_program(tmp_path, capsys, 
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a shell of Unix")
 def test_a_training_whose_reader_has_gone_is_no_success(photos, run, tmp_path):
     command = [sys.executable, "-m", "rankgrad"]
     read, write = os.pipe()

@@ -365,7 +365,6 @@ def test_a_damaged_file_of_images_is_announced_and_built_again(damage, reason, p
     assert same(items(load_photos(photo_folder, cache="disk", shorter_side=20)), expected)  # and is good from now on
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
 def test_a_pipe_in_place_of_a_file_of_images_is_not_waited_for(photo_folder):
     expected = items(load_photos(photo_folder, cache="disk", shorter_side=20))
     (file,) = (photo_folder.parent / "cache").glob("*.pixels")
@@ -412,7 +411,6 @@ def test_what_is_interrupted_while_it_is_built_leaves_nothing(error, photo_folde
     assert same(items(load_photos(photo_folder, cache="disk")), items(load_photos(photo_folder)))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("moment", ["read 1", "read 7", "before the rename", "after the rename"])
 def test_a_process_that_is_killed_while_it_builds_does_no_harm_and_leaves_nothing_for_long(moment, photo_folder):
     expected = items(load_photos(photo_folder))

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TextIO
 from .._version import __version__
 from ..extras import FROM_CLONE, missing, of_laboratory
 from ..files import shown
+from ..files.folders import require_posix
 from ..plugins import Plugin, PluginError, registered
 from ..runs import signals
 from . import (
@@ -195,6 +196,8 @@ def _main(argv: list[str]) -> int:
         parser.error(f"unknown argument {(flags or rest)[0]!r}; {how}see rankgrad {arguments.command} --help")
     keep_large_blocks()
     try:
+        if _goes_on(arguments.command):
+            require_posix(f"rankgrad {arguments.command}")
         arguments.run(arguments, rest)
         sys.stdout.flush()  # here, so that BrokenPipeError is caught below
     except BrokenPipeError:  # the reader of `rankgrad ... | head` has gone

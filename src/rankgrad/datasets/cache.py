@@ -212,7 +212,7 @@ def free_memory() -> int | None:
     with contextlib.suppress(OSError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         limits += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    if not limits and hasattr(os, "sysconf"):
+    if not limits:
         with contextlib.suppress(OSError, ValueError):
             limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for folder, limit, used in (
@@ -293,7 +293,6 @@ def _written(path: Path, key: str, sizes: Sequence[int], read: Callable[[int], T
         )
         shapes, checksums = _fill(memory, sizes, read)
         memory.flush()
-        del memory  # Windows cannot rename a mapped file
         file.seek(0)
         file.write(_head(key, shapes, checksums))
     return Pixels(shapes, _starts(sizes), path=path, offset=offset, checksums=checksums)

@@ -56,7 +56,7 @@ def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
             for each in folder.names():
                 match = _TEMPORARY.fullmatch(each)
                 if match and match.group(1, 2) == (path.name, _machine()) and not _lives(int(match[3])):
-                    with suppress(OSError):  # on Windows, that of a living process cannot be removed
+                    with suppress(OSError):  # in a folder that users share, that of somebody else stays
                         folder.remove(each)
             with folder.file(name, "w+b", os.O_EXCL) as file:
                 yield file
@@ -78,9 +78,7 @@ def _machine() -> str:
 
 
 def _lives(process: int) -> bool:
-    """Whether a process of this machine exists. On Windows this is not known, and the answer is False."""
-    if os.name == "nt":
-        return False  # signal 0 is Ctrl-C there
+    """Whether a process of this machine exists."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -123,8 +121,8 @@ def open_file(path: Path) -> IO[bytes]:
     Raises:
         OSError: it cannot be read; or it is a folder, a pipe or a device, for which a command would wait forever.
     """
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    return os.fdopen(regular(handle, path), "rb")
+    waits = getattr(os, "O_NONBLOCK", 0)  # the library reads on systems without it, too
+    return open(path, "rb", opener=lambda name, flags: regular(os.open(name, flags | waits), path))
 
 
 def read_text(path: Path, errors: str = "strict") -> str:

@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+import platform
 import shutil
 import socket
 import stat
@@ -23,9 +24,25 @@ from typing import IO, Any
 
 LOCK, HOLDER = ".lock", ".lock-holder.json"
 POLL = 0.05  # seconds between two attempts to get a lock that another process has
-# Whether the system can open names relative to a descriptor, as all but Windows can. Otherwise each name is checked
-# before its use, and a link that another process makes in between is not noticed.
-BENEATH = {os.open, os.mkdir, os.rename, os.stat, os.unlink} <= os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
+POSIX = (
+    "needs a POSIX system such as Linux or macOS, because it locks its folders (fcntl) and writes below their "
+    "descriptors; this one is {}. Losses, metrics, evaluation and exact search of rankgrad work here too"
+)
+
+
+def require_posix(what: str) -> None:
+    """Raise if this system has no locks of files, before work that needs them.
+
+    Args:
+        what: this work, for the message.
+
+    Raises:
+        OSError: it has none.
+    """
+    try:
+        import fcntl  # noqa: F401 - here, so that what needs no lock can be imported on every system
+    except ModuleNotFoundError:
+        raise OSError(f"{what} {POSIX.format(platform.system() or os.name)}") from None
 
 
 class LinkError(ValueError):
@@ -62,11 +79,11 @@ class Folder:
 
     Attributes:
         path: of the folder.
-        handle: the descriptor of the folder; None if the system cannot open names relative to it.
+        handle: the descriptor of the folder.
     """
 
     path: Path
-    handle: int | None
+    handle: int
 
     def open(self, name: str, flags: int) -> int:
         """A descriptor of a file or folder in this folder.
@@ -75,13 +92,11 @@ class Folder:
             LinkError: the name is a link.
             OSError: it is a pipe or a device.
         """
-        if self.handle is None:
-            self._refuse(name)
-        own = flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
-            handle = os.open(self._at(name), own, 0o666, dir_fd=self.handle)
+            handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=self.handle)
         except OSError as error:
-            self._refuse(name)  # systems differ in their error for a link
+            if (self.path / name).is_symlink():  # systems differ in their error for a link
+                raise LinkError(self.path / name) from None
             error.filename = str(self.path / name)
             raise
         return regular(handle, self.path / name, folders=True)
@@ -105,27 +120,27 @@ class Folder:
         """Make a folder in this folder, if it does not exist."""
         with suppress(FileExistsError):
             try:
-                os.mkdir(self._at(name), dir_fd=self.handle)
+                os.mkdir(name, dir_fd=self.handle)
             except OSError as error:
                 error.filename = str(self.path / name)
                 raise
 
     def replace(self, name: str, other: str) -> None:
         """Rename a file. An existing file or link with the other name is replaced."""
-        os.replace(self._at(name), self._at(other), src_dir_fd=self.handle, dst_dir_fd=self.handle)
+        os.replace(name, other, src_dir_fd=self.handle, dst_dir_fd=self.handle)
 
     def remove(self, name: str) -> None:
         """Remove a file or a link, if it exists."""
         with suppress(FileNotFoundError):
-            os.unlink(self._at(name), dir_fd=self.handle)
+            os.unlink(name, dir_fd=self.handle)
 
     def names(self) -> list[str]:
         """Names of the entries of this folder."""
-        return os.listdir(self.path if self.handle is None else self.handle)
+        return os.listdir(self.handle)
 
     def stat(self, name: str) -> os.stat_result:
         """Status of a file; of a link itself, not of its target."""
-        return os.stat(self._at(name), dir_fd=self.handle, follow_symlinks=False)
+        return os.stat(name, dir_fd=self.handle, follow_symlinks=False)
 
     def has(self, name: str, handle: int) -> bool:
         """Whether a name still belongs to this open file."""
@@ -135,16 +150,8 @@ class Folder:
             return False
 
     def sync(self) -> None:
-        """Write the names of this folder to the disk. Systems that cannot open folders do this themselves."""
-        if self.handle is not None:
-            os.fsync(self.handle)
-
-    def _at(self, name: str) -> str:
-        return str(self.path / name) if self.handle is None else name
-
-    def _refuse(self, name: str) -> None:
-        if (self.path / name).is_symlink():
-            raise LinkError(self.path / name)
+        """Write the names of this folder to the disk."""
+        os.fsync(self.handle)
 
 
 @contextmanager
@@ -158,6 +165,7 @@ def opened_folder(path: Path, root: Path | None = None, *, make: bool = False) -
 
     Raises:
         LinkError: a folder below `root` is a link.
+        OSError: also where the system has no descriptors of folders.
 
     >>> import tempfile
     >>> root = Path(tempfile.mkdtemp())
@@ -167,23 +175,21 @@ def opened_folder(path: Path, root: Path | None = None, *, make: bool = False) -
     'text'
     """
     root = path if root is None else root
+    if not hasattr(os, "O_DIRECTORY"):
+        require_posix(f"writing in {root}")
     if make:
         root.mkdir(parents=True, exist_ok=True)
-    folder = Folder(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY) if BENEATH else None)
+    folder = Folder(root, os.open(root, os.O_RDONLY | os.O_DIRECTORY))
     try:
         for name in path.relative_to(root).parts:
             if make:
                 folder.make(name)
-            inner = Folder(folder.path / name, folder.open(name, os.O_RDONLY | os.O_DIRECTORY) if BENEATH else None)
-            if folder.handle is None:
-                folder._refuse(name)
-            else:
-                os.close(folder.handle)
+            inner = Folder(folder.path / name, folder.open(name, os.O_RDONLY | os.O_DIRECTORY))
+            os.close(folder.handle)
             folder = inner
         yield folder
     finally:
-        if folder.handle is not None:
-            os.close(folder.handle)
+        os.close(folder.handle)
 
 
 @contextmanager
@@ -260,8 +266,9 @@ def lock(folder: Path, what: str, *, wait: float = 0.0, root: Path | None = None
 
     Raises:
         LockedError: another process has the lock; the message has its id, its machine and its start time.
-        OSError: the file system has no locks.
+        OSError: the system or the file system has no locks.
     """
+    require_posix(what)
     with opened_folder(folder, root) as opened, _locked(opened, LOCK, wait) as taken:
         if not taken:
             raise LockedError(f"{what} is in use: {folder} is locked by {_holder(opened)}. Wait for it, or stop it")
@@ -279,6 +286,7 @@ def lock(folder: Path, what: str, *, wait: float = 0.0, root: Path | None = None
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Context with the lock of a file, for which it waits. The file stays. The lock ends with the process."""
+    require_posix(f"writing {path}")
     with opened_folder(path.parent) as folder, _locked(folder, path.name, math.inf):
         yield
 
@@ -306,12 +314,10 @@ def _locked(folder: Folder, name: str, wait: float) -> Iterator[bool]:
 
 def _flock(handle: int, folder: Path) -> bool:
     """Lock an open file; False if another process has locked it."""
-    try:
-        import fcntl
+    import fcntl
 
+    try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ModuleNotFoundError:
-        raise OSError(f"{folder} cannot be locked: this system has no locks of files (flock)") from None
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False
@@ -324,9 +330,9 @@ def _flock(handle: int, folder: Path) -> bool:
 
 def _unlock(handle: int) -> None:
     """Release the lock of a file, and close it. Closing alone is not enough if a forked process has the descriptor."""
-    with suppress(ModuleNotFoundError, OSError):
-        import fcntl
+    import fcntl
 
+    with suppress(OSError):
         fcntl.flock(handle, fcntl.LOCK_UN)
     os.close(handle)
 

@@ -169,8 +169,6 @@ def _outside(path: Path) -> str:
     if head[:2] == b"Iw" and head[QUANTIZER:] not in FLAT:
         return "its cells are found by another index"
     faiss = faiss_module()
-    if not hasattr(faiss, "OnDiskInvertedLists"):  # a faiss without such files, as on Windows
-        return ""
     vectors = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)  # this opens no second file
     if isinstance(vectors, faiss.IndexHNSW):
         flat = isinstance(faiss.downcast_index(vectors.storage), faiss.IndexFlat)

@@ -14,9 +14,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing.context import ForkServerProcess
+from typing import TYPE_CHECKING
 
 from . import signals
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerProcess
 
 PRELOADED = ("rankgrad.cli", "rankgrad.config", "rankgrad.training.retrieval", "hydra", "sklearn.cluster")
 

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-# Windows has no SIGHUP.
-ASKED = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
+# every command imports this, also on a system without SIGHUP, where it says what works there
+ASKED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 EXIT_CODES = tuple(128 + number for number in ASKED)  # of a stopped command, as in shells
 GRACE = 60.0  # seconds to save the state before a process is killed
 SAME = 1.0  # seconds; two signals within this time count as one request: a terminal and a parent may both send one
@@ -149,7 +149,7 @@ def _asked(number: int, frame: object) -> None:
     first, now = not _request.number, time.monotonic()
     if not first and now - _request.time < SAME:
         return
-    if number == getattr(signal, "SIGHUP", None):
+    if number == signal.SIGHUP:
         _leave_terminal()
     if first:
         _request.number = number
@@ -189,8 +189,7 @@ def spare_worker(_: int = 0) -> None:
     for number in ASKED:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "alarm"):
-        signal.signal(signal.SIGTERM, lambda *_: signal.alarm(round(GRACE)))
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(round(GRACE)))
 
 
 def follow_parent() -> None:

@@ -35,6 +35,7 @@ from .._version import __version__
 from ..config import PATHS, ConfigError, flat, load, packages, plain
 from ..distributed import on_first, world
 from ..files import write_text
+from ..files.folders import require_posix
 from ..models.build import READ
 from ..progress import bars_are_seen
 from ..runs import launch, signals
@@ -166,8 +167,10 @@ def train(
     Raises:
         ConfigError: settings do not fit, or the folder holds another run.
         LockedError: another process uses the folder.
+        OSError: the system is not a POSIX system.
         signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP. The state is saved before.
     """
+    require_posix("training")
     with ExitStack() as held, launch.joined(config):
         run, config = on_first(lambda: _open(held, task, config, changes))
         if not on_first(lambda: _is_finished(run, config)):
