@@ -16,6 +16,7 @@ LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
     "vectors": ("adaptive_roadmap", {}),
     "rows": ("log_sum_exp", {"tau": 0.1}),  # docs/scores.md#train-from-a-file
     "queries": ("lambda", {}),  # docs/scores.md#train-from-a-file
+    "documents": ("log_sum_exp", {"tau": 0.05}),  # docs/search-documents.md#what-was-measured
 }
 
 # Batches of P classes x K rows, and what becomes of classes with fewer than K: docs/results/short-classes.md.
@@ -28,6 +29,7 @@ SHORT_CLASSES: Literal["fewer"] = "fewer"
 PASSES = 60  # over the rows of a table; other data have data.epochs
 FEWEST_STEPS, MOST_STEPS = 250, 50_000  # of embeddings
 FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS = 2_000, 20_000
+PASSES_OF_QUERIES = 30  # over the queries of a search, from scratch
 PATIENCE = 0.25  # share of the steps without a better epoch after which a training on rows ends
 
 

@@ -18,6 +18,7 @@ Train a retrieval model and evaluate it before and after. Write a folder with th
   rankgrad train memory=sum                         also compare with the embeddings of earlier batches
   rankgrad train train.sub_batch=64                 for large batches: embed 64 rows at a time, which needs less memory
   rankgrad train task=scores data=table data.root=rows.csv data.load.label=fraud   a score for each row of a table
+  rankgrad train task=search data.root=FOLDER       queries and documents: a search, judged beside BM25
   rankgrad train resume=runs/glyphs-...             continue where a run stopped
   rankgrad train data=folder data.root=PHOTOS init=RUN frozen=true model.head=linear   only a new head, in seconds
 """
@@ -26,7 +27,12 @@ SETTINGS = True  # takes KEY=VALUE settings
 
 def details() -> str:
     """List the groups of settings, below the text of --help."""
-    return groups("train", "train") + "\n\nWith task=scores:\n\n" + groups("scores", "train task=scores")
+    return (
+        groups("train", "train")
+        + "\n\nWith task=scores:\n\n"
+        + groups("scores", "train task=scores")
+        + ("\n\nWith task=search:\n\n" + groups("search", "train task=search"))
+    )
 
 
 def options(parser: argparse.ArgumentParser) -> None:

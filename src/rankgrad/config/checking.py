@@ -20,12 +20,13 @@ from .values import keys, plain
 # Values of these settings are paths. They are taken literally, without Hydra's grammar.
 PATHS = (
     *("out", "resume", "init", "data.root", "data.cache_dir", "data.load.images"),
-    *("model.weights", "model.name"),
+    *("model.weights", "model.name", "data.load.corpus", "data.load.queries"),
 )
 # Values of these settings are columns or separators of a file. They are taken literally, too.
 WORDS = (
     *("data.load.text", "data.load.label", "data.load.super_label", "data.load.split", "data.load.group"),
     *("data.load.path", "data.load.embeddings", "data.load.separator", "data.load.delimiter", "data.load.query"),
+    *("data.load.document", "data.load.grade", "prompts.query", "prompts.document"),
 )
 # Settings that may name a class -> slot of `targets.SLOTS`. No other setting may name one.
 PLACES = {
@@ -35,6 +36,7 @@ PLACES = {
     },
     "detect": {"loss": "loss"},
     "scores": {"loss": "loss"},
+    "search": {"loss": "loss"},
 }
 # Settings whose value may be a number, a word or a list.
 NUMBERS = ("trainer.max_epochs",)  # by default they are null, because they follow the data

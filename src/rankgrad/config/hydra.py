@@ -101,7 +101,7 @@ def with_defaults_of_data(overrides: Sequence[str], name: str) -> list[str]:
     own = {loss for loss, settings in defaults.LOSSES.values() if settings}
     if name not in LIBRARY or not any(part in own for each in asked for part in each[5:].split("+")):
         return list(overrides)
-    kind = "rows"
+    kind = "documents" if name == "search" else "rows"
     if name == "train":
         from ..models.build import TAKES
 

@@ -14,8 +14,9 @@ TREES = {
     "train": ("rankgrad.configs", GROUPS),
     "detect": ("rankgrad.configs.detect", ("data", "model", "loss", "experiment")),
     "scores": ("rankgrad.configs.scores", ("data", "model", "loss")),
+    "search": ("rankgrad.configs.search", ("data", "model", "loss")),
 }
-LIBRARY = ("train", "scores")  # trees with the losses of `rankgrad.losses`; detectors have their own losses
+LIBRARY = ("train", "scores", "search")  # trees with the losses of `rankgrad.losses`; detectors have their own losses
 GIVEN = "_given"  # name of the model and the data of `rankgrad.fit`; a command line cannot name it
 
 

@@ -31,6 +31,7 @@ KEPT = {
         *("data.workers", "model.kind", "loss.name"),
     ),
     "scores": ("data.name", "data.root", "data.load.label", "data.load.query", "model.kind", f"loss.{TARGET}"),
+    "search": ("data.name", "data.root", "data.load.corpus", "data.load.queries", "model.kind", f"loss.{TARGET}"),
 }
 LARGEST = 2**20  # bytes of a config.yaml; ours have a few thousand
 DEEPEST = 50  # nested sections and lists; reading thousands of levels takes minutes

@@ -60,7 +60,7 @@ def trained_before(config: DictConfig) -> bool:
 
 def fine_tuned(config: DictConfig) -> bool:
     """Whether a pretrained network is trained, and not only a head on its features."""
-    return trained_before(config) and not config.frozen
+    return trained_before(config) and not config.get("frozen")
 
 
 def pixels(config: DictConfig) -> ImagePixels:

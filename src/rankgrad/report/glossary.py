@@ -22,6 +22,8 @@ WORDS = {
     "at score": "score of the best F1, from which detections are drawn",
     r"ROC AUC@FPR=(.+)": "pairs in the right order, up to a false positive rate of {0}",
     r"val/(.+)": "{0} of the validation rows, which chooses the epoch",
+    r"Recall@(\d+)": "share of the relevant documents among the first {0}",
+    "documents": "number of documents in a batch",
     "spread of scores": "standard deviation of the scores in a batch",
     "loss": "the training loss",
     "grad_norm": "norm of the gradient of all weights",
@@ -43,6 +45,8 @@ DEFINITIONS = {
     f"object is found if a detection overlaps it by {{0}} % or more. {BETTER}",
     r"AP(\d[\d.]*)": "Area under the curve of precision over recall, made monotone as in VOC 2010. An object is found "
     "if a detection of its class overlaps it by {0} % or more, and only once. Mean over the classes. " + BETTER,
+    r"Recall@(\d+)": "Relevant documents among the first {0}, divided by all relevant documents of the query. "
+    + BETTER,
     r"ROC AUC@FPR=(.+)": "Area under the ROC curve up to a false positive rate of {0}, divided by that rate. " + BETTER,
 }
 

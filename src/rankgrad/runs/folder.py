@@ -34,7 +34,8 @@ FACTS: dict[str, tuple[type, ...]] = {
 # Names of the files of a run that have a checksum, and all names that it writes in its folder, beside its result.
 _SUMMED = (
     *("config.yaml", "state.ckpt", "model.pt", "best.pt", "before.json", "facts.json", "embeddings.npz"),
-    *("detections.npz", "scores.npz", "health.json", "report.html"),
+    *("detections.npz", "scores.npz", "health.json", "report.html", "queries.pt"),
+    *("untrained.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"),
 )
 _NAMES = (*_SUMMED, "features.pt", "logs", "checksums.sha256")
 _STEP = re.compile(r"step-\d+\.(json|npz|pt)")  # of a saved evaluation

@@ -15,7 +15,7 @@ from ..training.state import due
 class KeepBest(L.Callback):
     """Evaluates the model after each epoch, and keeps the weights of the best epoch; of equal epochs, the earliest.
 
-    Of more than `TIMES` epochs not every one is evaluated.
+    Of more than `times` epochs not every one is evaluated.
 
     The weights are part of the state of a run, so that a resumed run has them.
 
@@ -23,6 +23,8 @@ class KeepBest(L.Callback):
         metric: name of the metric, for the log.
         measure: model -> value, higher is better.
         patience: steps without a better epoch after which the training ends; None: it never ends early.
+        first: also evaluate the model before its first step, as epoch 0.
+        times: largest number of evaluations after an epoch.
 
     Attributes:
         value: value of the best epoch; None before the first epoch.
@@ -30,10 +32,16 @@ class KeepBest(L.Callback):
         curve: [step, value] of each evaluated epoch.
     """
 
-    TIMES = 100
-
-    def __init__(self, metric: str, measure: Callable[[nn.Module], float], patience: int | None = None) -> None:
-        self.metric, self.measure, self.patience = metric, measure, patience
+    def __init__(
+        self,
+        metric: str,
+        measure: Callable[[nn.Module], float],
+        patience: int | None = None,
+        *,
+        first: bool = False,
+        times: int = 100,
+    ) -> None:
+        self.metric, self.measure, self.patience, self.first, self.times = metric, measure, patience, first, times
         self.value: float | None = None
         self.epoch, self._step = 0, 0
         self.curve: list[list[float]] = []
@@ -41,20 +49,23 @@ class KeepBest(L.Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate, log, and keep the weights if all earlier epochs were worse."""
-        if not due(trainer, self.TIMES):
-            return
+        if due(trainer, self.times):
+            self._judge(trainer, pl_module, trainer.current_epoch + 1)
+            self._end(trainer)
+
+    def _judge(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
         model: Any = pl_module.model
         value = self.measure(model)
-        write(trainer.loggers, {f"val/{self.metric}": value}, trainer.global_step - 1)
+        write(trainer.loggers, {f"val/{self.metric}": value}, max(trainer.global_step - 1, 0))
         self.curve.append([trainer.global_step, value])
         if self.value is None or value > self.value:
-            self.value, self.epoch, self._step = value, trainer.current_epoch + 1, trainer.global_step
+            self.value, self.epoch, self._step = value, epoch, trainer.global_step
             self._weights = {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
 
-        self._end(trainer)
-
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """End a training that had ended when it was interrupted."""
+        """Evaluate the model before its first step; end a training that had ended when it was interrupted."""
+        if self.first and not trainer.global_step:
+            self._judge(trainer, pl_module, 0)
         self._end(trainer)
 
     def _end(self, trainer: L.Trainer) -> None:

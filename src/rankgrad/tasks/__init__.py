@@ -76,6 +76,17 @@ TASKS: Mapping[str, TaskRow] = {
         mains=("NDCG@10", "AP"),
         trial=TRIAL,
     ),
+    "search": TaskRow(
+        command="train",
+        settings="search",
+        trains="rankgrad.tasks.search.task",
+        reads="rankgrad.tasks.search.page",
+        result="after.json",
+        files=("config", "before", "weights", "facts", "page", "after"),
+        columns=("NDCG@10", "MRR@10", "Recall@100"),
+        mains=("NDCG@10",),
+        trial=TRIAL,
+    ),
     "detection": TaskRow(
         command="detect train",
         settings="detect",

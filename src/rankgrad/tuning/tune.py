@@ -114,6 +114,10 @@ def _check_data(config: DictConfig) -> None:
 
         settings = typed(ScoreSettings, plain(config))
         divided(load_table_of(settings), settings)
+    elif config.task == "search":
+        from ..tasks.search.task import check_data
+
+        check_data(config)
     else:
         from ..training.building import load_table
 

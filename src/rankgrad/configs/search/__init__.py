@@ -1,0 +1,1 @@
+"""Configurations of search in documents; `rankgrad train --help` lists the groups."""

@@ -1,0 +1,1 @@
+"""The kind of run `search`: queries and documents -> an encoder, judged beside BM25."""

@@ -1,0 +1,180 @@
+"""Queries, documents and judgements of which belong together."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...datasets.fingerprint import of_texts
+from ...tables import aligned
+
+Array = npt.NDArray[Any]
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class NamedTexts:
+    """NamedTexts with names.
+
+    Attributes:
+        names: [text] all different.
+        texts: [text].
+    """
+
+    names: Sequence[str]
+    texts: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Judged pairs of a query and a document. A pair occurs once.
+
+    Attributes:
+        query: [pair] row of the query.
+        document: [pair] row of the document.
+        grade: [pair] float, >= 0; above 0: relevant.
+        score: [pair] float, score of a teacher; NaN: none.
+    """
+
+    query: Array
+    document: Array
+    grade: Array
+    score: Array
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def take(self, rows: Array) -> Judged:
+        """Some of the pairs, by indices or a mask."""
+        return Judged(self.query[rows], self.document[rows], self.grade[rows], self.score[rows])
+
+    @property
+    def binary(self) -> bool:
+        """Whether the grades are 0 and 1."""
+        return bool(np.isin(self.grade, (0, 1)).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """A collection to train and test a search on.
+
+    Attributes:
+        name: of the data.
+        documents: the whole corpus.
+        queries: all queries.
+        judged: the judgements.
+        split: [query] "train", "val", "test", or "" for a query that is not used.
+        notes: what was left out, one sentence each.
+    """
+
+    name: str
+    documents: NamedTexts
+    queries: NamedTexts
+    judged: Judged
+    split: Array
+    notes: tuple[str, ...] = ()
+
+    def rows(self, split: str) -> Array:
+        """[query] rows of the queries of a split that have a relevant document."""
+        relevant = np.zeros(len(self.queries), bool)
+        relevant[self.judged.query[self.judged.grade > 0]] = True
+        return np.flatnonzero(relevant & (self.split == split))
+
+    def pairs(self, split: str) -> Judged:
+        """The judgements of the queries of a split."""
+        return self.judged.take(self.split[self.judged.query] == split)
+
+    def qrels(self, split: str) -> dict[str, dict[str, int]]:
+        """Query -> document -> grade, for the queries of a split that have a relevant document."""
+        kept = set(self.rows(split).tolist())
+        found: dict[str, dict[str, int]] = {}
+        part = self.pairs(split)
+        for query, document, grade in zip(
+            part.query.tolist(), part.document.tolist(), part.grade.tolist(), strict=True
+        ):
+            if query in kept:
+                found.setdefault(self.queries.names[query], {})[self.documents.names[document]] = int(grade)
+        return found
+
+    def same_text(self) -> Array:
+        """[document] a number that is equal for documents with the same text."""
+        first: dict[str, int] = {}
+        return np.array(
+            [first.setdefault(text.strip(), row) for row, text in enumerate(self.documents.texts)], np.int64
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Hashes of everything."""
+        pairs = zip(*(getattr(self.judged, name).tolist() for name in ("query", "document", "grade")), strict=True)
+        return {
+            "documents": len(self.documents),
+            "queries": len(self.queries),
+            **of_texts("document texts", self.documents.texts),
+            **of_texts("query texts", self.queries.texts),
+            **of_texts("names", (*self.documents.names, *self.queries.names)),
+            **of_texts("judgements", map(str, pairs)),
+            **of_texts("splits", self.split.tolist()),
+        }
+
+    def with_split(self, split: Array, *notes: str) -> Collection:
+        """The same with other splits, and more notes."""
+        return replace(self, split=split, notes=(*self.notes, *notes))
+
+    def summary(self) -> str:
+        """Counts, lengths and grades, what is wrong with the data, and the notes."""
+        rows = [["split", "queries", "judgements", "relevant a query", "without a relevant one"]]
+        for split in SPLITS:
+            inside, part = np.flatnonzero(self.split == split), self.pairs(split)
+            counted = len(self.rows(split))
+            if len(inside):
+                each = (part.grade > 0).sum() / max(counted, 1)
+                rows.append([split, *(f"{n:,}" for n in (len(inside), len(part))), f"{each:.1f}"])
+                rows[-1].append(f"{len(inside) - counted:,}")
+        grades = Counter(self.judged.grade.tolist())
+        told = ", ".join(f"{count:,} of grade {grade:g}" for grade, count in sorted(grades.items()))
+        lines = [
+            f"{self.name}: {len(self.documents):,} documents ({_lengths(self.documents.texts)}), "
+            f"{len(self.queries):,} queries ({_lengths(self.queries.texts)})",
+            f"judgements: {told}",
+            aligned(rows),
+            *self.doubts(),
+        ]
+        return "\n".join(map(str, lines))
+
+    def doubts(self) -> list[str]:
+        """Sentences on documents that are empty or occur twice, and on queries in train and test; then the notes."""
+        empty = sum(not text.strip() for text in self.documents.texts)
+        twice = len(self.documents) - empty - len({text.strip() for text in self.documents.texts} - {""})
+        seen: Mapping[str, set[str]] = {
+            split: {self.queries.texts[row].strip().lower() for row in np.flatnonzero(self.split == split).tolist()}
+            for split in SPLITS
+        }
+        leaked = len((seen["train"] | seen["val"]) & seen["test"])
+        said = [
+            (empty, "documents without text: they stay in the corpus and are left out of the training"),
+            (twice, "documents with the text of an earlier one: a copy of a relevant document is never a wrong answer"),
+            (leaked, "test queries with the text of a training query: the test is easier than new queries are"),
+        ]
+        return [
+            *(f"{what.partition(':')[0]}: {count:,};{what.partition(':')[2]}" for count, what in said if count),
+            *self.notes,
+        ]
+
+
+def _lengths(texts: Sequence[str]) -> str:
+    if not texts:
+        return "none"
+    lengths = sorted(map(len, texts))
+    return f"median {statistics.median(lengths):.0f} characters, longest {lengths[-1]:,}"
+
+
+__all__ = ["Collection", "Judged", "NamedTexts"]

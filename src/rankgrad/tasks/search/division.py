@@ -1,0 +1,64 @@
+"""Queries for training, validation and test: those of the data, else a division by a seed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...config import ConfigError
+from ...datasets.folds import read_fold
+from .collection import Array, Collection
+from .settings import SearchSettings
+
+
+def divided(collection: Collection, settings: SearchSettings) -> Collection:
+    """The collection with training queries, and with test and validation queries if the settings want them.
+
+    Queries are drawn, with all their judgements: a document may be relevant to queries of several parts.
+
+    Raises:
+        ConfigError: a part has no query with a relevant document.
+    """
+    data, fold = settings.data, read_fold(settings.fold)
+    if (fold is None) != (settings.evaluation.split == "test"):
+        raise ConfigError(
+            "evaluation.split=val and fold= go together: fold=1/3 holds out a third of the training queries"
+        )
+    split, notes = collection.split.copy(), []
+    relevant = np.zeros(len(split), bool)
+    relevant[collection.judged.query[collection.judged.grade > 0]] = True
+    judged = np.zeros(len(split), bool)
+    judged[collection.judged.query] = True
+    undivided = not (split != "").any()
+    split[(split == "") & judged & undivided] = "train"
+    if (split == "test").any() and not (relevant & (split == "train")).any():
+        split[split == "test"], undivided = "train", True
+        notes.append("the data has only test queries, so training queries are drawn from them")
+    rng = np.random.RandomState(data.seed)  # numpy guarantees the numbers of RandomState
+    if undivided and data.test_fraction:
+        drawn = _drawn(np.flatnonzero(relevant & (split == "train")), data.test_fraction, rng)
+        split[drawn] = "test"
+        notes.append(
+            f"test queries are drawn by data.seed={data.seed}: {len(drawn):,} "
+            f"(data.test_fraction={data.test_fraction:g})"
+        )
+    if fold is not None:
+        train = np.flatnonzero(relevant & (split == "train"))
+        place = np.random.RandomState(0).permutation(len(train)) % fold[1]
+        split[split == "test"] = ""
+        split[train[place == fold[0] - 1]] = "test"
+    if settings.evaluation.select and data.validation and not (relevant & (split == "val")).any():
+        drawn = _drawn(np.flatnonzero(relevant & (split == "train")), data.validation, rng)
+        split[drawn] = "val"
+    made = collection.with_split(split, *notes)
+    for part, what in (("train", "to train on"), ("test", "to test on: raise data.test_fraction")):
+        if not len(made.rows(part)):
+            raise ConfigError(f"{collection.name} has no query with a relevant document {what}")
+    return made
+
+
+def _drawn(rows: Array, fraction: float, rng: np.random.RandomState) -> Array:
+    """Some of the rows, at least one and not all; none of a single row."""
+    if len(rows) < 2:
+        return rows[:0]
+    drawn: Array = rng.permutation(rows)[: min(max(round(fraction * len(rows)), 1), len(rows) - 1)]
+    return drawn

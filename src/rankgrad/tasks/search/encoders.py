@@ -1,0 +1,155 @@
+"""The encoders of queries and documents, with their prompts; and search with them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...checks import integer
+from ...large_batch import embed_in_parts
+from ...models import EmbeddingModel, load_weights, save_weights
+from ...models.embedding_model import evaluating
+from ...normalize import unit_rows
+from ...progress import steps
+from ...search import topk
+from .collection import Array, NamedTexts
+
+Side = Literal["query", "document"]
+PROMPTS = {"query": ("query",), "document": ("document", "passage")}  # names in a model of sentence-transformers
+QUERIES = "queries.pt"  # file of the encoder of queries, if it is not that of the documents
+
+
+class Encoders(nn.Module):
+    """One encoder for queries and documents, or two.
+
+    Args:
+        document: texts -> embeddings.
+        query: the same for queries; None: the encoder of the documents.
+        prompts: "query" and "document" -> text that is put before each.
+    """
+
+    def __init__(self, document: EmbeddingModel, query: EmbeddingModel | None, prompts: dict[str, str]) -> None:
+        super().__init__()
+        self.document = document
+        self.query = document if query is None else query
+        self.prompts = prompts
+
+    def forward(self, texts: Sequence[str], side: Side, part: int | None = None) -> Tensor:
+        """[text, dim] embeddings of length 1.
+
+        Args:
+            texts: without prompts.
+            side: which encoder.
+            part: number of texts that are embedded at a time, see `large_batch`; None: all.
+        """
+        encoder = self.query if side == "query" else self.document
+        given = [self.prompts[side] + text for text in texts]
+        rows: Tensor = encoder(given) if part is None else embed_in_parts(encoder, given, part)
+        return unit_rows(rows.float())
+
+    def embed(self, texts: Sequence[str], side: Side, batch_size: int = 512, progress: bool = False) -> Tensor:
+        """[text, dim] float32 on the CPU, in eval mode. NamedTexts of similar length are embedded together."""
+        order = np.argsort([-len(text) for text in texts], kind="stable").tolist()
+        found: Tensor | None = None
+        with evaluating(self), steps(len(texts), f"embedding {_plural(side)}", "text", progress) as advance:
+            for at in range(0, len(order), batch_size):
+                rows = order[at : at + batch_size]
+                part = self([texts[row] for row in rows], side).cpu()
+                found = torch.empty(len(texts), part.shape[1]) if found is None else found
+                found[rows] = part
+                advance(len(rows))
+        return torch.empty(0, 1) if found is None else found.clone()
+
+    def save(self, path: Path, **about: Any) -> None:
+        """Write the encoder of the documents to a file, and that of the queries beside it if it is another."""
+        config = {"task": "search", "prompts": self.prompts, **about}
+        save_weights(path, self.document, config)
+        if self.query is not self.document:
+            save_weights(path.with_name(QUERIES), self.query, config)
+
+
+def encoders(model: EmbeddingModel, number: int, query: str | None, document: str | None) -> Encoders:
+    """Encoders from a model: one, or two that are equal.
+
+    Args:
+        model: the model.
+        number: 1 or 2.
+        query: prompt of queries; None: that of the model, if it has one.
+        document: prompt of documents; None: likewise.
+    """
+    own = getattr(getattr(model.backbone, "model", None), "prompts", None) or {}
+    usual = {side: next((own[name] for name in names if own.get(name)), "") for side, names in PROMPTS.items()}
+    given = {"query": query, "document": document}
+    prompts = {side: usual[side] if text is None else text for side, text in given.items()}
+    return Encoders(model, copy.deepcopy(model) if number == 2 else None, prompts)
+
+
+def load_encoders(folder: Path) -> Encoders:
+    """The encoders of a finished run.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        FileNotFoundError: there is no model.
+        ValueError: a file is damaged, or the run trained no search.
+    """
+    document, config = load_weights(folder / "model.pt")
+    prompts = config.get("prompts")
+    if (
+        not isinstance(prompts, dict)
+        or {*prompts} != {*PROMPTS}
+        or not all(isinstance(p, str) for p in prompts.values())
+    ):
+        raise ValueError(f"{folder} holds no model of rankgrad train task=search")
+    query = load_weights(folder / QUERIES)[0] if (folder / QUERIES).exists() else None
+    return Encoders(document, query, prompts).eval()
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The lists of a system.
+
+    Attributes:
+        document: [query, place] rows of documents, best first; -1: the list is shorter.
+        score: [query, place] float.
+    """
+
+    document: Array
+    score: Array
+
+
+def retrieve(
+    model: Encoders,
+    queries: Sequence[str],
+    documents: NamedTexts,
+    depth: int = 100,
+    *,
+    batch_size: int = 512,
+    progress: bool = False,
+) -> Found:
+    """The documents with the highest cosine for each query; the search is exact.
+
+    Args:
+        model: the encoders.
+        queries: [query] texts.
+        documents: the corpus.
+        depth: number of documents in a list; all, if there are fewer.
+        batch_size: number of texts that are embedded at a time.
+        progress: show bars.
+    """
+    depth = min(integer(depth, "depth is a number of documents", low=1), len(documents))
+    corpus = model.embed(documents.texts, "document", batch_size, progress)
+    score, row = topk(model.embed(queries, "query", batch_size, progress), corpus, depth, progress=progress)
+    return Found(row.numpy(), score.double().numpy())
+
+
+def _plural(side: Side) -> str:
+    return "queries" if side == "query" else "documents"

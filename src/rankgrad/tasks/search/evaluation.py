@@ -1,0 +1,259 @@
+"""Lists of several systems -> `SearchReport`: measures, intervals, paired tests, a verdict in words, and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...evaluation import ranked
+from ...evaluation.json_report import JSONReport, are_numbers
+from ...evaluation.ranked.comparison import chance
+from ...tables import aligned
+from .collection import Array, Collection
+from .encoders import Found
+
+#: Name of a metric here -> its name in `evaluation.ranked`.
+METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
+MAIN = "NDCG@10"
+UNTRAINED, TRAINED, BM25, FUSED = "untrained", "trained", "BM25", "trained + BM25"
+EXAMPLES, SHOWN, LONGEST = 8, 5, 240  # queries of each kind, documents of a list, characters of a text on the page
+
+
+@dataclass(frozen=True, eq=False)
+class SearchReport(JSONReport):
+    """The result of a run: the trained model, and the systems that it is compared with.
+
+    Attributes:
+        values: metric -> mean of the trained model over the test queries.
+        intervals: metric -> (low, high) of the bootstrap over queries.
+        per_query: metric -> [query] of the trained model.
+        systems: system -> "values", "intervals", and "per_query" with the main metric.
+        tests: paired tests, see `ranked.Difference`; the p are corrected by Holm over all tests of a metric.
+        verdict: sentences: is the model better than BM25, and than it was before.
+        examples: best and worst queries: what each system found, and what was missed.
+        query_names: [query] names.
+        counts: queries, documents, judgements.
+        settings: of the evaluation.
+        notes: remarks, one sentence each.
+    """
+
+    systems: dict[str, Any]
+    tests: list[dict[str, Any]]
+    verdict: tuple[str, ...]
+    examples: list[dict[str, Any]]
+    query_names: tuple[str, ...]
+    counts: dict[str, int]
+    settings: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    kind = "a report of a search"
+    needs = {"counts": ("queries", "documents"), "settings": ("confidence",)}
+
+    @classmethod
+    def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
+        return super()._fitting(content) | {
+            "systems": all(are_numbers(each["values"]) for each in content["systems"].values()),
+            "tests": all(isinstance(each["run"], str) and isinstance(each["mean"], float) for each in content["tests"]),
+            "verdict": all(isinstance(each, str) for each in content["verdict"]),
+            "examples": all(isinstance(each["text"], str) for each in content["examples"]),
+        }
+
+    @classmethod
+    def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
+        restored = super()._restored(content)
+        for name in ("verdict", "query_names"):
+            restored[name] = tuple(content[name])
+        return restored
+
+    def __str__(self) -> str:
+        rows = [["", *METRICS]]
+        for system, found in self.systems.items():
+            around = found["intervals"]
+            rows.append([system])
+            for name in METRICS:
+                bounds = f" [{_short(around[name][0])}, {_short(around[name][1])}]" if name in around else ""
+                rows[-1].append(_short(found["values"][name]) + bounds)
+        tested = [["difference", MAIN, "interval", "p (Holm)"]]
+        for test in self.tests:
+            if test["measure"] == MAIN:
+                bounds = f"{_signed(test['low'])} to {_signed(test['high'])}"
+                tested.append(
+                    [f"{test['run']} - {test['other']}", _signed(test["mean"]), bounds, chance(test["corrected"])]
+                )
+        parts = [aligned(rows), *(["", aligned(tested)] if len(tested) > 1 else []), "", *self.verdict]
+        return "\n".join([*parts, *self.notes])
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _signed(value: float) -> str:
+    return ("+" if value >= 0 else "-") + _short(abs(value))
+
+
+def main_value(found: Found, collection: Collection, rows: Array, split: str) -> float:
+    """NDCG@10 of lists for the queries of a split."""
+    return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).values[TRAINED][METRICS[MAIN]]
+
+
+def as_run(found: Found, collection: Collection, rows: Array) -> ranked.rows.Source:
+    """The lists by the names of queries and documents. Of equal scores the later name is first, as in trec_eval."""
+    names = np.array([*collection.documents.names, ""], object)[found.document]
+    return ranked.from_matrix(names.astype(str), found.score, [collection.queries.names[row] for row in rows.tolist()])
+
+
+def _evaluated(
+    systems: Mapping[str, Found], collection: Collection, rows: Array, split: str, bootstrap: int, seed: int
+) -> ranked.Evaluation:
+    runs = {name: as_run(found, collection, rows) for name, found in systems.items()}
+    return ranked.evaluate(runs, collection.qrels(split), list(METRICS.values()), bootstrap=bootstrap, seed=seed)
+
+
+def evaluate_systems(
+    systems: Mapping[str, Found],
+    collection: Collection,
+    split: str = "test",
+    *,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    pretrained: bool = False,
+) -> SearchReport:
+    """Compare the trained model with other systems.
+
+    Args:
+        systems: name -> lists of the queries `collection.rows(split)`; one is `TRAINED`.
+        collection: queries, documents and judgements.
+        split: whose queries are the test.
+        bootstrap: number of resamples of the queries for the intervals.
+        seed: of the bootstrap.
+        pretrained: whether the untrained model is one that could be used as it is.
+    """
+    rows = collection.rows(split)
+    found = _evaluated(systems, collection, rows, split, bootstrap, seed)
+    back = {theirs: ours for ours, theirs in METRICS.items()}
+    order = [found.queries.index(collection.queries.names[row]) for row in rows.tolist()]
+    table: dict[str, Any] = {
+        name: {
+            "values": {back[key]: value for key, value in found.values[name].items()},
+            "intervals": {back[key]: bounds for key, bounds in found.intervals[name].items()},
+            "per_query": found.per_query[name][METRICS[MAIN]][order].tolist(),
+        }
+        for name in systems
+    }
+    tests = [asdict(each) | {"measure": back[each.measure]} for each in found.differences]
+    level = 1 - found.settings["confidence"]
+    return SearchReport(
+        values=table[TRAINED]["values"],
+        intervals=table[TRAINED]["intervals"],
+        per_query={ours: found.per_query[TRAINED][theirs][order] for ours, theirs in METRICS.items()},
+        systems=table,
+        tests=tests,
+        verdict=tuple(verdict(table, tests, level, pretrained)),
+        examples=_examples(systems, table, collection, rows, split),
+        query_names=tuple(collection.queries.names[row] for row in rows.tolist()),
+        counts={
+            "queries": len(rows),
+            "documents": len(collection.documents),
+            "judgements": found.settings["judgements"],
+        },
+        settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")},
+        notes=tuple(note for note in found.notes if not note.startswith("Judged queries without a list")),
+    )
+
+
+def verdict(
+    systems: Mapping[str, Any], tests: Sequence[Mapping[str, Any]], level: float = 0.05, pretrained: bool = False
+) -> list[str]:
+    """What the tests of the main metric say, in words.
+
+    Args:
+        systems: see `SearchReport`.
+        tests: see `SearchReport`.
+        level: significance level of a corrected p.
+        pretrained: whether the untrained model is one that could be used as it is. What is below BM25 or below such a
+            model should not be used.
+
+    >>> values = {"untrained": 0.2, "trained": 0.3, "BM25": 0.4}
+    >>> systems = {name: {"values": {"NDCG@10": value}} for name, value in values.items()}
+    >>> test = {"run": "BM25", "other": "trained", "measure": "NDCG@10", "mean": 0.1, "corrected": 0.001}
+    >>> verdict(systems, [test])
+    ['Do not use this model: it is below BM25, which you had (NDCG@10 .300 and .400, p 0.001).']
+    """
+    main = {name: each["values"][MAIN] for name, each in systems.items()}
+
+    def compared(one: str, other: str) -> tuple[int, str]:
+        """(1: better, -1: worse, 0: not told apart; the numbers in brackets)."""
+        numbers = f"{MAIN} {_short(main[one])} and {_short(main[other])}"
+        for test in tests:
+            if test["measure"] == MAIN and {test["run"], test["other"]} == {one, other}:
+                p = test["corrected"]
+                sure = p is not None and p < level
+                sign = 1 if (test["mean"] > 0) == (test["run"] == one) else -1
+                return (
+                    sign if sure else 0,
+                    f"({numbers}, p {chance(p)})" if p is not None else f"({numbers}; too few queries for a test)",
+                )
+        return 0, f"({numbers}; not tested)"
+
+    said, had = [], [name for name, there in ((BM25, True), (UNTRAINED, pretrained)) if there and name in main]
+    for other in had:
+        sign, numbers = compared(TRAINED, other)
+        called = "BM25" if other == BM25 else "the model without training"
+        if sign < 0:
+            said.append(f"Do not use this model: it is below {called}, which you had {numbers}.")
+        elif sign > 0:
+            said.append(f"Better than {called} {numbers}.")
+        else:
+            said.append(f"No measurable difference from {called} {numbers}.")
+    if FUSED in main:
+        best = max((BM25, TRAINED), key=main.__getitem__)
+        sign, numbers = compared(FUSED, best)
+        words = {1: "is better than", -1: "is below", 0: "shows no measurable difference from"}[sign]
+        said.append(f"The fusion with BM25 {words} {'BM25' if best == BM25 else 'the model'} alone {numbers}.")
+    return said
+
+
+def _examples(
+    systems: Mapping[str, Found], table: Mapping[str, Any], collection: Collection, rows: Array, split: str
+) -> list[dict[str, Any]]:
+    """The queries with the lowest and the highest main metric of the trained model."""
+    value = np.array(table[TRAINED]["per_query"])
+    gap = value - np.array(table[BM25]["per_query"]) if BM25 in table else value
+    worst = np.lexsort((gap, value))
+    chosen = list(dict.fromkeys([*worst[:EXAMPLES].tolist(), *worst[::-1][:EXAMPLES].tolist()]))
+    judged = collection.qrels(split)
+    documents, queries = collection.documents, collection.queries
+
+    def told(row: int, grades: Mapping[str, int]) -> dict[str, Any]:
+        name = documents.names[row]
+        return {"name": name, "text": documents.texts[row][:LONGEST], "grade": grades.get(name)}
+
+    place = {name: row for row, name in enumerate(documents.names)}
+    shown = []
+    for at in chosen:
+        name = queries.names[rows[at]]
+        grades = judged[name]
+        first = {
+            system: [row for row in found.document[at, :SHOWN].tolist() if row >= 0]
+            for system, found in systems.items()
+        }
+        seen = {row for each in (TRAINED, BM25) if each in systems for row in systems[each].document[at, :10].tolist()}
+        missed = [place[document] for document, grade in grades.items() if grade > 0 and place[document] not in seen]
+        shown.append(
+            {
+                "name": name,
+                "text": queries.texts[rows[at]][: 2 * LONGEST],
+                "values": {system: table[system]["per_query"][at] for system in systems},
+                "found": {system: [told(row, grades) for row in first[system]] for system in systems},
+                "missed": [told(row, grades) for row in missed[:SHOWN]],
+                "relevant": sum(grade > 0 for grade in grades.values()),
+            }
+        )
+    return shown
+
+
+__all__ = ["SearchReport", "evaluate_systems", "verdict"]

@@ -1,0 +1,392 @@
+"""Files -> `Collection`: a folder of BEIR, qrels of TREC beside a corpus, and tables of pairs or triplets of texts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...checks import integer, setting
+from ...datasets.division import CALLED, split_called
+from ...datasets.tabular import AUTO, as_split, read_rows, word
+from ...evaluation.ranked.reading import QRELS
+from ...evaluation.ranked.reading import read as read_list
+from ...files import brief, shown
+from ...tables.text import kind_of, stem_of
+from .collection import Collection, Judged, NamedTexts
+
+TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
+# Names of columns in the wild, ours first.
+NAME = ("_id", "id", "docid", "doc_id", "document_id", "query_id", "qid", "pid", "docno")
+TEXT = ("text", "contents", "content", "document", "passage", "query", "question")
+QUERY = ("query", "anchor", "question", "sentence1")
+DOCUMENT = ("document", "passage", "doc", "text", "answer", "sentence2")
+GRADE = ("grade", "label", "relevance", "rel", "score")
+SCORE = ("score", "teacher")
+POSITIVE = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")
+NEGATIVE = ("neg", "negative", "negatives", "negative_passages", "negative_ctxs", "hard_negative_ctxs")
+SCORES = ("scores", "pos_scores", "neg_scores")
+LAYOUTS = (
+    "a folder with corpus.jsonl, queries.jsonl and qrels/ (BEIR, MTEB); a table (jsonl, csv, parquet) with the columns "
+    "query, document and grade, or query, pos and neg, or anchor, positive and negative; or a table of names with "
+    "data.load.corpus=FILE and data.load.queries=FILE"
+)
+FEW_KNOWN = 0.5  # below this fraction of known names, judgements are those of another collection
+
+
+def read(
+    root: str | Path,
+    *,
+    corpus: str | None = None,
+    queries: str | None = None,
+    query: str = AUTO,
+    document: str = AUTO,
+    grade: str = AUTO,
+    split: str | None = AUTO,
+    delimiter: str | None = None,
+    longest: int = 20_000,
+) -> Collection:
+    """Read a collection, whatever its layout: see `LAYOUTS`.
+
+    Args:
+        root: folder or file.
+        corpus: file of the documents, with a name and a text each; None: in the folder, or the texts are in the table.
+        queries: file of the queries, likewise.
+        query: column of the queries in a table; "auto": the first of `QUERY` that it has.
+        document: column of the documents; "auto": the first of `DOCUMENT`.
+        grade: column of the grades; "auto": the first of `GRADE`; without one, every pair is relevant.
+        split: column of the splits of the queries; "auto": split, if it exists; None: none.
+        delimiter: of a csv.
+        longest: number of characters that are kept of a document.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: the layout is unknown; a row is damaged; the judgements are those of another collection.
+    """
+    path = Path(root)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {shown(path)}")
+    made = _Builder(integer(longest, "longest is a number of characters", low=1), delimiter)
+    if path.is_dir():
+        tables = {stem_of(file): file for file in sorted(path.iterdir()) if file.is_file() and kind_of(file) in TABLES}
+        documents = Path(corpus) if corpus else tables.get("corpus")
+        if documents is not None:
+            made.read_texts(documents, made.documents)
+            made.read_texts(_needed(queries or tables.get("queries"), path, "queries.jsonl"), made.queries)
+            for file, part in _judgements(path):
+                made.read_judgements(file, part)
+        else:
+            files = {split_called(stem): file for stem, file in tables.items() if split_called(stem)}
+            if not files:
+                raise ValueError(f"{shown(path)} holds no queries and documents. Needed: {LAYOUTS}")
+            for part, file in files.items():
+                made.read_pairs(file, (query, document, grade, None), part)
+    elif corpus or queries:
+        made.read_texts(_needed(corpus, path, "corpus"), made.documents)
+        made.read_texts(_needed(queries, path, "queries"), made.queries)
+        made.read_judgements(path, "")
+    elif kind_of(path) in TABLES:
+        made.read_pairs(path, (query, document, grade, split), "")
+    else:
+        raise ValueError(
+            f"{shown(path)} holds names of queries and documents; their texts are needed: "
+            f"{setting('corpus', 'FILE')} and {setting('queries', 'FILE')}"
+        )
+    return made.collection(stem_of(path) if path.is_file() else path.name)
+
+
+def _needed(file: str | Path | None, beside: Path, name: str) -> Path:
+    """A file that must exist."""
+    if file is None:
+        where = f"{shown(beside)} has no {name}" if beside.is_dir() else f"{setting(name, 'FILE')} is needed, too"
+        raise ValueError(f"{where}. Needed: {LAYOUTS}")
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"there is no file {shown(file)}")
+    return Path(file)
+
+
+def _judgements(folder: Path) -> list[tuple[Path, str]]:
+    """Files of judgements and their splits: those in qrels/, else the file qrels.*. A file with another name than a
+    split is used only if no file is named after one.
+    """
+    inside = folder / "qrels"
+    found = sorted(file for file in (inside.iterdir() if inside.is_dir() else folder.glob("qrels*")) if file.is_file())
+    named = [(file, split_called(stem_of(file))) for file in found]
+    of_splits = [(file, part) for file, part in named if part]
+    if not named:
+        raise ValueError(
+            f"{shown(folder)} has no judgements: qrels/train.tsv, qrels/test.tsv, or qrels.tsv. Needed: {LAYOUTS}"
+        )
+    # the test comes last: a query in several files is a test query
+    return sorted(of_splits, key=lambda each: list(CALLED).index(each[1])) or named
+
+
+class _Table:
+    """Names and texts, each name once."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.row: dict[str, int] = {}
+        self.texts: list[str] = []
+        self.by_text: dict[str, int] = {}
+
+    def add(self, name: str, text: str, place: str) -> int:
+        """The row of a name. A name may come again with the same text."""
+        known = self.row.get(name)
+        if known is None:
+            self.row[name] = known = len(self.texts)
+            self.texts.append(text)
+        elif self.texts[known] != text:
+            raise ValueError(
+                f"{place}: the {self.what} {brief(name)!r} is there before, with another text; give it another name"
+            )
+        return known
+
+    def of_text(self, text: str, place: str) -> int:
+        """The row of a text without a name: it is named after its place among the different texts."""
+        if text not in self.by_text:
+            self.by_text[text] = self.add(f"{self.what[0]}{len(self.texts) + 1}", text, place)
+        return self.by_text[text]
+
+    def frozen(self) -> NamedTexts:
+        return NamedTexts(tuple(self.row), tuple(self.texts))
+
+
+class _Builder:
+    """What was read so far."""
+
+    def __init__(self, longest: int, delimiter: str | None) -> None:
+        self.longest, self.delimiter = longest, delimiter
+        self.documents, self.queries = _Table("document"), _Table("query")
+        self.pairs: dict[tuple[int, int], tuple[float, float]] = {}
+        self.split: dict[int, str] = {}
+        self.counted: Counter[str] = Counter()
+
+    # ---------------------------------------------------------------------------------------------- corpus and queries
+
+    def read_texts(self, file: Path, table: _Table) -> None:
+        """The rows of a file of names and texts."""
+        for place, row in read_rows(file, self.delimiter):
+            name = _first(row, NAME)
+            if name is None:
+                raise ValueError(
+                    f"{place} has no name: a column {', '.join(map(repr, NAME[:3]))} is needed; it has {_columns(row)}"
+                )
+            known = len(table.texts)
+            if table.add(word(row[name], name, place), self._text(row, place, table), place) < known:
+                self.counted[f"{table.what} lines that come twice; the first is kept"] += 1
+
+    def _text(self, row: Any, place: str, table: _Table) -> str:
+        """Title and text of a row, or a text itself."""
+        if isinstance(row, Mapping):
+            column = _first(row, TEXT)
+            if column is None:
+                raise ValueError(f"{place} has no text: a column {TEXT[0]!r} is needed; it has {_columns(row)}")
+            parts = [row.get("title"), row[column]]
+        else:
+            parts = [row]
+        if not all(part is None or isinstance(part, (str, int, float)) for part in parts):
+            raise ValueError(f"{place}: a text is needed; got {type(parts[-1]).__name__}")
+        # a float that is not a number is how pandas writes a missing text
+        text = " ".join(
+            str(part) for part in parts if part is not None and not (isinstance(part, float) and math.isnan(part))
+        ).strip()
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        if not text and table is self.queries:
+            raise ValueError(f"{place}: the query has no text; give it one or remove the row")
+        if len(text) > self.longest:
+            self.counted[f"{table.what} texts cut after {self.longest:,} characters (data.load.longest)"] += 1
+        return text[: self.longest]
+
+    # --------------------------------------------------------------------------------------------- judgements by names
+
+    def read_judgements(self, file: Path, split: str) -> None:
+        """The rows of a file of judgements by names, as `ranked.reading` reads it."""
+        known = total = 0
+        missing: dict[str, str] = {}
+        for part in read_list(file, QRELS).parts():
+            names = np.repeat(np.array(part.queries, object), part.sizes)
+            for query, document, grade, line in zip(
+                names, part.documents.words(), part.values.tolist(), part.lines.tolist(), strict=True
+            ):
+                total += 1
+                rows = self.queries.row.get(query), self.documents.row.get(document)
+                if rows[0] is None or rows[1] is None:
+                    what, name = ("queries", query) if rows[0] is None else ("documents", document)
+                    missing.setdefault(what, f"the first is {brief(name)!r} in line {line}")
+                    self.counted[f"judgements of {what} that are not there, left out"] += 1
+                    continue
+                known += 1
+                self.judge(rows[0], rows[1], grade, math.nan, f"{shown(file)}, line {line}")
+                self._place(rows[0], split)
+        if known < FEW_KNOWN * total:
+            told = "; ".join(f"{what} that are not there: {first}" for what, first in missing.items())
+            raise ValueError(
+                f"{shown(file)}: {total - known:,} of {total:,} judgements have names of another collection ({told}). "
+                "Give the "
+                "corpus and the queries that were judged"
+            )
+
+    def judge(self, query: int, document: int, grade: float, score: float, place: str) -> None:
+        """Add a judgement."""
+        if not math.isfinite(grade) or grade != int(grade):
+            raise ValueError(
+                f"{place}: a grade is a whole number, 0: irrelevant; got {grade:g}. Scores of a teacher are a column "
+                "'score' "
+                "beside the grade"
+            )
+        if grade < 0:
+            self.counted["grades below 0, taken as 0"] += 1
+            grade = 0.0
+        before = self.pairs.get((query, document))
+        if before is not None and before[0] != grade:
+            names = [brief(list(table.row)[row]) for table, row in ((self.queries, query), (self.documents, document))]
+            raise ValueError(
+                f"{place}: the query {names[0]!r} and the document {names[1]!r} have the grades {before[0]:g} and "
+                f"{grade:g}; keep one"
+            )
+        if before is not None:
+            self.counted["pairs of query and document that come twice; the first is kept"] += 1
+            return
+        self.pairs[query, document] = grade, score
+
+    def _place(self, query: int, split: str) -> None:
+        """Put a query into a split; the last one counts."""
+        if split and self.split.get(query, split) != split:
+            self.counted[f"queries of two splits, used in the last one ({split})"] += 1
+        self.split[query] = split or self.split.get(query, "")
+
+    # ------------------------------------------------------------------------------------------------- tables of texts
+
+    def read_pairs(self, file: Path, columns: tuple[str, str, str, str | None], split: str) -> None:
+        """A table whose rows have the texts of queries and documents."""
+        query, document, grade, of_split = columns
+        for place, row in read_rows(file, self.delimiter):
+            text = _column(row, query, QUERY, place, "query")
+            name = _first(row, ("query_id", "qid", "query-id"))
+            asked = self._text(row[text], place, self.queries)
+            at = (
+                self.queries.of_text(asked, place)
+                if name is None
+                else self.queries.add(word(row[name], name, place), asked, place)
+            )
+            given = of_split if of_split != AUTO else "split" if "split" in row else None
+            self._place(at, split if given is None else as_split(word(row[given], given, place), place))
+            lists = [name for name in row if _is_list(name)]
+            if lists and document == AUTO:
+                self._lists(row, at, lists, place)
+            else:
+                self._pair(row, at, document, grade, place)
+
+    def _lists(self, row: Mapping[str, Any], query: int, lists: Sequence[str], place: str) -> None:
+        """A row with relevant and irrelevant documents: one, or a list, in each column."""
+        documents: list[tuple[Any, float]] = []
+        for name in lists:
+            values = row[name] if isinstance(row[name], (list, tuple)) else [row[name]]
+            relevant = name.partition("_")[0] in POSITIVE or name in POSITIVE
+            documents += [(value, 1.0 if relevant else 0.0) for value in values if value not in (None, "")]
+        scores = row.get("scores")
+        if scores is None:
+            scores = [*(row.get("pos_scores") or ()), *(row.get("neg_scores") or ())]
+        if len(scores) and len(scores) != len(documents):
+            raise ValueError(
+                f"{place} has {len(scores)} scores for {len(documents)} documents; give one for each, relevant ones "
+                "first"
+            )
+        for (value, grade), score in zip(documents, list(scores) or [math.nan] * len(documents), strict=True):
+            self.judge_once(query, self._document(value, place), grade, _number(score, place, "score"), place)
+
+    def judge_once(self, query: int, document: int, grade: float, score: float, place: str) -> None:
+        """Add a judgement of a triplet: a document that is relevant in one row is relevant, also if another row has it
+        as a negative.
+        """
+        before = self.pairs.get((query, document))
+        if before is not None and before[0] != grade:
+            self.counted["documents that are relevant and irrelevant to a query, taken as relevant"] += 1
+            self.pairs[query, document] = (1.0, score if grade > before[0] else before[1])
+        elif before is None:
+            self.judge(query, document, grade, score, place)
+
+    def _pair(self, row: Mapping[str, Any], query: int, document: str, grade: str, place: str) -> None:
+        """A row with one document and its grade."""
+        text = _column(row, document, DOCUMENT, place, "document")
+        column = grade if grade != AUTO else _first(row, GRADE)
+        if column is not None and column not in row:
+            raise ValueError(f"{place} has no column {column!r}. It has {_columns(row)}")
+        worth = 1.0 if column is None else _number(row[column], place, column)
+        score = _first(row, [name for name in SCORE if name != column])
+        name = _first(row, ("document_id", "doc_id", "docid", "corpus-id"))
+        at = self._document(row[text] if name is None else {"docid": row[name], "text": row[text]}, place)
+        self.judge(query, at, worth, math.nan if score is None else _number(row[score], place, score), place)
+
+    def _document(self, value: Any, place: str) -> int:
+        """The row of a document: a text, or an object with title and text, and possibly with a name."""
+        text = self._text(value, place, self.documents)
+        name = _first(value, NAME) if isinstance(value, Mapping) else None
+        return (
+            self.documents.of_text(text, place)
+            if name is None
+            else self.documents.add(word(value[name], name, place), text, place)
+        )
+
+    # ----------------------------------------------------------------------------------------------------------- result
+
+    def collection(self, name: str) -> Collection:
+        """Everything that was read.
+
+        Raises:
+            ValueError: there is no document, no query, or no relevant pair.
+        """
+        columns = np.array([(*pair, *found) for pair, found in sorted(self.pairs.items())], np.float64).reshape(-1, 4).T
+        judged = Judged(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
+        if not (judged.grade > 0).any():
+            raise ValueError(
+                f"{name}: none of the {len(judged):,} judgements is relevant (a grade above 0), so there is nothing "
+                "to train or test on"
+            )
+        split = np.array([self.split.get(row, "-") for row in range(len(self.queries.texts))], object)
+        unjudged = int((split == "-").sum())
+        split[split == "-"] = ""
+        notes = [f"{what}: {count:,}" for what, count in self.counted.items()]
+        notes += [f"queries without a judgement, not used: {unjudged:,}"] * (unjudged > 0)
+        return Collection(name, self.documents.frozen(), self.queries.frozen(), judged, split, tuple(notes))
+
+
+def _is_list(column: str) -> bool:
+    """Whether a column holds relevant or irrelevant documents: pos, negative_3, ..."""
+    stem, _, number = column.rpartition("_")
+    return column in (*POSITIVE, *NEGATIVE) or (number.isdigit() and stem in (*POSITIVE, *NEGATIVE))
+
+
+def _first(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in row), None)
+
+
+def _columns(row: Mapping[str, Any]) -> str:
+    return ", ".join(map(brief, row)) or "nothing"
+
+
+def _column(row: Mapping[str, Any], given: str, usual: Sequence[str], place: str, role: str) -> str:
+    """The column of a role."""
+    found = given if given != AUTO else _first(row, usual)
+    if found is None or found not in row:
+        kind = ". NamedTexts with a class are trained with data=text" if {"text", "label"} <= {*row} else ""
+        raise ValueError(
+            f"{place} has no column {(usual[0] if found is None else found)!r}. It has {_columns(row)}. Say which to "
+            f"take: {setting(role, 'NAME')}{kind}"
+        )
+    return found
+
+
+def _number(value: Any, place: str, column: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{place}: {column!r} must be a number; got {brief(repr(value))}") from None
+
+
+__all__ = ["LAYOUTS", "read"]

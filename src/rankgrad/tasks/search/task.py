@@ -1,0 +1,366 @@
+"""The task of search: train encoders of queries and documents, and judge them beside BM25 and beside no training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from ..._version import __version__
+from ...checks import as_keys, spelled
+from ...config import ConfigError, make, packages, plain, trained_before, typed
+from ...defaults import (
+    FEWEST_STEPS,
+    FEWEST_STEPS_FINE_TUNED,
+    MOST_STEPS,
+    PASSES_FINE_TUNED,
+    PASSES_OF_QUERIES,
+    epochs_for,
+)
+from ...files import write_text
+from ...models import build_model
+from ...models.embedding_model import parameter_groups
+from ...report.content import loss_name, loss_told
+from ...runs.folder import Run
+from ...scores.selection import KeepBest
+from ...training import runner
+from ...training.averaging import Averaging
+from ...training.callbacks import Forecast
+from ...training.measuring import look
+from ...training.module import TrainedModule, check_optimizer
+from .batches import QueryLists, SearchBatch, search_data
+from .bm25 import bm25, fused
+from .collection import Collection
+from .division import divided
+from .encoders import Encoders, Found, encoders, retrieve
+from .evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport, evaluate_systems, main_value
+from .page import write_page
+from .reading import read
+from .settings import SearchSettings
+
+#: System -> its file of lists in TREC's form, in the folder of a run.
+LISTS = {UNTRAINED: "untrained.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
+
+
+KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
+
+
+@dataclass(frozen=True)
+class EvaluatedSearch:
+    """A report, and the lists of the trained model."""
+
+    report: SearchReport
+    lists: Mapping[str, Found]
+
+
+class SearchModule(TrainedModule):
+    """Encoders and a loss of lists.
+
+    Args:
+        model: the encoders.
+        loss: a loss with `from_scores(scores, relevance, valid)`.
+        optimizer: settings, see `TrainedModule`, and head_lr_factor.
+        part: number of texts that are embedded at a time; None: all.
+    """
+
+    def __init__(self, model: Encoders, loss: nn.Module, optimizer: Mapping[str, Any], part: int | None) -> None:
+        super().__init__(model, optimizer)
+        self.loss, self.part = loss, part
+        self._last: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+
+    def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor:
+        """Loss of a batch, on cosines."""
+        queries, documents = (
+            self.model(batch.queries, "query", self.part),
+            self.model(batch.documents, "document", self.part),
+        )
+        scores = queries @ documents.T
+        relevance, valid = batch.relevance, batch.valid
+        if getattr(self.loss, "soft", False):  # learns from the scores of a teacher
+            valid = valid & ~batch.scores.isnan()
+            relevance = batch.scores.nan_to_num()
+        loss: Tensor = self.loss.from_scores(scores, relevance, valid)  # type: ignore[operator]
+        self._last = documents.detach(), scores.detach(), batch.relevance > 0, batch.valid
+        self.note(loss, {"documents": torch.tensor(float(len(batch.documents)))})
+        return loss
+
+    def learned(self) -> list[dict[str, Any]]:
+        """Parameter groups of the encoders."""
+        s = self.settings
+        of: list[Any] = (
+            [self.model.document, self.model.query]
+            if self.model.query is not self.model.document
+            else [self.model.document]
+        )
+        return [
+            group for each in of for group in parameter_groups(each, s["lr"], s["head_lr_factor"], s["weight_decay"])
+        ]
+
+    def examine(self) -> dict[str, float]:
+        """Cosines of relevant and of irrelevant pairs, and the statistics of the documents of the last batch."""
+        assert self._last is not None
+        documents, scores, relevant, valid = self._last
+        rest = valid & ~relevant
+        seen = look(documents, torch.arange(len(documents), device=documents.device))
+        best_wrong = scores.masked_fill(~rest, -torch.inf).amax(1, keepdim=True)
+        return {
+            **seen,
+            "no_positive": float((~relevant.any(1)).float().mean()),
+            "positive": float(scores[relevant].mean()) if bool(relevant.any()) else float("nan"),
+            "negative": float(scores[rest].mean()) if bool(rest.any()) else float("nan"),
+            "wrong": float((scores < best_wrong)[relevant].float().mean()) if bool(relevant.any()) else float("nan"),
+            "dim": documents.shape[1],
+        }
+
+
+class SearchTask:
+    """See `training.runner.Task`.
+
+    Args:
+        config: settings of the run, plain and nested.
+        quiet: show no progress bars.
+        say: function that prints a text: the collection, then batches and loss.
+        pretrained: whether the model begins with weights that were trained before.
+
+    Attributes:
+        epochs: number of epochs.
+    """
+
+    memories: Sequence[str] = ()
+
+    def __init__(
+        self, config: Mapping[str, Any], quiet: bool, say: runner.Say = runner.silent, pretrained: bool = False
+    ) -> None:
+        settings = typed(SearchSettings, config)
+        self.settings, self.quiet, self.trust = settings, quiet, packages(config.get("trust"))
+        self.pretrained = pretrained
+        self.bars = bool(settings.trainer["enable_progress_bar"]) and not quiet
+        check_optimizer(settings.optimizer)
+        if settings.trainer["devices"] not in (1, "1", "auto"):
+            raise ConfigError(f"task=search trains in one process; got trainer.devices={settings.trainer['devices']}")
+        loss = make(settings.loss, slot="loss", trust=self.trust, where="loss")
+        if not hasattr(loss, "from_scores"):
+            raise ConfigError(
+                f"{type(loss).__name__} has no method from_scores, which task=search needs. Choose another loss"
+            )
+        self.collection = collection_of(settings)
+        say(self.collection.summary())
+        self.lists = QueryLists(self.collection, settings.sampler, settings.seed, graded=self._graded(loss))
+        self._check_learnable(loss)
+        self.data = search_data(self.lists, settings.sampler, settings.seed)
+        kind = settings.model["kind"]
+        with spelled(as_keys("model", {})):
+            model = build_model(kind, **{name: value for name, value in settings.model.items() if name != "kind"})
+        self.encoders = encoders(model, settings.train.encoders, settings.prompts.query, settings.prompts.document)
+        self.averaging = Averaging(self.encoders, settings.train.average)
+        optimizer = {**settings.optimizer, "extended": settings.extended}
+        self.module = SearchModule(self.encoders, loss, optimizer, settings.train.sub_batch)
+        self.epochs = self._length()
+        self.untrained: Found | None = None
+        self.keep_best = self._best_epoch()
+        say(self._chosen())
+        settled = OmegaConf.create({"trainer": {**settings.trainer, "max_epochs": self.epochs}})
+        say(runner.budget(settled, len(self.data.sampler), settings.trainer["max_epochs"] is None))
+
+    def _graded(self, loss: nn.Module) -> bool:
+        """Whether the loss gets grades."""
+        train = self.collection.pairs("train")
+        return not train.binary and bool(getattr(loss, "graded", True))
+
+    def _check_learnable(self, loss: nn.Module) -> None:
+        """Raise if there is nothing to learn from."""
+        if not len(self.lists):
+            raise ConfigError(
+                "no training query has a relevant document with a text, so there is nothing to learn from"
+            )
+        if getattr(loss, "soft", False) and not (self.lists.judged.score == self.lists.judged.score).any():
+            raise ConfigError(
+                f"{type(loss).__name__} learns from the scores of a teacher, but {self.collection.name} has none: add "
+                "a column 'score' (or 'scores'), or choose another loss"
+            )
+
+    def _length(self) -> int:
+        """Number of epochs."""
+        given = self.settings.trainer["max_epochs"]
+        if given is not None:
+            return int(given)
+        steps = runner.steps_of(OmegaConf.create({"trainer": dict(self.settings.trainer)}), len(self.data.sampler))
+        passes, fewest = (
+            (PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED) if self.pretrained else (PASSES_OF_QUERIES, FEWEST_STEPS)
+        )
+        return epochs_for(steps, passes, fewest, MOST_STEPS)
+
+    def _best_epoch(self) -> KeepBest | None:
+        """The callback that keeps the best epoch; None: no queries choose one."""
+        rows = self.collection.rows("val")
+        if not self.settings.evaluation.select or not len(rows):
+            return None
+
+        def measure(model: nn.Module) -> float:
+            with self.averaging.applied():
+                return main_value(self._found("val"), self.collection, rows, "val")
+
+        return KeepBest(MAIN, measure, first=True, times=KEPT_FINE_TUNED if self.pretrained else KEPT)
+
+    def _found(self, split: str) -> Found:
+        """The lists of the model for the queries of a split."""
+        queries = [self.collection.queries.texts[row] for row in self.collection.rows(split).tolist()]
+        evaluation = self.settings.evaluation
+        return retrieve(
+            *(self.encoders, queries, self.collection.documents, evaluation.depth),
+            batch_size=evaluation.batch_size,
+            progress=self.bars,
+        )
+
+    def _chosen(self) -> str:
+        """A line each for batches, loss and model."""
+        sampler, s = self.data.sampler, self.settings.sampler
+        most = s.positives_per_query
+        relevant = "all their relevant documents" if most is None else f"up to {most} relevant documents each"
+        lines = [
+            f"batches of {sampler.batch_size} queries with {relevant}, {s.negatives_per_query} irrelevant ones each, "
+            "and "
+            f"those of the other queries; {len(sampler)} an epoch",
+            f"loss {loss_told(self.settings.loss)}" + (" on grades" if self.lists.graded else ""),
+        ]
+        prompts = [f"{side}: {text!r}" for side, text in self.encoders.prompts.items() if text]
+        return "\n".join([*lines, *([f"prompts {', '.join(prompts)}"] if prompts else [])])
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Fingerprint of the collection."""
+        return self.collection.fingerprint()
+
+    def callbacks(self) -> list[Callback]:
+        """Callbacks that keep the best epoch, and forecast the training time."""
+        callbacks: list[Callback] = [] if self.keep_best is None else [self.keep_best]
+        return callbacks if self.quiet else [*callbacks, Forecast()]
+
+    def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
+        """Search with the untrained model."""
+        self.encoders.to(trainer.strategy.root_device)
+        if self.settings.lean:
+            return
+        self.untrained = self._found("test")
+        report = evaluate_systems({TRAINED: self.untrained}, self.collection, bootstrap=0)
+        write_text(run.before, json.dumps({"values": report.values}))
+
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedSearch]:
+        """Measures of the test queries; after the training beside those of the other systems."""
+        with self.averaging.applied():
+            trained = self._found("test")
+        if trainer.training or self.settings.lean:
+            lists, bootstrap = {TRAINED: trained}, 0
+        else:
+            rows = self.collection.rows("test").tolist()
+            queries, depth = [self.collection.queries.texts[row] for row in rows], self.settings.evaluation.depth
+            words = bm25(queries, self.collection.documents.texts, depth)
+            lists = {TRAINED: trained, BM25: words, FUSED: fused([trained, words], depth)}
+            if self.untrained is not None:
+                lists = {UNTRAINED: self.untrained, **lists}
+            bootstrap = self.settings.evaluation.bootstrap
+        report = evaluate_systems(
+            lists, self.collection, bootstrap=bootstrap, seed=self.settings.seed, pretrained=self.pretrained
+        )
+        return report.values, EvaluatedSearch(report, lists)
+
+    def trained(self) -> nn.Module:
+        """The encoders with the weights of the best epoch."""
+        if self.keep_best is not None:
+            self.keep_best.restore(self.encoders)
+        return self.encoders
+
+    def write(self, run: Run, result: EvaluatedSearch, facts: dict[str, Any]) -> str:
+        """Write model, lists, facts and page, and return the report. A lean run keeps only the numbers."""
+        if self.keep_best is not None:
+            facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
+        write_text(run.facts, json.dumps(facts, indent=1))
+        if self.settings.lean:
+            run.state.unlink(missing_ok=True)
+            return result.report.to_json()
+        with self.averaging.applied():
+            self.encoders.save(run.weights, version=__version__)
+        rows = self.collection.rows("test")
+        for system, found in result.lists.items():
+            write_text(run.folder / LISTS[system], _trec(found, self.collection, rows, system))
+        write_text(run.folder / "qrels.trec", "".join(_qrels(self.collection)))
+        write_page(run, result.report, self.trust)
+        return result.report.to_json()
+
+
+def collection_of(settings: SearchSettings) -> Collection:
+    """The collection of a run, divided."""
+    with spelled(as_keys("data.load", {"root": "data.root", "test_fraction": "data.test_fraction"})):
+        return divided(read(settings.data.root, **settings.data.load), settings)
+
+
+def _trec(found: Found, collection: Collection, rows: Any, tag: str) -> str:
+    """Lists as a run file of TREC."""
+    lines = []
+    for at, row in enumerate(rows.tolist()):
+        query = _word(collection.queries.names[row])
+        for place, (document, score) in enumerate(
+            zip(found.document[at].tolist(), found.score[at].tolist(), strict=True)
+        ):
+            if document >= 0:
+                lines.append(
+                    f"{query} Q0 {_word(collection.documents.names[document])} {place + 1} {score!r} {_word(tag)}\n"
+                )
+    return "".join(lines)
+
+
+def _qrels(collection: Collection) -> list[str]:
+    """The judgements of the test as a file of TREC."""
+    return [
+        f"{_word(query)} 0 {_word(document)} {grade}\n"
+        for query, grades in collection.qrels("test").items()
+        for document, grade in grades.items()
+    ]
+
+
+def _word(name: str) -> str:
+    """A name without spaces, which separate the fields of these files."""
+    return "_".join(name.split())
+
+
+def _name(config: DictConfig) -> str:
+    """Name of a run: data and loss."""
+    return f"{Path(config.data.root).stem}-{loss_name(plain(config))}"
+
+
+def _made(config: DictConfig, quiet: bool, say: runner.Say) -> SearchTask:
+    """The task. The settings get its number of epochs."""
+    task = SearchTask(plain(config), quiet, say, trained_before(config))
+    config.trainer.max_epochs = task.epochs
+    return task
+
+
+TASK: runner.TaskType[EvaluatedSearch] = runner.TaskType("search", _name, _made)
+
+
+#: Train encoders, evaluate them beside other systems and write the run's folder. See `runner.train`.
+train = partial(runner.train, TASK)
+
+
+def check_data(config: DictConfig) -> None:
+    """Raise if the data of a run cannot be read or divided."""
+    collection_of(typed(SearchSettings, plain(config)))
+
+
+def summary(run: Run) -> str:
+    """The table of the systems, the verdict, and the paths of the results."""
+    report, facts = SearchReport.from_json(run.after), run.read_facts()
+    kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
+    page = [f"report: {run.page}"] if run.page.exists() else []
+    return "\n".join([str(report), "", f"trained {facts['steps']} steps{kept}", f"run:    {run.folder}", *page])
+
+
+__all__ = ["EvaluatedSearch", "SearchModule", "SearchTask", "TASK", "summary", "train"]

@@ -1,0 +1,120 @@
+"""A run of task=search: what it leaves, that its numbers are those of its lists, and how it goes on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from children_here import Here
+from small_searches import beir, settings
+
+from rankgrad.cli import main
+from rankgrad.config import compose
+from rankgrad.evaluation import ranked
+from rankgrad.report import read_runs, write_report
+from rankgrad.runs import compare as comparing
+from rankgrad.runs.check import check
+from rankgrad.runs.folder import Run
+from rankgrad.tasks.search import task
+from rankgrad.tasks.search.encoders import load_encoders, retrieve
+from rankgrad.tasks.search.evaluation import SearchReport
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return beir(tmp_path_factory.mktemp("data") / "wings")
+
+
+@pytest.fixture(scope="module")
+def finished(folder, tmp_path_factory) -> Run:
+    return trained(folder, f"out={tmp_path_factory.mktemp('runs') / 'run'}")
+
+
+def trained(root: Path, *more: str) -> Run:
+    return task.train(compose(settings(root, *more)), quiet=True)
+
+
+def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*words]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error and error.startswith("rankgrad: ")
+    return error
+
+
+def test_a_run_leaves_model_lists_numbers_and_a_page_and_all_are_well(finished):
+    assert finished.finished and check(finished.folder).wrong == {}
+    names = {path.name for path in finished.folder.iterdir()}
+    assert {"model.pt", "untrained.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"} <= names
+    assert {"before.json", "after.json", "report.html", "facts.json"} <= names
+
+
+def test_the_numbers_of_a_run_are_those_of_its_lists(finished):
+    report = SearchReport.from_json(finished.after)
+    files = {"untrained": "untrained", "trained": "trained", "BM25": "bm25", "trained + BM25": "fusion"}
+    runs = {name: str(finished.folder / f"{file}.trec") for name, file in files.items()}
+    found = ranked.evaluate(runs, str(finished.folder / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
+    for name, each in report.systems.items():
+        assert [*each["values"].values()] == pytest.approx([*found.values[name].values()])
+    assert finished.read_values() == report.systems["trained"]["values"]
+    assert finished.read_untrained() == report.systems["untrained"]["values"]
+
+
+def test_training_helps_where_words_differ(finished):
+    report = SearchReport.from_json(finished.after)
+    assert report.values["NDCG@10"] > report.systems["untrained"]["values"]["NDCG@10"]
+
+
+def test_the_model_of_a_run_gives_its_lists_again(finished, folder):
+    collection = task.collection_of(task.typed(task.SearchSettings, task.plain(compose(settings(folder)))))
+    rows = collection.rows("test")
+    found = retrieve(
+        load_encoders(finished.folder), [collection.queries.texts[row] for row in rows], collection.documents
+    )
+    lines = [line.split() for line in (finished.folder / "trained.trec").read_text().splitlines()]
+    assert [line[2] for line in lines] == [collection.documents.names[row] for row in found.document.ravel()]
+
+
+def test_a_run_that_is_extended_and_one_that_was_not_stopped_end_alike(folder, tmp_path):
+    constant = ["optimizer.schedule=constant", "optimizer.warmup=0", "evaluation.select=false"]
+    whole = trained(folder, f"out={tmp_path / 'whole'}", *constant)
+    short = trained(folder, f"out={tmp_path / 'run'}", "trainer.max_epochs=2", *constant)
+    assert main(["train", f"resume={short.folder}", "trainer.max_epochs=4"]) == 0
+    weights = [torch.load(run.weights, weights_only=True)["state_dict"] for run in (short, whole)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert short.read_values() == whole.read_values()
+
+
+def test_the_splits_of_a_folder_are_used_as_they_are(tmp_path):
+    root = beir(tmp_path / "data", {"train": range(30), "dev": range(30, 40), "test": range(40, 60)})
+    run = trained(root, f"out={tmp_path / 'run'}")
+    report = SearchReport.from_json(run.after)
+    assert {*report.query_names} == {f"q{row}" for row in range(40, 60)}
+
+
+def test_runs_are_read_compared_and_searched(folder, finished, tmp_path, capsys, monkeypatch):
+    pages = write_report(
+        tmp_path / "page.html", read_runs([finished.folder, copied(finished, tmp_path / "again").folder])
+    )
+    assert "Beside other systems" in pages.read_text()
+    monkeypatch.setattr(comparing, "Children", Here)
+    words = settings(
+        folder, "loss=log_sum_exp,ndcg", "seeds=0", "trainer.max_epochs=1", "-o", str(tmp_path / "compared")
+    )
+    assert main(["compare", *words]) == 0
+    told = capsys.readouterr().out
+    assert "untrained" in told and "ndcg" in told and "NDCG@10" in told
+
+
+def copied(run: Run, folder: Path) -> Run:
+    shutil.copytree(run.folder, folder)
+    return Run(folder)
+
+
+def test_a_wrong_setting_is_one_line(capsys, folder, tmp_path):
+    assert "data.root must be given" in fails(capsys, "train", "task=search")
+    assert "does not exist" in fails(capsys, "train", "task=search", f"data.root={tmp_path / 'none'}")
+    error = fails(capsys, "train", *settings(folder, "sampler.queries_per_batch=0", f"out={tmp_path / 'run'}"))
+    assert "sampler.queries_per_batch" in error
+    assert not (tmp_path / "run").exists()
