@@ -48,7 +48,7 @@ def test_the_command_writes_the_page_of_a_detector(voc, tmp_path, capsys):
     assert page.text.count("voc_folder: ap") == 2  # data and run, in title and heading
     links = [found["href"] for found in page.all("a")]
     parts = ["results", "curves", "precision", "classes", "mistakes", "pictures", "configuration"]
-    assert links == ["#content", *(f"#{part}" for part in parts)] and not page.all("article")
+    assert links == ["#content", *(f"#{part}" for part in parts)] and not page.all("details", class_="query")
     for name, value in content["values"].items():
         assert re.search(
             rf"{name} ?[^%]* or more{100 * value:.1f} %", page.text.replace("50 %", "50").replace("75 %", "75")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from voc_trees import shapes
 from rankgrad.evaluation import ranked
 from rankgrad.index.page import write_answers
 from rankgrad.index.query import Answer, Hit
-from rankgrad.report import Content, read_runs, write_report
+from rankgrad.report import Content, read_runs, write_comparison, write_report
 
 pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
@@ -72,9 +73,24 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     files = sorted(make_photos(folder / "photos", classes=2).rglob("*.png"))
     hits = tuple(Hit(n, 1 - n / 9, file.parent.name, file.name, file) for n, file in enumerate(files, 1))
     answers = [Answer(file, hits) for file in (*files[:2], folder / "lost.png")]
+    made["compared"] = write_comparison(folder / "compared.html", seeds(folder / "seeds"))
     made["search"] = write_answers(folder / "search.html", answers, facts={"index": "photos.index"})
     made["ranked"] = run_files(folder / "ranked")
     return made
+
+
+def seeds(folder: Path) -> dict[str, list[Path]]:
+    """Three variants of four seeds each: copies of one run with other values."""
+    runs: dict[str, list[Path]] = {}
+    for name in ("supap", "pml/batch_hard_triplet:margin=0.2+optimizer.lr=0.001", "adaptive_roadmap"):
+        runs[name] = [copied("retrieval", folder / f"{len(runs)}-seed{seed}") for seed in range(4)]
+        for seed, run in enumerate(runs[name]):
+            config, after = run / "config.yaml", json.loads((run / "after.json").read_text())
+            config.write_text(re.sub(r"^seed: .*$", f"seed: {seed}", config.read_text(), flags=re.MULTILINE))
+            for number, metric in enumerate(after["values"]):
+                after["values"][metric] = (5 * len(runs) + seed + number) / 40
+            (run / "after.json").write_text(json.dumps(after))
+    return runs
 
 
 def run_files(folder: Path) -> Path:
@@ -368,9 +384,12 @@ def test_classes_of_detectors_are_sorted(browser, pages):
 
 def test_pictures_are_walked_through_and_enlarged_by_keyboard(browser, pages):
     browser.open(pages["several"])
-    assert browser.run("document.querySelectorAll('#cards .cell[tabindex=\"0\"]').length") == 1
-    browser.run("document.querySelector('#show-all').focus()")
-    browser.press("Tab")
+    stops = browser.run(
+        "[...document.querySelectorAll('.query')].map(c => c.querySelectorAll('[tabindex=\"0\"]').length)"
+    )
+    assert set(stops) == {1}  # in a card; the arrow keys lead on to the next one that is open
+    browser.run("document.querySelector('#open-all').focus()")
+    browser.press("Tab", "Tab")
     at = (
         "(() => { const e = document.activeElement, c = e.closest('.query'); const s = [...c.querySelectorAll('ol')];"
         " const o = e.closest('ol'), i = o ? [...o.querySelectorAll('.cell')].indexOf(e) : -1;"
@@ -394,6 +413,49 @@ def test_pictures_are_walked_through_and_enlarged_by_keyboard(browser, pages):
     assert not browser.run("document.getElementById('large').open") and browser.run(at) == ["q1", 0, 9]
     browser.press("Home", "ArrowUp", " ")
     assert browser.run("document.querySelectorAll('#large .pic').length") == 1  # the query alone
+
+
+def test_the_first_cards_are_open_and_the_others_a_click_away(browser, pages):
+    browser.open(pages["single"])
+    opened = f"{VISIBLE}.map(card => card.open)"
+    assert browser.run(opened) == [True] * 5 + [False] * 35
+    lines = browser.run(f"{VISIBLE}.map(card => card.querySelector('summary').textContent)")
+    assert all(re.search(r"Shown because: [a-zA-Z, ]+\. AP \d", line) for line in lines)
+    assert browser.run("document.querySelector('#gallery').scrollHeight") < 5 * 240 + 35 * 70 + 300
+    browser.click("#q7 summary")
+    assert browser.run(opened)[7]
+    browser.press("Tab", "ArrowRight")
+    assert browser.run("document.activeElement.closest('.query').id") == "q7"
+    browser.press("ArrowUp")
+    assert browser.run("document.activeElement.closest('.query').id") == "q4"  # those between are folded
+    choose(browser, "#show-reason", "worst")
+    shown = browser.run(opened)
+    assert shown == [True] * min(5, len(shown)) + [False] * max(0, len(shown) - 5) and len(shown) > 5
+    browser.click("#open-all")
+    assert all(browser.run(opened)) and browser.run("document.querySelector('#open-all').textContent") == "Fold all"
+    browser.click("#open-all")
+    assert not any(browser.run(opened)) and browser.messages == []
+
+
+def test_all_numbers_of_a_comparison_are_read_on_a_telephone(browser, pages):
+    outside = (
+        "[...document.querySelectorAll('.stacked td, .stacked tbody th')].filter(cell => cell.clientWidth)"
+        ".filter(cell => cell.getBoundingClientRect().right > innerWidth || cell.scrollWidth > cell.clientWidth + 1)"
+        ".map(cell => cell.textContent)"
+    )
+    browser.open(pages["compared"], width=390, height=800)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    assert browser.run("document.querySelectorAll('.stacked').length") >= 4 and browser.run(outside) == []
+    heads = browser.run(
+        "[...document.querySelectorAll('#seeds tbody tr:first-child td')].map(cell => cell.dataset.head)"
+    )
+    assert heads[:5] == ["number", "R@1", "R@4", "mAP@R", "AP"] and "could be told apart" in heads
+    for part in ("seeds", "results"):
+        shot(browser, f"compared-narrow-{part}", f"#{part}")
+    browser.open(pages["compared"])
+    assert browser.run("getComputedStyle(document.querySelector('.stacked td')).display") == "table-cell"
+    for part in ("seeds", "results", "gallery"):
+        shot(browser, f"compared-{part}", f"#{part}")
 
 
 def test_a_click_enlarges_a_picture(browser, pages):
@@ -461,7 +523,7 @@ def test_points_of_the_map_are_named_by_pointer_and_by_keyboard(browser, pages):
 def test_tab_reaches_every_part_and_the_focus_is_seen(browser, pages):
     browser.open(pages["single"])
     sections = set()
-    for step in range(60):
+    for step in range(120):  # each of the 40 cards has a line that opens it
         browser.press("Tab")
         where, outline = browser.run(
             "(() => { const e = document.activeElement, s = e.closest('section'); "

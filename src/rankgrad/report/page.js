@@ -34,6 +34,12 @@
   const said = document.getElementById("said");
   document.documentElement.classList.add("live");
 
+  // On a narrow screen the values of a row stand below one another: each needs the head of its column.
+  for (const table of all(".stacked")) {
+    const heads = all("thead th", table).map((head) => one(".cut", head)?.title ?? head.textContent);
+    for (const row of all("tbody tr", table)) [...row.cells].forEach((cell, place) => { cell.dataset.head = heads[place]; });
+  }
+
   // One tab stop for many elements: arrow keys move it.
   const stop = (things, wanted) => {
     for (const thing of things) if (thing.tabIndex !== -1) thing.tabIndex = -1;
@@ -42,7 +48,7 @@
 
   // ------------------------------------------------------------------------------------------------ retrieved images
 
-  const cards = all(".query");
+  const cards = all(".query"), few = cards.filter((card) => card.open).length;
   const inClass = new Set(cards.map((card) => card.dataset.class));
   const filters = { reason: one("#show-reason"), first: one("#show-first"), kind: one("#show-class") };
 
@@ -54,12 +60,11 @@
         && (!filters.first.value || card.dataset.first === filters.first.value) && wanted(card.dataset.class);
       card.hidden = !fits;
       shown += fits;
+      card.open = fits && shown <= few;
     }
     const known = classes.some(wanted), shows = cards.some((card) => wanted(card.dataset.class));
     one("#shown").textContent = (shown === 1 ? "1 query" : `${shown} queries`) + (!known ? ": no class has this name"
       : shows ? "" : `: the page shows ${cards.length} of ${queries.toLocaleString("en")} queries, none of this class`);
-    const visible = cards.filter((card) => !card.hidden);
-    stop(all(".cell[tabindex='0']"), visible.length ? one(".cell", visible[0]) : null);
   }
 
   function showClass(name) {
@@ -97,23 +102,30 @@
       for (const filter of Object.values(filters)) filter.value = "";
       showCards();
     });
-    const box = one("#cards");
+    const box = one("#cards"), unfold = one("#open-all");
+    unfold.addEventListener("click", () => {
+      const shown = cards.filter((card) => !card.hidden), folded = shown.some((card) => !card.open);
+      for (const card of shown) card.open = folded;
+    });
+    box.addEventListener("toggle", () => {
+      unfold.textContent = cards.some((card) => !card.hidden && !card.open) ? "Open all" : "Fold all";
+    }, true);
     for (const cell of all(".cell", box)) {
       cell.tabIndex = -1;
       cell.setAttribute("role", "button");
     }
-    stop([], one(".cell", box));
+    for (const card of cards) stop([], one(".cell", card));
     box.addEventListener("click", (event) => {
       const cell = event.target.closest(".cell");
       if (cell) enlarge(cell);
     });
     box.addEventListener("focusin", (event) => {
-      if (event.target.matches(".cell")) stop(all(".cell[tabindex='0']", box), event.target);
+      if (event.target.matches(".cell")) stop(all(".cell[tabindex='0']", event.target.closest(".query")), event.target);
     });
     box.addEventListener("keydown", (event) => {
       const cell = event.target.closest(".cell");
       if (!cell) return;
-      const rows = all(".query:not([hidden])", box).flatMap((card) =>
+      const rows = all(".query[open]:not([hidden])", box).flatMap((card) =>
         all("ol", card).map((strip) => [one(".asked", card), ...all(".cell", strip)]));
       const row = rows.findIndex((cells) => cells.includes(cell)), column = rows[row].indexOf(cell);
       let wanted = null;

@@ -30,6 +30,7 @@ REASONS = {
     "disagree": "the runs disagree most",
 }
 CONFUSED = 30  # pairs of classes
+OPEN = 5  # cards; the others are folded, so that what follows them is near
 # Bytes of pictures on a page: no card is added beyond the first number, no picture of a map point beyond the second.
 # With the tables of a set of 60 000 images (a few MB), a page stays under 20 MB.
 CARD_BYTES, PICTURE_BYTES = 9_000_000, 14_000_000
@@ -250,6 +251,7 @@ def gallery(runs: Sequence[RetrievalRun], compared: SideBySide, shelf: Shelf) ->
         queries=len(compared.matching),
         several=len(measured) > 1,
         strips=len(measured),
+        open=OPEN,
     )
     classes = sorted({run.space.class_names[label] for run in measured for label in set(run.space.labels.tolist())})
     data = {"classes": classes, "queries": len(compared.matching)}
