@@ -13,7 +13,7 @@ PROGRAM = """
 import sys
 side, batch, steps, kept = map(int, sys.argv[1:])
 if kept:
-    from rankgrad.cli.allocator import keep_large_blocks
+    from rankgrad.workbench.cli.allocator import keep_large_blocks
     print("kept" if keep_large_blocks({}) else "not possible")
 import resource, time, torch
 from rankgrad.losses import ROADMAPLoss

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankgrad.files import write_npz
+from rankgrad.common.files import write_npz
 from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 
 if TYPE_CHECKING:
-    from rankgrad.index.disk import Kind
+    from rankgrad.workbench.index.disk import Kind
 
 KINDS: tuple[Kind, ...] = ("exact", "ivf", "ivfpq")  # building hnsw takes minutes
 
@@ -41,8 +41,8 @@ def gallery(options: Options) -> Result:
 
 
 def _measured(count: int, dim: int) -> list[list[Cell]]:
-    from rankgrad.index.builder import build
-    from rankgrad.index.embedder import Embedded
+    from rankgrad.workbench.index.builder import build
+    from rankgrad.workbench.index.embedder import Embedded
 
     g = np.random.default_rng(0)
     centres = g.normal(size=(5000, dim)).astype(np.float32)

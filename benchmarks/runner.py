@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rankgrad._version import __version__
-from rankgrad.files import write_text
+from rankgrad.common.files import write_text
 from rankgrad_papers.timing import memory
 from rankgrad_papers.timing.clocks import threads
 from rankgrad_papers.timing.growth import check_format, figure

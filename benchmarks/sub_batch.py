@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rankgrad.large_batch import embed_in_parts
+from rankgrad.batches.large_batch import embed_in_parts
 from rankgrad.losses import ROADMAPLoss
 from rankgrad_papers.timing import memory
 from rankgrad_papers.timing.clocks import CPU, alternate, clock_of

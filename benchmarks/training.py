@@ -70,8 +70,8 @@ class _Epoch:
     def __init__(self, loss: nn.Module, table: Any, batches: int, dim: int) -> None:
         from torch.utils.data import DataLoader
 
+        from rankgrad.batches.samplers import MPerClassBatchSampler
         from rankgrad.datasets import ImageSet
-        from rankgrad.datasets.samplers import MPerClassBatchSampler
         from rankgrad.datasets.transforms import Collate, InkTrain
         from rankgrad.models.convnet import convnet
 

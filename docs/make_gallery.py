@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankgrad.cli import main as rankgrad
+from rankgrad.workbench.cli import main as rankgrad
 from rankgrad_papers.experiments import catalogue, figures
 
 HERE = Path(__file__).parent

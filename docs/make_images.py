@@ -70,10 +70,11 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     import torch
     from matplotlib import pyplot as plt
 
-    from rankgrad import config, evaluation, training
-    from rankgrad.report import retrieval_gallery
-    from rankgrad.runs.folder import Run
-    from rankgrad.training import retrieval as run
+    from rankgrad import evaluation
+    from rankgrad.tasks.retrieval import task as run
+    from rankgrad.workbench import config, training
+    from rankgrad.workbench.report import retrieval_gallery
+    from rankgrad.workbench.runs.folder import Run
 
     finished = Run(run_folder)
     settings = config.load(finished.config)

@@ -3,7 +3,7 @@
 A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` behind it:
 
     losses                          a row for each loss, as the code describes it
-    rates, defaults                 what is taken where nothing is said: src/rankgrad/defaults.py
+    rates, defaults                 what is taken where nothing is said: src/rankgrad/common/defaults.py
     text FILE                       words that several pages share: a file below docs/shared
     ranks FILE: METRIC, METRIC      mean and mean rank of each method over the units, and Friedman's p;
                                     "; without METHOD" leaves one out
@@ -56,7 +56,7 @@ from pathlib import Path
 
 from benchmarks.page import page as benchmarks
 from benchmarks.runs import table as run_files
-from rankgrad import defaults
+from rankgrad.common import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
 from rankgrad_papers import mean_ranks

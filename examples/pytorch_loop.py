@@ -2,7 +2,7 @@
 
 import torch
 
-from rankgrad.datasets.samplers import MPerClassBatchSampler
+from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.evaluation import evaluate
 from rankgrad.losses import SmoothAPLoss
 

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from rankgrad import losses
+from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.datasets import ImageSet, load_glyphs
-from rankgrad.datasets.samplers import MPerClassBatchSampler
 from rankgrad.datasets.transforms import Collate, InkEval, InkTrain
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.models.convnet import convnet

@@ -7,7 +7,7 @@ from typing import Any
 
 from small_runs import Killed
 
-from rankgrad.cli import main
+from rankgrad.workbench.cli import main
 
 
 class Here:

@@ -9,11 +9,11 @@ import torch
 from omegaconf import OmegaConf
 from small_runs import make_photos, small
 
-from rankgrad import training
-from rankgrad.config import compose
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import evaluate
-from rankgrad.training.building import load_table
+from rankgrad.tasks.retrieval.building import load_table
+from rankgrad.workbench import training
+from rankgrad.workbench.config import compose
 
 
 def tiles(classes: int = 4, per_class: int = 4) -> Table:

@@ -15,9 +15,9 @@ from typing import IO
 import pytest
 import torch
 
-from rankgrad.cli import main
-from rankgrad.runs import signals
-from rankgrad.runs.children import Children
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.runs import signals
+from rankgrad.workbench.runs.children import Children
 
 LOST = Path(os.devnull)
 

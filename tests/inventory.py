@@ -31,8 +31,8 @@ STEPS = ("trainer.max_epochs=3", "trainer.log_every_n_steps=1")
 
 def commands() -> dict[str, list[str]]:
     """Command -> its options and the names of its arguments."""
-    from rankgrad.cli import COMMANDS, _parser
-    from rankgrad.plugins import registered
+    from rankgrad.common.plugins import registered
+    from rankgrad.workbench.cli import COMMANDS, _parser
 
     def parser_of(name: str) -> argparse.ArgumentParser:
         """A plug-in's is made only where it is named."""
@@ -52,7 +52,7 @@ def commands() -> dict[str, list[str]]:
 
 def settings(known: Container[str] = ()) -> dict[str, list[str]]:
     """Every setting of each root file, what each group offers, and the settings of losses but the known."""
-    from rankgrad.config import TREES, compose, keys, options
+    from rankgrad.workbench.config import TREES, compose, keys, options
 
     found = {"train": keys(compose([]))}
     found |= {name: keys(compose(["data.root=here"], name)) for name in ("detect", "scores")}
@@ -69,9 +69,9 @@ def settings(known: Container[str] = ()) -> dict[str, list[str]]:
 def tables() -> dict[str, list[str]]:
     """What can be named in Python and in settings."""
     from rankgrad import metrics
-    from rankgrad.config import options
     from rankgrad.losses import LOSSES
     from rankgrad.models import MODELS
+    from rankgrad.workbench.config import options
 
     public = [name for name, each in vars(metrics).items() if inspect.isfunction(each) and name[0] != "_"]
     own = [name for name in public if getattr(metrics, name).__module__ == "rankgrad.metrics"]
@@ -105,8 +105,8 @@ def trainings(work: Path, *more: str) -> dict[str, Callable[[], Path]]:
         return lambda: train(*given, *more, f"out={work / name}").folder
 
     def detector() -> Path:
-        from rankgrad.config import compose
         from rankgrad.detection.run import train as train_detector
+        from rankgrad.workbench.config import compose
 
         tree = shapes(work)
         return train_detector(
@@ -127,8 +127,8 @@ def losses_of(run: Path) -> list[float]:
     """Loss of each step, as the run keeps it, and the weights: the sum of their absolute values."""
     import torch
 
-    from rankgrad.runs.folder import Run
-    from rankgrad.runs.history import curves
+    from rankgrad.workbench.runs.folder import Run
+    from rankgrad.workbench.runs.history import curves
 
     steps = [value for _, value in curves(Run(run))["loss"]]
     weights = torch.load(run / "model.pt", weights_only=True)

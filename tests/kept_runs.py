@@ -21,24 +21,24 @@ from small_tables import one_list
 from small_tables import settings as of_table
 from voc_trees import shapes
 
-from rankgrad.config import compose
 from rankgrad.detection.run import train as train_detector
-from rankgrad.index import build
-from rankgrad.index.embedder import Embedded
-from rankgrad.index.folder import embed_folder
-from rankgrad.scores.task import train as train_scores
-from rankgrad.training import retrieval
+from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.tasks.scores.task import train as train_scores
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.index import build
+from rankgrad.workbench.index.embedder import Embedded
+from rankgrad.workbench.index.folder import embed_folder
 
 #: A loss in which every kind of part is named: ranks, steps and a penalty.
 LOSS = {
     "_target_": "rankgrad.losses.RankLoss",
     "ranks": {
         "_target_": "rankgrad.ranks.Soft",
-        "pos": {"_target_": "rankgrad.relaxations.Heaviside"},
-        "neg": {"_target_": "rankgrad.relaxations.Exponential", "tau": 0.04},
+        "pos": {"_target_": "rankgrad.ranks.relaxations.Heaviside"},
+        "neg": {"_target_": "rankgrad.ranks.relaxations.Exponential", "tau": 0.04},
         "pull": 0.9,
     },
-    "penalty": {"_target_": "rankgrad.penalties.Log"},
+    "penalty": {"_target_": "rankgrad.losses.penalties.Log"},
     "include_self": False,
 }
 

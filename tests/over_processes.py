@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rankgrad import distributed
-from rankgrad.distributed import GlobalBatch, gather_objects, gather_rows, largest, leave, on_all, on_first
+from rankgrad.batches.distributed import GlobalBatch, gather_objects, gather_rows, largest, leave, on_all, on_first
+from rankgrad.batches.large_batch import embed_in_parts
+from rankgrad.batches.memory import CrossBatchMemory, memory_buffers
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES, SmoothAPLoss
 from rankgrad.losses.baselines import CrossEntropyLoss
-from rankgrad.memory import CrossBatchMemory, memory_buffers
 
 ROWS, CLASSES, DIM = 12, 5, 4
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rankgrad import losses
-from rankgrad.distributed import GlobalBatch, leave
+from rankgrad.batches.distributed import GlobalBatch, leave
 
 TEXTS, LABELS = sentences(each=4, classes=6)
 SCORES = torch.rand(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

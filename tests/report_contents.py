@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.report import Content, Pictures, Space
+from rankgrad.workbench.report import Content, Pictures, Space
 
 ROADMAP = {"_target_": "rankgrad.losses.ROADMAPLoss", "alpha": 0.8, "beta": 0.5, "tau": 0.01}
 SMOOTH_AP = {"_target_": "rankgrad.losses.SmoothAPLoss", "tau": 0.01}
@@ -155,7 +155,7 @@ if __name__ == "__main__":
     import time
     from pathlib import Path
 
-    from rankgrad.report import write_report
+    from rankgrad.workbench.report import write_report
 
     start = time.process_time()
     path = write_report(Path(sys.argv[1]), [large()])

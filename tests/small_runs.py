@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rankgrad import training
-from rankgrad.config import compose
-from rankgrad.runs.folder import Run
-from rankgrad.training import retrieval as runs
+from rankgrad.tasks.retrieval import task as runs
+from rankgrad.workbench import training
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.runs.folder import Run
 
 CONVNET = ("model.widths=[8,8,8,8]", "model.embedding_size=8")
 QUICK = (

@@ -12,12 +12,12 @@ from sweeps import CALIBRATED
 from torch import Tensor
 
 from rankgrad import losses, metrics
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.losses import LOSSES, RankLoss
-from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import Blackbox, Soft, blackbox_rank, exact_ranks, soft_ranks
-from rankgrad.relaxations import Exponential, Heaviside, Sigmoid, SupStep
+from rankgrad.ranks.relaxations import Exponential, Heaviside, Sigmoid, SupStep
 from rankgrad.search import topk
 
 GRADED = [name for name, cls in LOSSES.items() if cls.graded]

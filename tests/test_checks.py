@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad.checks import closest, integer, tensor
+from rankgrad.common.checks import closest, integer, tensor
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), torch.tensor(3), np.array(3)])

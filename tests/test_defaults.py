@@ -15,22 +15,23 @@ from small_runs import QUICK, make_photos, make_texts, small, small_texts
 from torch import nn
 
 import rankgrad
-from rankgrad import defaults, losses
-from rankgrad.config import ConfigError, compose, default_loss, options, plain
-from rankgrad.config.hydra import composed
-from rankgrad.datasets.sampler_settings import check_settings
-from rankgrad.datasets.samplers import HierarchicalBatchSampler, MPerClassBatchSampler
-from rankgrad.defaults import LOSSES, RATES, rate_of
+from rankgrad import losses
+from rankgrad.batches.sampler_settings import check_settings
+from rankgrad.batches.samplers import HierarchicalBatchSampler, MPerClassBatchSampler
+from rankgrad.common import defaults
+from rankgrad.common.defaults import LOSSES, RATES, rate_of
 from rankgrad.evaluation import evaluate
 from rankgrad.models import MODELS, TAKES, build_model, save_weights
 from rankgrad.models.build import kind_of
 from rankgrad.models.embedding_model import parameter_groups
 from rankgrad.models.ngrams import NGrams
-from rankgrad.runs.compare import own_settings
-from rankgrad.targets import find
-from rankgrad.training.fit import _settings
-from rankgrad.training.module import Schedule
-from rankgrad.training.retrieval import RetrievalTask
+from rankgrad.tasks.retrieval.fit import _settings
+from rankgrad.tasks.retrieval.task import RetrievalTask
+from rankgrad.workbench.config import ConfigError, compose, default_loss, options, plain
+from rankgrad.workbench.config.hydra import composed
+from rankgrad.workbench.config.targets import find
+from rankgrad.workbench.runs.compare import own_settings
+from rankgrad.workbench.training.module import Schedule
 
 # --- one table -------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankgrad.extras import install, missing
+from rankgrad.common.extras import install, missing
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,8 +32,8 @@ class Without:
         return None if name.partition(".")[0] in ABSENT else self.finder.find_spec(name, path, target)
 
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
-import rankgrad.losses, rankgrad.datasets.samplers
-from rankgrad.cli import main
+import rankgrad.losses, rankgrad.batches.samplers
+from rankgrad.workbench.cli import main
 
 runpy.run_path(sys.argv[2], run_name="__main__")
 found = []

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils.parametrizations import spectral_norm
 
-from rankgrad.large_batch import embed_in_parts
+from rankgrad.batches.large_batch import embed_in_parts
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import LOSSES, SmoothAPLoss
-from rankgrad.memory import CrossBatchMemory
 
 ROWS = 12
 LABELS = torch.arange(ROWS) // 3

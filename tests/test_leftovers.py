@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rankgrad import files
+from rankgrad.common import files
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rankgrad.files import atomic_write
+from rankgrad.common.files import atomic_write
 with atomic_write(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankgrad import files
-from rankgrad.files import folders
-from rankgrad.files.folders import HOLDER, LOCK, LinkError, LockedError, lock, opened_folder
+from rankgrad.common import files
+from rankgrad.common.files import folders
+from rankgrad.common.files.folders import HOLDER, LOCK, LinkError, LockedError, lock, opened_folder
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_its_path(tmp_path, monkeypat
     def mkdir(name, dir_fd=None):
         raise OSError(errno.EROFS, "Read-only file system", name)
 
-    monkeypatch.setattr("rankgrad.files.folders.os.mkdir", mkdir)
+    monkeypatch.setattr("rankgrad.common.files.folders.os.mkdir", mkdir)
     with pytest.raises(OSError) as error, opened_folder(tmp_path / "a", tmp_path, make=True):
         pass
     assert error.value.filename == str(tmp_path / "a")

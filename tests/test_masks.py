@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from rankgrad import metrics
-from rankgrad.datasets.samplers import MPerClassBatchSampler
+from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.evaluation import evaluate, ranked
 from rankgrad.evaluation.graded import evaluate_graded
-from rankgrad.scores.curves import curves_of
-from rankgrad.scores.evaluation import evaluate_scores
-from rankgrad.scores.table import ScoreTable
+from rankgrad.tasks.scores.curves import curves_of
+from rankgrad.tasks.scores.evaluation import evaluate_scores
+from rankgrad.tasks.scores.table import ScoreTable
 
 SCORES = np.ma.masked_greater(np.linspace(0, 1, 12).reshape(2, 6), 0.9)
 PLAIN, HITS = SCORES.data, np.tile([True, False], (2, 3))

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from rankgrad import losses, metrics
 from rankgrad.ranks import Ties, exact_ranks, soft_ranks
-from rankgrad.relaxations import Sigmoid
-from rankgrad.scores.evaluation import evaluate_scores
-from rankgrad.scores.table import ScoreTable
-from rankgrad.types import TiedRanks
+from rankgrad.ranks.relaxations import Sigmoid
+from rankgrad.ranks.types import TiedRanks
+from rankgrad.tasks.scores.evaluation import evaluate_scores
+from rankgrad.tasks.scores.table import ScoreTable
 
 
 def per_query(cost, lists) -> Tensor:

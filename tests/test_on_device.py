@@ -23,22 +23,22 @@ from torch import Tensor, nn
 from voc_trees import shapes
 
 from rankgrad import losses, metrics
-from rankgrad.cli import main
-from rankgrad.config import compose
+from rankgrad.batches.distributed import GlobalBatch, leave
+from rankgrad.batches.large_batch import embed_in_parts
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.detection import DETECTION_LOSSES
 from rankgrad.detection import run as detectors
-from rankgrad.distributed import GlobalBatch, leave
 from rankgrad.evaluation import evaluate
-from rankgrad.large_batch import embed_in_parts
 from rankgrad.losses import LOSSES as LISTED
 from rankgrad.losses import by_query
 from rankgrad.losses.baselines import BinomialDevianceLoss, CrossEntropyLoss, HistogramLoss, TieAwareAPLoss
-from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import Soft, exact_ranks
-from rankgrad.relaxations import Heaviside, Sigmoid, SupStep
-from rankgrad.runs.history import curves
+from rankgrad.ranks.relaxations import Heaviside, Sigmoid, SupStep
 from rankgrad.search import topk
-from rankgrad.training import retrieval
+from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.runs.history import curves
 
 
 class BetweenPairs(losses.AdaptiveROADMAPLoss):

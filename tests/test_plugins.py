@@ -13,12 +13,13 @@ import torch
 from omegaconf import OmegaConf
 from small_runs import FEW_WEIGHTS
 
-from rankgrad import datasets, extras, losses, plugins
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose, load, make, options
+from rankgrad import datasets, losses
+from rankgrad.common import extras, plugins
 from rankgrad.evaluation import evaluate
-from rankgrad.runs.folder import Run
-from rankgrad.training.runner import lasting
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError, compose, load, make, options
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.training.runner import lasting
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin"
 QUICK = [*FEW_WEIGHTS, "evaluation.bootstrap=0", "evaluation.clusters=none", "loggers=[csv]"]

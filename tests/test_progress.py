@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankgrad import progress
+from rankgrad.common import progress
 
 tqdm = pytest.importorskip("tqdm")
 
@@ -65,7 +65,7 @@ def test_a_long_first_step_has_its_bar_from_the_beginning(monkeypatch):
 def test_without_tqdm_the_numbers_are_said(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr("rankgrad.progress.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("rankgrad.common.progress.time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with progress.steps(3, "ranking", "query") as advance:
         for _ in range(3):

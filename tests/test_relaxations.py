@@ -10,7 +10,7 @@ import reference
 import torch
 from naming import stable
 
-from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, Step, SupStep, as_step
+from rankgrad.ranks.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, Step, SupStep, as_step
 
 SMOOTH = [
     Sigmoid(0.05),

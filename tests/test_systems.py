@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import rankgrad
-from rankgrad.cli import COMMANDS
-from rankgrad.files import write_text
-from rankgrad.files.folders import lock
+from rankgrad.common.files import write_text
+from rankgrad.common.files.folders import lock
+from rankgrad.workbench.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 #: What such a system lacks. Torch and numpy have code for both, so they are imported before.
@@ -36,7 +36,7 @@ LIBRARY = """
 from pathlib import Path
 import rankgrad
 from rankgrad import large_batch, losses, memory, metrics, ranks, relevance, search
-from rankgrad.datasets.samplers import MPerClassBatchSampler
+from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.evaluation import evaluate, ranked
 labels = torch.arange(4).repeat(2)
 points = torch.nn.functional.one_hot(labels, 8).float().requires_grad_()

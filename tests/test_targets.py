@@ -13,7 +13,7 @@ from torch import nn
 from rankgrad import losses, metrics, penalties, ranks, relaxations
 from rankgrad.datasets import DATASETS, transforms
 from rankgrad.detection import DETECTION_LOSSES
-from rankgrad.targets import SLOTS, ConfigError, check, find, make, named, packages
+from rankgrad.workbench.config.targets import SLOTS, ConfigError, check, find, make, named, packages
 
 
 def listed(slot: str) -> dict[str, object]:
@@ -73,8 +73,8 @@ def test_parts_are_made_in_parts_and_lists():
 
 COSINE = "pytorch_metric_learning.distances.CosineSimilarity"
 MEAN = "pytorch_metric_learning.reducers.MeanReducer"
-SOFT = {"_target_": "rankgrad.ranks.Soft", "pos": {"_target_": "rankgrad.relaxations.Heaviside"}}
-SOFT["neg"] = {"_target_": "rankgrad.relaxations.Sigmoid", "tau": 0.1}
+SOFT = {"_target_": "rankgrad.ranks.Soft", "pos": {"_target_": "rankgrad.ranks.relaxations.Heaviside"}}
+SOFT["neg"] = {"_target_": "rankgrad.ranks.relaxations.Sigmoid", "tau": 0.1}
 
 
 def test_a_metric_stands_by_its_name():
@@ -91,7 +91,7 @@ def test_a_metric_stands_by_its_name():
 def test_a_penalty_stands_where_a_callable_weight_may():
     node = {
         "_target_": "rankgrad.losses.RaMBORecallLoss",
-        "weight": {"_target_": "rankgrad.penalties.Power", "alpha": 2},
+        "weight": {"_target_": "rankgrad.losses.penalties.Power", "alpha": 2},
     }
     assert make(node, slot="loss").weight == penalties.Power(2)
     assert make({**node, "weight": "log"}, slot="loss").weight == "log"
@@ -103,10 +103,10 @@ REFUSED = [
     ("os.system", "step", "which is no step of rankgrad; nothing was run. Only if it is code of your own"),
     ("builtins.eval", "penalty", "which is no penalty of rankgrad; nothing was run"),
     ("torch.load", "transform", "which is no transform of rankgrad; nothing was run"),
-    ("rankgrad.penalties.Log", "transform", "which is no transform of rankgrad"),
-    ("rankgrad.penalties.Logg", "penalty", "did you mean 'rankgrad.penalties.Log'?"),
-    ("rankgrad.penalties.math.log", "penalty", "is no penalty of rankgrad"),
-    ("rankgrad.penalties._Log", "penalty", "which is not the name of a class"),
+    ("rankgrad.losses.penalties.Log", "transform", "which is no transform of rankgrad"),
+    ("rankgrad.losses.penalties.Logg", "penalty", "did you mean 'rankgrad.losses.penalties.Log'?"),
+    ("rankgrad.losses.penalties.math.log", "penalty", "is no penalty of rankgrad"),
+    ("rankgrad.losses.penalties._Log", "penalty", "which is not the name of a class"),
     ("rankgrad.datasets.contact_sheet", "data", "is no data of rankgrad"),
     ("rankgrad.models.load_weights", "data", "is no data of rankgrad"),
     ("rankgrad.losses.__builtins__.eval", "loss", "which is not the name of a class"),
@@ -157,13 +157,13 @@ def test_no_module_is_imported_for_a_name_that_is_refused(tmp_path, monkeypatch)
 
 
 def test_an_error_of_what_is_made_names_the_file_it_stands_in():
-    node = {"_target_": "rankgrad.relaxations.Sigmoid", "tau": -1}
+    node = {"_target_": "rankgrad.ranks.relaxations.Sigmoid", "tau": -1}
     with pytest.raises(ValueError, match=r"^tau is a temperature"):
         make(node, slot="step")
     with pytest.raises(ConfigError, match=r"^model.pt: step: tau is a temperature"):
         make(node, slot="step", where="model.pt: step")
     with pytest.raises(TypeError, match="unexpected keyword argument 'ta'"):
-        make({"_target_": "rankgrad.relaxations.Sigmoid", "ta": 1}, slot="step")
+        make({"_target_": "rankgrad.ranks.relaxations.Sigmoid", "ta": 1}, slot="step")
 
 
 # -------------------------------------------------------------------------------------------------------------- trust
@@ -171,7 +171,7 @@ def test_an_error_of_what_is_made_names_the_file_it_stands_in():
 MINE = """
 import os
 from torch import nn
-from rankgrad.relaxations import Sigmoid
+from rankgrad.ranks.relaxations import Sigmoid
 
 class Own(nn.Module):
     def __init__(self, part=None, metric="cosine"):
@@ -197,7 +197,10 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_trusted_package_s_own_classes_may_be_named_and_hold_anything_listed(mine):
-    node = {"_target_": "mine_to_trust.inner.Own", "part": {"_target_": "rankgrad.relaxations.Sigmoid", "tau": 2.0}}
+    node = {
+        "_target_": "mine_to_trust.inner.Own",
+        "part": {"_target_": "rankgrad.ranks.relaxations.Sigmoid", "tau": 2.0},
+    }
     with pytest.raises(ConfigError, match="is no loss of rankgrad"):
         make(node, slot="loss")
     loss = make(node, slot="loss", trust=("mine_to_trust",))
@@ -211,7 +214,7 @@ def test_a_trusted_package_s_own_classes_may_be_named_and_hold_anything_listed(m
     ("target", "message"),
     [
         ("mine_to_trust.inner.os.system", "is from posix and not from mine_to_trust"),
-        ("mine_to_trust.inner.Sigmoid", "is from rankgrad.relaxations and not from mine_to_trust"),
+        ("mine_to_trust.inner.Sigmoid", "is from rankgrad.ranks.relaxations and not from mine_to_trust"),
         ("mine_to_trust.inner.number", "which is not a class or function"),
         ("mine_to_trust.inner.Missing", "which is not a class or function"),
         ("mine_to_trust.Own.__init__.__globals__", "which is not the name of a class"),

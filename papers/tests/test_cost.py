@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rankgrad.config import compose
-from rankgrad.datasets.samplers import class_batches
+from rankgrad.batches.samplers import class_batches
+from rankgrad.workbench.config import compose
 from rankgrad_papers.datasets import OFFICIAL
 from rankgrad_papers.experiments.cost import work_of
 from rankgrad_papers.experiments.grid import grids

@@ -11,7 +11,7 @@ import pytest
 from small_detectors import QUICK, TINY
 from voc_trees import shapes
 
-from rankgrad.config import compose, flat, options, plain
+from rankgrad.workbench.config import compose, flat, options, plain
 from rankgrad_papers.experiments.grid import grids
 from rankgrad_papers.experiments.numbers import find, select
 from rankgrad_papers.experiments.reproduce import planned, reproduce

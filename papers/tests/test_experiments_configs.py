@@ -14,13 +14,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from rankgrad.config import GROUPS, compose, make, options, plain
+from rankgrad.batches.memory import RowMemory
 from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
-from rankgrad.memory import RowMemory
 from rankgrad.models.build import build_model
-from rankgrad.runs.history import best, evaluations
-from rankgrad.training import building
-from rankgrad.training import retrieval as runs
+from rankgrad.tasks.retrieval import building
+from rankgrad.tasks.retrieval import task as runs
+from rankgrad.workbench.config import GROUPS, compose, make, options, plain
+from rankgrad.workbench.runs.history import best, evaluations
 from rankgrad_papers.experiments.numbers import numbers
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -227,7 +227,7 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
             (f"rambo/{data}_log", "sampler.samples_per_class", each, "text"),
             (f"rambo/{data}_log", "sampler.batches_per_pair", pairs, "text: super-label pairs of Cakir et al."),
             (f"rambo/{data}_log", "sampler.pair_order", "consecutive" if pairs else "shuffled", "A"),
-            (f"rambo/{data}_log", "memory._target_", "rankgrad.memory.RowMemory", "section 4.3"),
+            (f"rambo/{data}_log", "memory._target_", "rankgrad.batches.memory.RowMemory", "section 4.3"),
             (f"rambo/{data}_log", "memory.batches", 3, "appendix A"),
             (f"rambo/{data}_log", "data.train_transform.resize", SQUARE, "text"),
             (f"rambo/{data}_log", "data.train_transform.scale", PLAIN, "text: random crops of 224"),

@@ -15,9 +15,9 @@ import pytest
 import torch
 from drawn_runs import a_run, rand, tiles, two_of_photos
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError
-from rankgrad.report import examples as retrieved
+from rankgrad.tasks.retrieval.page import examples as retrieved
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError
 from rankgrad_papers.analysis import (
     FIGURES,
     auc_slopes,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankgrad.config import ConfigError, compose
+from rankgrad.workbench.config import ConfigError, compose
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import loss_setting, matrix
 from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS

@@ -14,8 +14,6 @@ from dataset_trees import TREES, Tree, write_list
 from omegaconf import OmegaConf
 from PIL import Image
 
-from rankgrad import cli
-from rankgrad.config import compose, make
 from rankgrad.datasets import (
     CountWarning,
     ImageSet,
@@ -23,6 +21,8 @@ from rankgrad.datasets import (
     inspect,
     trials,
 )
+from rankgrad.workbench import cli
+from rankgrad.workbench.config import compose, make
 from rankgrad_papers.datasets import (
     DATASETS,
     OFFICIAL,

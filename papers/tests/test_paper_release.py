@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import rankgrad
-from rankgrad import extras
-from rankgrad.config import options
-from rankgrad.plugins import GROUPS, Plugin
+from rankgrad.common import extras
+from rankgrad.common.plugins import GROUPS, Plugin
+from rankgrad.workbench.config import options
 from rankgrad_papers._version import __version__
 from rankgrad_papers.datasets import DATASETS
 from rankgrad_papers.experiments.catalogue import entries as catalogue_entries

@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from rankgrad.config import compose
+from rankgrad.batches.samplers import class_batches
 from rankgrad.datasets.folds import folds, held_out
-from rankgrad.datasets.samplers import class_batches
+from rankgrad.workbench.config import compose
 from rankgrad_papers.datasets import load_photographs
 from rankgrad_papers.experiments import standin
 from rankgrad_papers.studies import photographs, pretraining

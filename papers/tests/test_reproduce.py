@@ -22,20 +22,20 @@ from omegaconf import OmegaConf
 from small_runs import FEW_WEIGHTS as TINY
 from small_runs import die_after_writes
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose, load, make, options
 from rankgrad.datasets import DATASETS, load_glyphs
 from rankgrad.datasets.base import Table
 from rankgrad.datasets.folds import load_with_val
 from rankgrad.evaluation import Report
-from rankgrad.figure_style import figure, save
-from rankgrad.runs import compare as compare_module
-from rankgrad.runs.children import Children
-from rankgrad.runs.folder import Run
-from rankgrad.runs.history import evaluations
-from rankgrad.runs.launchers import RunCommand
-from rankgrad.training import building
-from rankgrad.training import retrieval as runs
+from rankgrad.tasks.retrieval import building
+from rankgrad.tasks.retrieval import task as runs
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError, compose, load, make, options
+from rankgrad.workbench.figure_style import figure, save
+from rankgrad.workbench.runs import compare as compare_module
+from rankgrad.workbench.runs.children import Children
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.history import evaluations
+from rankgrad.workbench.runs.launchers import RunCommand
 from rankgrad_papers.analysis.decomposability import class_batches
 from rankgrad_papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
 from rankgrad_papers.experiments import reproduce as reproduce_module
@@ -885,7 +885,7 @@ def test_a_table_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
     elsewhere = Elsewhere()
     read = lambda words: (elsewhere, [word for word in words if "launcher" not in word])  # noqa: E731
     monkeypatch.setattr(reproduce_module, "read_launcher", read)
-    monkeypatch.setattr("rankgrad.runs.compare.Children", Children)  # which `whole` has replaced
+    monkeypatch.setattr("rankgrad.workbench.runs.compare.Children", Children)  # which `whole` has replaced
     monkeypatch.setattr(reproduce_module, "collect", lambda *_: None)
     monkeypatch.setattr(reproduce_module, "write", lambda *_: "")
     reproduce("roadmap/table9", ["launcher=submitit", "launcher.timeout_min=5"], tmp_path, stand_in="glyphs", seeds="0")

@@ -13,12 +13,13 @@ import torch
 from small_runs import make_photos, small, train
 from torch import Tensor
 
-from rankgrad import blackbox_rank, cli, metrics
-from rankgrad.config import compose, make
+from rankgrad import blackbox_rank, metrics
 from rankgrad.datasets.cache import CacheWarning
 from rankgrad.evaluation import Report
 from rankgrad.losses import RankLoss, SpearmanLoss
 from rankgrad.ranks import exact_ranks
+from rankgrad.workbench import cli
+from rankgrad.workbench.config import compose, make
 from rankgrad_papers import sodeep
 from rankgrad_papers.analysis import landscapes
 from rankgrad_papers.sodeep import costs
@@ -340,7 +341,7 @@ def test_training_that_is_cut_off_leaves_no_file(home, monkeypatch):
     def interrupted(*args: object, **at: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankgrad.files.os.replace", interrupted)
+    monkeypatch.setattr("rankgrad.common.files.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(QUICK, progress=False)
     assert [p.suffix for p in home.iterdir()] == [".lock"]

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from rankgrad.cli import main
-from rankgrad.config import GROUPS, ConfigError
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import GROUPS, ConfigError
 from rankgrad_papers.experiments import sources
 from rankgrad_papers.experiments.grid import Grid, grids
 from rankgrad_papers.experiments.sources import Setting, of_experiment, of_loss, of_table, parsed

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad import defaults
+from rankgrad.common import defaults
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import batch_ap, full_length, graded, one_split, scores, starts, tables, texts, trees
 from rankgrad_papers.values import cells, difference, read
@@ -35,7 +35,7 @@ def test_the_cosine_within_a_class_leaves_a_row_itself_out(run):
 
 @pytest.mark.parametrize("study", [starts, texts])
 def test_what_a_study_trains_are_settings_that_there_are(study):
-    from rankgrad.config import compose
+    from rankgrad.workbench.config import compose
 
     rows = study.LOSSES if study is starts else study.ROWS
     data = () if study is starts else ("data=clinc150", "fold=1/3")
@@ -59,8 +59,8 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 @pytest.mark.parametrize("name", one_split.TABLES)
 def test_what_a_table_of_one_split_trains_are_settings_that_there_are(name):
-    from rankgrad.config import compose
     from rankgrad.tasks import of_command
+    from rankgrad.workbench.config import compose
 
     table = one_split.TABLES[name]
     shared = [*table.shared, "data.root=.", *(["model.weights=model.pt"] if table.weights else [])]

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rankgrad.config import ConfigError
-from rankgrad.files.folders import lock
+from rankgrad.common.files.folders import lock
+from rankgrad.workbench.config import ConfigError
 from rankgrad_papers.studies import command
 
 WAITS = """

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankgrad.config import ConfigError
+from rankgrad.workbench.config import ConfigError
 from rankgrad_papers import trainings
 from rankgrad_papers.trainings import Training, train_missing
 from rankgrad_papers.values import append, read

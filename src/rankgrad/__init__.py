@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from . import losses, metrics, penalties, ranks, relaxations, relevance
-    from .ranks import blackbox_rank
-    from .training.fit import fit as fit
-    from .types import Ranks
+    from . import losses, metrics, ranks
+    from .losses import penalties
+    from .ranks import blackbox_rank, relaxations, relevance
+    from .ranks.types import Ranks
+    from .tasks.retrieval.fit import fit as fit
 
 _PLACES = {"Ranks": "types", "blackbox_rank": "ranks", "fit": "training.fit"}  # name -> the module that has it
 
@@ -56,7 +57,7 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f".{_PLACES.get(name, name)}", __name__)
     except ModuleNotFoundError as error:
-        from .extras import missing
+        from .common.extras import missing
 
         raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
     globals()[name] = getattr(module, name) if name in _PLACES else module

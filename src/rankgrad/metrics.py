@@ -25,12 +25,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .checks import SUMMABLE, Numbers, list_length, number, one_of, query_weights, real_tensor, tensor
-from .normalize import unit_rows
+from .common.checks import SUMMABLE, Numbers, list_length, number, one_of, query_weights, real_tensor, tensor
 from .ranks import Ties, check_lists, exact_ranks
 from .ranks.lists import check_relevance
-from .relevance import Labels, as_labels, gains_of
-from .types import Mask, PerPair, PerQuery, Ranks, TiedRanks
+from .ranks.normalize import unit_rows
+from .ranks.relevance import Labels, as_labels, gains_of
+from .ranks.types import Mask, PerPair, PerQuery, Ranks, TiedRanks
 
 Gain = Literal["linear", "exp2"]
 Source = Ranks | TiedRanks | Numbers

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from rankgrad.datasets.samplers import MPerClassBatchSampler
+from rankgrad.batches.samplers import MPerClassBatchSampler
 
 lightning = pytest.importorskip("lightning", reason="lightning is an extra")
 pytest.importorskip("torchmetrics", reason="torchmetrics is an extra")

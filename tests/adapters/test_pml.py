@@ -16,10 +16,10 @@ from sweeps import CALIBRATED
 from torch import Tensor, nn
 
 from rankgrad import losses, memory
+from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.datasets import glyphs
-from rankgrad.datasets.samplers import MPerClassBatchSampler
 from rankgrad.evaluation import evaluate
-from rankgrad.relevance import from_labels
+from rankgrad.ranks.relevance import from_labels
 
 pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
 

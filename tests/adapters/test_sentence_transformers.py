@@ -39,11 +39,11 @@ from rankgrad.adapters.sentence_transformers import (  # noqa: E402
     RetrievalEvaluator,
     SavesLoss,
 )
-from rankgrad.distributed import GlobalBatch  # noqa: E402
+from rankgrad.batches.distributed import GlobalBatch  # noqa: E402
+from rankgrad.batches.memory import CrossBatchMemory  # noqa: E402
 from rankgrad.evaluation import evaluate  # noqa: E402
 from rankgrad.evaluation.graded import evaluate_graded  # noqa: E402
 from rankgrad.losses import baselines  # noqa: E402
-from rankgrad.memory import CrossBatchMemory  # noqa: E402
 
 TEXTS, LABELS = sentences(each=4, classes=6)
 

@@ -18,10 +18,10 @@ from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, Trai
 
 from rankgrad import losses  # noqa: E402
 from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics  # noqa: E402
-from rankgrad.distributed import GlobalBatch  # noqa: E402
+from rankgrad.batches.distributed import GlobalBatch  # noqa: E402
+from rankgrad.batches.memory import CrossBatchMemory  # noqa: E402
 from rankgrad.evaluation import evaluate  # noqa: E402
 from rankgrad.losses import baselines  # noqa: E402
-from rankgrad.memory import CrossBatchMemory  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ from benchmarks.page import page
 from benchmarks.runner import run
 from benchmarks.suites import GPU_SUITES
 from benchmarks.suites import SUITES as ON_CPU
-from rankgrad import cli, losses
+from rankgrad import losses
+from rankgrad.workbench import cli
 from rankgrad_papers.timing import clocks, memory, references
 from rankgrad_papers.timing.clocks import Timing
 from rankgrad_papers.timing.growth import STYLES, figure

@@ -22,11 +22,11 @@ from forks import forked, wait
 from small_runs import die_after_writes, make_photos, small, train
 
 from rankgrad import __version__, evaluation
-from rankgrad.cli import main
 from rankgrad.datasets.images import SkippedWarning
 from rankgrad.evaluation import Report
-from rankgrad.runs.folder import Run
-from rankgrad.training.retrieval import RetrievalTask, summary
+from rankgrad.tasks.retrieval.task import RetrievalTask, summary
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -71,7 +71,7 @@ def test_help_ends_with_status_0(capsys, words):
 def test_help_the_version_and_a_misspelt_word_need_no_torch_which_takes_seconds_to_import():
     program = """
 import sys
-from rankgrad.cli import COMMANDS, main
+from rankgrad.workbench.cli import COMMANDS, main
 for words in [[], ["--help"], ["--version"], ["trian"], ["train", "--fast"], ["embed"], *(
     [name, "--help"] for name in COMMANDS
 )]:
@@ -87,7 +87,7 @@ for words in [[], ["--help"], ["--version"], ["trian"], ["train", "--fast"], ["e
 
 
 def test_the_help_of_train_lists_every_group_and_option(capsys):
-    from rankgrad.config import GROUPS, options
+    from rankgrad.workbench.config import GROUPS, options
 
     with pytest.raises(SystemExit):
         main(["train", "--help"])
@@ -143,7 +143,7 @@ def test_of_several_errors_of_the_file_system_the_first_is_told(capsys, monkeypa
         finally:
             raise OSError(28, "No space left on device", "health.json")
 
-    monkeypatch.setattr("rankgrad.cli.train.run", run)
+    monkeypatch.setattr("rankgrad.workbench.cli.train.run", run)
     shown = fails(capsys, "train")
     assert shown.startswith("state.ckpt: No space left on device. Free some") and "health.json" not in shown
 
@@ -169,7 +169,7 @@ def test_a_place_that_cannot_be_written_is_named_with_the_setting_that_changes_i
     def run(arguments, settings):
         raise OSError(number, os.strerror(number), file)
 
-    monkeypatch.setattr(f"rankgrad.cli.{words[0]}.run", run)
+    monkeypatch.setattr(f"rankgrad.workbench.cli.{words[0]}.run", run)
     shown = fails(capsys, *words)
     assert shown.startswith(f"{file} cannot be") and re.search(told, shown) and "Errno" not in shown
 
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_read_is_not_said_to_be_an_output(capsys, monkeypa
     def run(arguments, settings):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(secret))
 
-    monkeypatch.setattr("rankgrad.cli.train.run", run)
+    monkeypatch.setattr("rankgrad.workbench.cli.train.run", run)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert fails(capsys, "train", f"out={tmp_path}") == f"{secret} cannot be used: you have no permission"
 
@@ -191,7 +191,7 @@ def test_a_warning_of_ours_is_told_without_a_line_of_code_and_others_as_they_are
         warnings.warn("skipped 1 file:\n  a\x1b[2J.svg: a drawing", SkippedWarning, stacklevel=2)
         warnings.warn("of something else", FutureWarning, stacklevel=2)
 
-    monkeypatch.setattr("rankgrad.cli.check.run", run)
+    monkeypatch.setattr("rankgrad.workbench.cli.check.run", run)
     with warnings.catch_warnings(record=True) as others:
         warnings.simplefilter("always")
         before = warnings.showwarning
@@ -360,7 +360,7 @@ def test_an_error_of_the_file_system_is_one_line(capsys, photos, tmp_path):
 
 @pytest.mark.parametrize("words", [["data=folder", "data.root=nosuch"], ["init=nosuch"], ["resume=nosuch"]])
 def test_a_wrong_path_is_told_before_what_trains_is_imported_which_takes_seconds(capsys, monkeypatch, words):
-    monkeypatch.setattr("rankgrad.cli.training.import_module", lambda name: pytest.fail(f"{name} came first"))
+    monkeypatch.setattr("rankgrad.workbench.cli.training.import_module", lambda name: pytest.fail(f"{name} came first"))
     assert "nosuch" in fails(capsys, "train", *words)
 
 

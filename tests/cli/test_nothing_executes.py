@@ -23,8 +23,8 @@ from small_runs import make_photos, small
 from small_tables import one_list
 from voc_trees import shapes
 
-from rankgrad.cli import main
-from rankgrad.runs.compare import train_all
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.runs.compare import train_all
 
 
 @pytest.fixture(scope="module")
@@ -411,8 +411,8 @@ def test_a_user_s_own_classes_need_the_name_of_their_package_every_time(capsys, 
 FUZZ = """
 import contextlib, io, json, random, resource, sys, traceback
 from pathlib import Path
-import rankgrad.training.runner, rankgrad.report, rankgrad.index.builder, rankgrad.detection.run, rankgrad.scores.task
-from rankgrad.cli import main
+import rankgrad.workbench.training.runner, rankgrad.workbench.report, rankgrad.workbench.index.builder, rankgrad.detection.run, rankgrad.tasks.scores.task
+from rankgrad.workbench.cli import main
 
 times, cases = json.loads(sys.argv[1])
 status = Path("/proc/self/status").read_text()

@@ -14,11 +14,11 @@ from children_here import Here
 from small_runs import make_photos, make_texts, small, small_texts, train
 from small_tables import one_list, settings
 
-from rankgrad.cli import main
-from rankgrad.cli.outputs import check_output
 from rankgrad.datasets.text import load_text
-from rankgrad.runs import compare
-from rankgrad.runs.folder import Run
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.cli.outputs import check_output
+from rankgrad.workbench.runs import compare
+from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

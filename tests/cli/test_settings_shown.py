@@ -9,10 +9,10 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from rankgrad.cli import main
-from rankgrad.cli.machine import add_machine, machine
-from rankgrad.cli.settings import commented
-from rankgrad.config import compose
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.cli.machine import add_machine, machine
+from rankgrad.workbench.cli.settings import commented
+from rankgrad.workbench.config import compose
 
 
 @pytest.mark.parametrize(

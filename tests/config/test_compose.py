@@ -9,10 +9,10 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from rankgrad.checks import setting
-from rankgrad.config import GROUPS, PATHS, ConfigError, check_paths, compose, make, options
-from rankgrad.config.hydra import by_hydra, composed
+from rankgrad.common.checks import setting
 from rankgrad.datasets import DATASETS
+from rankgrad.workbench.config import GROUPS, PATHS, ConfigError, check_paths, compose, make, options
+from rankgrad.workbench.config.hydra import by_hydra, composed
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from rankgrad.config import GROUPS, TREES, ConfigError, compose, keys, options
-from rankgrad.config.hints import MEANT, explain
-from rankgrad.config.hydra import composed
+from rankgrad.workbench.config import GROUPS, TREES, ConfigError, compose, keys, options
+from rankgrad.workbench.config.hints import MEANT, explain
+from rankgrad.workbench.config.hydra import composed
 
 
 @pytest.mark.parametrize(

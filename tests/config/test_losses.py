@@ -11,8 +11,8 @@ from hydra.utils import get_class, get_object
 from omegaconf import OmegaConf
 
 from rankgrad import losses
-from rankgrad.config import compose, make, options
 from rankgrad.losses.base import Common
+from rankgrad.workbench.config import compose, make, options
 
 LOSSES = options("loss")
 

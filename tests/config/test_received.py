@@ -8,7 +8,7 @@ import pytest
 from kept_runs import kept
 from omegaconf import OmegaConf
 
-from rankgrad.config import ConfigError, load
+from rankgrad.workbench.config import ConfigError, load
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_file_cannot_trust_for_its_reader(tmp_path: Path):
     text = (kept("retrieval") / "config.yaml").read_text().replace("trust: null", "trust: small_runs")
     (tmp_path / "config.yaml").write_text(text)
     assert "trust" not in load(tmp_path / "config.yaml")
-    (tmp_path / "config.yaml").write_text(text.replace("rankgrad.penalties.Log", "small_runs.Killed"))
+    (tmp_path / "config.yaml").write_text(text.replace("rankgrad.losses.penalties.Log", "small_runs.Killed"))
     with pytest.raises(ConfigError, match="loss.penalty._target_.*small_runs.Killed"):
         load(tmp_path / "config.yaml")
     assert load(tmp_path / "config.yaml", ["small_runs"]).loss.penalty._target_ == "small_runs.Killed"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rankgrad.config import compose, options
+from rankgrad.workbench.config import compose, options
 
 # As composed before the files had a common base. A difference here is a change of what `data=NAME` means.
 SETTLED = json.loads(Path(__file__).with_name("data_configs.json").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from PIL import Image
 from rankgrad.datasets.folder import find_images, load_folder, read_folder
 from rankgrad.datasets.images import SYSTEM, SkippedWarning
 from rankgrad.datasets.manifest import load_manifest
-from rankgrad.index.query import query_files
+from rankgrad.workbench.index.query import query_files
 
 
 def photograph(seed: int, side: int = 96) -> Image.Image:

@@ -19,7 +19,8 @@ from PIL import Image
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from rankgrad import config
+from rankgrad.batches.samplers import EpochList
+from rankgrad.common.files import temporary
 from rankgrad.datasets import (
     DATASETS,
     GlyphFontWarning,
@@ -37,9 +38,8 @@ from rankgrad.datasets import cache as datasets_cache
 from rankgrad.datasets.contact_sheet import FontWarning
 from rankgrad.datasets.folder import EMPTY, read_folder
 from rankgrad.datasets.images import check_image
-from rankgrad.datasets.samplers import EpochList
 from rankgrad.datasets.transforms import Collate, PhotoEval, PhotoTrain
-from rankgrad.files import temporary
+from rankgrad.workbench import config
 
 DATA = os.environ.get("RANKGRAD_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA is not set to the folder that holds bccd/")
@@ -532,7 +532,7 @@ def test_wrong_settings_of_a_cache_are_named(photo_folder):
 
 
 def test_settings_of_a_run_reach_the_cache(photo_folder):
-    from rankgrad import config
+    from rankgrad.workbench import config
 
     settings = ["data=folder", f"data.root={photo_folder}", "data.size=14", "data.load.test_fraction=0"]
     table = config.make(config.compose(settings).data.load, slot="data")

@@ -10,11 +10,11 @@ import pytest
 import torch
 from small_runs import make_photos, small, train
 
-from rankgrad.config import load
+from rankgrad.common.files import read_json
 from rankgrad.datasets import Table, load_glyphs
 from rankgrad.datasets.folds import folds, held_out
-from rankgrad.files import read_json
-from rankgrad.report import read_run, write_report
+from rankgrad.workbench.config import load
+from rankgrad.workbench.report import read_run, write_report
 
 
 def table(groups: int, seed: int, per_class: int = 2) -> Table:

@@ -14,11 +14,11 @@ import torch
 from forks import forked, wait
 from PIL import Image
 
-from rankgrad.cli import main
+from rankgrad.common.files import inside, shown
 from rankgrad.datasets import find_images, load_folder
 from rankgrad.datasets import images as reader
 from rankgrad.datasets.images import check_image, image_area, image_size, open_image, read_image
-from rankgrad.files import inside, shown
+from rankgrad.workbench.cli import main
 
 NOISE = np.random.RandomState(0).randint(0, 256, (10, 12, 3), dtype=np.uint8)
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from small_runs import make_photos, small, train
 
-from rankgrad.config import compose
 from rankgrad.datasets.base import Table
 from rankgrad.datasets.noise import flip_labels, with_wrong_labels
-from rankgrad.runs.compare import own_settings
-from rankgrad.training.building import load_table
+from rankgrad.tasks.retrieval.building import load_table
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.runs.compare import own_settings
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

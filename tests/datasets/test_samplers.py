@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from rankgrad.datasets.sampler_settings import as_settings, check_settings
-from rankgrad.datasets.samplers import (
+from rankgrad.batches.sampler_settings import as_settings, check_settings
+from rankgrad.batches.samplers import (
     EpochList,
     HierarchicalBatchSampler,
     MPerClassBatchSampler,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankgrad.checks import as_keys, as_options, spelled
+from rankgrad.common.checks import as_keys, as_options, spelled
 from rankgrad.datasets.division import CALLED
 from rankgrad.datasets.text import load_text, read_texts
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.datasets.base import ImageSet, Table
-from rankgrad.datasets.samplers import MPerClassBatchSampler
 from rankgrad.datasets.transforms import (
     Collate,
     InkEval,

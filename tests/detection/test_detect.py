@@ -21,16 +21,16 @@ from small_detectors import TINY, settings
 from small_runs import Killed, die_after_writes
 from voc_trees import shapes
 
-from rankgrad import config as configuration
-from rankgrad.cli import main
-from rankgrad.config import TREES, ConfigError, compose, make, options, plain
 from rankgrad.detection import DETECTION_LOSSES, models
 from rankgrad.detection import run as runs
 from rankgrad.detection.data import DetectionSet
 from rankgrad.detection.training import detect
 from rankgrad.detection.voc import load_voc
-from rankgrad.runs.folder import Run
-from rankgrad.runs.history import curves
+from rankgrad.workbench import config as configuration
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import TREES, ConfigError, compose, make, options, plain
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.history import curves
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")
@@ -178,7 +178,7 @@ def test_a_process_that_was_killed_is_resumed_by_the_command(tree, finished, tmp
     program = f"""
 import os, signal
 from rankgrad import training
-from rankgrad.cli import main
+from rankgrad.workbench.cli import main
 write, done = training.SaveState.write, []
 def write_and_die(self, trainer):
     write(self, trainer)
@@ -393,7 +393,7 @@ def test_a_retrieval_run_is_not_resumed_as_a_detector(tmp_path, capsys):
 
 def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, monkeypatch, capsys):
     here = Here()
-    monkeypatch.setattr("rankgrad.runs.compare.Children", here)
+    monkeypatch.setattr("rankgrad.workbench.runs.compare.Children", here)
     words = ["loss=cross_entropy,ap:memory=1+ranking.warmup=2", "seeds=0,1,2", *settings(tree, "trainer.max_epochs=1")]
     assert main(["detect", "compare", *words, "-o", str(tmp_path)]) == 0
     assert len(here.calls) == 6

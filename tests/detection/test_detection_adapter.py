@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rankgrad.batches.distributed import GlobalBatch
 from rankgrad.detection import DetectionAPLoss, DetectionSmoothAPLoss, LossHandle, one_hot_targets, use_ap_loss
-from rankgrad.distributed import GlobalBatch
 
 detection = pytest.importorskip("torchvision.models.detection")
 ops = pytest.importorskip("torchvision.ops")

@@ -20,6 +20,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rankgrad import losses
+from rankgrad.batches.distributed import GlobalBatch
+from rankgrad.batches.memory.scores import Scored
 from rankgrad.detection import (
     DETECTION_LOSSES,
     DetectionAPLoss,
@@ -29,13 +31,11 @@ from rankgrad.detection import (
     ScoreMemory,
     one_hot_targets,
 )
-from rankgrad.distributed import GlobalBatch
 from rankgrad.losses import RankLoss
-from rankgrad.memory.scores import Scored
 from rankgrad.ranks import Blackbox, Lists, Soft, blackbox, exact_ranks
 from rankgrad.ranks import prefilter as prefilter_room
 from rankgrad.ranks.prefilter import shortened
-from rankgrad.relaxations import Sigmoid
+from rankgrad.ranks.relaxations import Sigmoid
 
 CLASSES = 3
 

@@ -14,10 +14,10 @@ from kept_runs import copied as kept_copy
 from kept_runs import kept
 from voc_trees import shapes
 
-from rankgrad.cli import main
 from rankgrad.detection.page import MEANING
 from rankgrad.detection.pictures import WRONG
-from rankgrad.report import read_runs, write_comparison, write_report
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.report import read_runs, write_comparison, write_report
 
 
 @pytest.fixture(scope="module")

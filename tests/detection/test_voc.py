@@ -12,15 +12,15 @@ import torch
 from PIL import Image
 from voc_trees import annotation, shapes, write_tree
 
-from rankgrad.cli import main
-from rankgrad.config import compose
-from rankgrad.config import plain as plain_values
-from rankgrad.datasets.samplers import EpochList, ShuffledBatches
+from rankgrad.batches.samplers import EpochList, ShuffledBatches
 from rankgrad.detection import voc_check
 from rankgrad.detection.data import DetectionSet, read_resized
 from rankgrad.detection.run import DetectionTask
 from rankgrad.detection.voc import CLASSES, load_voc
 from rankgrad.detection.voc_check import inspect_voc
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.config import plain as plain_values
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")

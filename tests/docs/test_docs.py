@@ -22,7 +22,7 @@ from text_models import sentences
 import rankgrad
 from rankgrad import losses, metrics
 from rankgrad.tasks import of_command
-from rankgrad.training.state import EPOCHS, MAY_CHANGE
+from rankgrad.workbench.training.state import EPOCHS, MAY_CHANGE
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -227,8 +227,8 @@ def commands() -> list[tuple[str, list[str]]]:
 @cache
 def variant_fits(name: str, tree: str) -> None:
     """Compose a loss with its own settings: the same ones are in many commands."""
-    from rankgrad import config
-    from rankgrad.runs import compare
+    from rankgrad.workbench import config
+    from rankgrad.workbench.runs import compare
 
     least = [] if tree == "train" else ["data.root=X"]
     config.compose([*least, *compare.own_settings(name, least, tree)], tree)
@@ -238,9 +238,9 @@ def variant_fits(name: str, tree: str) -> None:
     "name, words", commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
 def test_command_exists_and_its_settings_fit(name, words):
-    from rankgrad import cli, config
-    from rankgrad.runs import compare, launchers
-    from rankgrad.tuning import tune
+    from rankgrad.workbench import cli, config
+    from rankgrad.workbench.runs import compare, launchers
+    from rankgrad.workbench.tuning import tune
 
     program, *rest = words
     if program == "torchrun":
@@ -290,7 +290,7 @@ def _pyproject() -> str:
 
 
 def test_settings_of_the_training_page_exist():
-    from rankgrad import config
+    from rankgrad.workbench import config
 
     text = (ROOT / "docs" / "training.md").read_text("utf-8")
     known = set()
@@ -324,7 +324,7 @@ def test_settings_of_the_training_page_exist():
 
 
 def test_commands_and_settings_of_the_detection_page_exist():
-    from rankgrad import config
+    from rankgrad.workbench import config
 
     text = (ROOT / "docs" / "detection.md").read_text("utf-8")
     lines = re.findall(r"^rankgrad detect train (.*)$", text, re.MULTILINE)
@@ -342,7 +342,7 @@ def test_commands_and_settings_of_the_detection_page_exist():
 
 @pytest.mark.parametrize("group", ["data", "model", "recipe", "loss"])
 def test_every_option_of_a_group_is_named(group):
-    from rankgrad import config
+    from rankgrad.workbench import config
 
     text = "".join(
         (ROOT / "docs" / f"{page}.md").read_text("utf-8") for page in ("losses", "training", "datasets", "your-texts")

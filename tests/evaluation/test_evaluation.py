@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankgrad import metrics
 from rankgrad.evaluation import Report, evaluate, measures
-from rankgrad.normalize import unit_rows
+from rankgrad.ranks.normalize import unit_rows
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "arrays.npz"
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from rankgrad import metrics
-from rankgrad.cli import main
 from rankgrad.evaluation import evaluate, measures, ranked
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.evaluation.ranked.measures import asked
-from rankgrad.scores.evaluation import evaluate_scores, values_of
-from rankgrad.scores.one_list import RankedRows
-from rankgrad.scores.table import ScoreTable
+from rankgrad.tasks.scores.evaluation import evaluate_scores, values_of
+from rankgrad.tasks.scores.one_list import RankedRows
+from rankgrad.tasks.scores.table import ScoreTable
+from rankgrad.workbench.cli import main
 
 QUERIES, ROWS = 7, 25
 GENERATOR = np.random.default_rng(0)

@@ -15,11 +15,11 @@ import pytest
 from html_pages import Page
 from scipy import stats
 
-from rankgrad.cli import main
 from rankgrad.evaluation import ranked
 from rankgrad.evaluation.ranked import Evaluation, comparison, evaluate, reading, rows
 from rankgrad.evaluation.ranked.measures import asked
 from rankgrad.evaluation.ranked.texts import TextColumn, mixed
+from rankgrad.workbench.cli import main
 
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
 OFFICIAL = Path(__file__).parent / "trec_eval"  # files of trec_eval's own tests

@@ -13,9 +13,9 @@ from scipy import stats
 from rankgrad.evaluation import evaluate, ranked
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_t_test, spread
-from rankgrad.report.paired import paired_difference
-from rankgrad.scores.evaluation import evaluate_scores
-from rankgrad.scores.table import ScoreTable
+from rankgrad.tasks.retrieval.page.paired import paired_difference
+from rankgrad.tasks.scores.evaluation import evaluate_scores
+from rankgrad.tasks.scores.table import ScoreTable
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 10, 200])

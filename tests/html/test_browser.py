@@ -19,9 +19,9 @@ from small_runs import make_photos
 from voc_trees import shapes
 
 from rankgrad.evaluation import ranked
-from rankgrad.index.page import write_answers
-from rankgrad.index.query import Answer, Hit
-from rankgrad.report import Content, read_runs, write_comparison, write_report
+from rankgrad.workbench.index.page import write_answers
+from rankgrad.workbench.index.query import Answer, Hit
+from rankgrad.workbench.report import Content, read_runs, write_comparison, write_report
 
 pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from small_runs import make_photos
 
-from rankgrad.config import compose, plain
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
+from rankgrad.workbench.config import compose, plain
 
 
 @pytest.fixture(scope="module")

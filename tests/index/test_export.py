@@ -15,15 +15,15 @@ from PIL import Image
 from small_runs import make_photos, small, train
 from torch import Tensor
 
-from rankgrad.cli import main
-from rankgrad.config import compose, plain
 from rankgrad.datasets.transforms import PhotoEval
-from rankgrad.index import export as exports
-from rankgrad.index.embedder import Embedder
-from rankgrad.index.export import ABOUT, describe, export, preparation
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
-from rankgrad.normalize import unit_rows
+from rankgrad.ranks.normalize import unit_rows
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import compose, plain
+from rankgrad.workbench.index import export as exports
+from rankgrad.workbench.index.embedder import Embedder
+from rankgrad.workbench.index.export import ABOUT, describe, export, preparation
 
 
 def saved(path: Path, settings: list[str], model: torch.nn.Module) -> Path:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rankgrad.cli import main
+from rankgrad.common.files import read_npz
 from rankgrad.datasets import load_folder
 from rankgrad.datasets.folder import read_folder
-from rankgrad.files import read_npz
-from rankgrad.index.folder import embed_folder
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.index.folder import embed_folder
 
 
 def picture(path: Path) -> Path:

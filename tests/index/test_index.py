@@ -23,23 +23,23 @@ from PIL import Image
 from small_runs import make_photos
 
 from rankgrad import search
-from rankgrad.cli import main
-from rankgrad.config import compose, plain
-from rankgrad.files import temporary
-from rankgrad.files.folders import LockedError, lock
-from rankgrad.index import builder, disk
-from rankgrad.index import embedder as embedding
-from rankgrad.index.builder import build, measure
-from rankgrad.index.disk import HEAD
-from rankgrad.index.embedder import Embedded, Embedder, GroundWarning, Origin
-from rankgrad.index.folder import embed_folder
-from rankgrad.index.gallery import Index
-from rankgrad.index.page import write_answers
-from rankgrad.index.query import Answer, Hit, as_text, find, query_files
+from rankgrad.common.files import temporary
+from rankgrad.common.files.folders import LockedError, lock
+from rankgrad.common.progress import steps
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
-from rankgrad.normalize import unit_rows
-from rankgrad.progress import steps
+from rankgrad.ranks.normalize import unit_rows
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import compose, plain
+from rankgrad.workbench.index import builder, disk
+from rankgrad.workbench.index import embedder as embedding
+from rankgrad.workbench.index.builder import build, measure
+from rankgrad.workbench.index.disk import HEAD
+from rankgrad.workbench.index.embedder import Embedded, Embedder, GroundWarning, Origin
+from rankgrad.workbench.index.folder import embed_folder
+from rankgrad.workbench.index.gallery import Index
+from rankgrad.workbench.index.page import write_answers
+from rankgrad.workbench.index.query import Answer, Hit, as_text, find, query_files
 
 faiss = pytest.importorskip("faiss", reason="an index needs faiss")
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from forks import forked, wait
 
-from rankgrad.cli import main
-from rankgrad.distributed import STORE
-from rankgrad.files import Pieces, read_npz, temporary, write_npz
-from rankgrad.files.folders import LinkError
-from rankgrad.index import parts
-from rankgrad.index.folder import embed_folder
+from rankgrad.batches.distributed import STORE
+from rankgrad.common.files import Pieces, read_npz, temporary, write_npz
+from rankgrad.common.files.folders import LinkError
 from rankgrad.models.state_dicts import read_plain
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.index import parts
+from rankgrad.workbench.index.folder import embed_folder
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,9 @@ def test_what_was_cut_off_goes_on_after_the_last_part_that_is_there(
     embedded: list[int] = []
     real = parts.embed_alone
     monkeypatch.setattr(parts, "embed_alone", lambda *a, **k: embedded.append(len(a[1])) or real(*a, **k))
-    monkeypatch.setattr("rankgrad.index.folder.check_images", lambda paths: pytest.fail("they were checked before"))
+    monkeypatch.setattr(
+        "rankgrad.workbench.index.folder.check_images", lambda paths: pytest.fail("they were checked before")
+    )
     embed_folder(weights, photos, out, batch_size=3)
     assert embedded == [6, 2] and "continuing: 2 of 4 parts are finished" in capsys.readouterr().err
     assert out.read_bytes() == whole and not folder.exists()
@@ -199,8 +201,8 @@ def test_a_process_that_is_killed_loses_one_part(photos, weights, whole, tmp_pat
     out, rare = tmp_path / "photos.npz", tmp_path / "rare.py"
     rare.write_text(
         "import os, signal, sys\n"
-        "from rankgrad.index import parts\n"
-        "from rankgrad.cli import main\n"
+        "from rankgrad.workbench.index import parts\n"
+        "from rankgrad.workbench.cli import main\n"
         "parts.PART, real = 7, parts.embed_alone\n"
         "def embed(*a, **k):\n"
         "    if 'part 3' in k['progress'] and 'die' in os.environ: os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rankgrad.cli import main
+from rankgrad.workbench.cli import main
 
 HEAVY = ("torchvision", "torch._dynamo", "sklearn", "lightning", "matplotlib", "pandas", "scipy")
 
@@ -17,7 +17,7 @@ def test_a_query_imports_no_library_that_it_does_not_need(photos, weights, tmp_p
     assert main(["index", str(tmp_path / "photos.npz")]) == 0
     query = next(photos.rglob("*.png"))
     code = (
-        "import sys; from rankgrad.cli import main; "
+        "import sys; from rankgrad.workbench.cli import main; "
         f"code = main(['search', {str(query)!r}, '--index', {str(tmp_path / 'photos.index')!r}]); "
         f"print([name for name in {HEAVY} if name in sys.modules]); sys.exit(code)"
     )

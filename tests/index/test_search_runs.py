@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from small_runs import make_photos, make_texts, small, small_texts, train
 
-from rankgrad.cli import main
-from rankgrad.index.run import index_of_run
-from rankgrad.runs.folder import Run
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.index.run import index_of_run
+from rankgrad.workbench.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

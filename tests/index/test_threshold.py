@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 from small_runs import make_photos, small, train
 
-from rankgrad.cli import main
-from rankgrad.index import Index, build
-from rankgrad.index.embedder import Embedded, Origin
-from rankgrad.index.query import as_text, find
-from rankgrad.index.run import index_of_run
-from rankgrad.index.threshold import Threshold, threshold_of
-from rankgrad.runs.folder import Run
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.index import Index, build
+from rankgrad.workbench.index.embedder import Embedded, Origin
+from rankgrad.workbench.index.query import as_text, find
+from rankgrad.workbench.index.run import index_of_run
+from rankgrad.workbench.index.threshold import Threshold, threshold_of
+from rankgrad.workbench.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from naming import stable
 from torch import Tensor
 
 from rankgrad import losses, metrics
-from rankgrad.kernels import cells, counting
-from rankgrad.kernels.cells import Cells, Line
 from rankgrad.losses import RankLoss
 from rankgrad.ranks import Soft, blocks, soft_ranks
-from rankgrad.relaxations import Exponential, Heaviside, Sigmoid, SupStep
-from rankgrad.types import Ranks
+from rankgrad.ranks.kernels import cells, counting
+from rankgrad.ranks.kernels.cells import Cells, Line
+from rankgrad.ranks.relaxations import Exponential, Heaviside, Sigmoid, SupStep
+from rankgrad.ranks.types import Ranks
 
 ROWS, ITEMS = 3, 600
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rankgrad import losses
-from rankgrad.kernels import counting, sorting
-from rankgrad.kernels.counting import Counter, count_below
-from rankgrad.kernels.sorting import sort_rows
 from rankgrad.ranks import exact_ranks
+from rankgrad.ranks.kernels import counting, sorting
+from rankgrad.ranks.kernels.counting import Counter, count_below
+from rankgrad.ranks.kernels.sorting import sort_rows
 
 DTYPES = [torch.float32, torch.float64]
 

@@ -9,9 +9,9 @@ import torch
 from naming import stable
 from torch import Tensor
 
-from rankgrad.kernels import pairs
-from rankgrad.kernels.pairs import PairDifferences
-from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
+from rankgrad.ranks.kernels import pairs
+from rankgrad.ranks.kernels.pairs import PairDifferences
+from rankgrad.ranks.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
 
 STEPS = [
     Sigmoid(0.05),

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rankgrad import losses
-from rankgrad.distributed import GlobalBatch
-from rankgrad.large_batch import embed_in_parts
+from rankgrad.batches.distributed import GlobalBatch
+from rankgrad.batches.large_batch import embed_in_parts
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import AdaptiveROADMAPLoss, CalibrationLoss, ROADMAPLoss, SumLoss, SupAPLoss, roadmap
-from rankgrad.memory import CrossBatchMemory
 
 G = torch.Generator().manual_seed(0)
 SCORES = torch.rand(6, 20, generator=G, dtype=torch.float64)

@@ -16,7 +16,7 @@ from small_runs import make_photos, small, train
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankgrad.config import compose, make, options
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import AdaptiveTripletLoss, CalibrationLoss, SoftBinAPLoss
 from rankgrad.losses.baselines import (
     BinomialDevianceLoss,
@@ -26,8 +26,8 @@ from rankgrad.losses.baselines import (
     PMLLoss,
     TieAwareAPLoss,
 )
-from rankgrad.memory import CrossBatchMemory
-from rankgrad.runs.history import curves
+from rankgrad.workbench.config import compose, make, options
+from rankgrad.workbench.runs.history import curves
 
 pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
 
@@ -57,7 +57,7 @@ def baseline(name: str) -> nn.Module:
 
 def target(name: str) -> str:
     """The class that the file of a loss names, which is read in no time."""
-    file = resources.files("rankgrad.configs") / "loss" / f"{name}.yaml"
+    file = resources.files("rankgrad.workbench.configs") / "loss" / f"{name}.yaml"
     return str(yaml.safe_load(file.read_text(encoding="utf-8"))["_target_"]).rpartition(".")[2]
 
 

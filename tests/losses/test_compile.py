@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rankgrad import losses, metrics
 from rankgrad.losses import LOSSES, RankLoss
 from rankgrad.ranks import Lists, Soft, exact_ranks
-from rankgrad.relaxations import Heaviside, Sigmoid
-from rankgrad.relevance import from_labels
+from rankgrad.ranks.relaxations import Heaviside, Sigmoid
+from rankgrad.ranks.relevance import from_labels
 
 CLASSES, PER_CLASS = 4, 3
 BLACKBOX = [name for name, cls in LOSSES.items() if "lambda_" in inspect.signature(cls).parameters]

@@ -11,10 +11,10 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from rankgrad.config import compose, make, options
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import LOSSES
 from rankgrad.losses.sum import missing_references
-from rankgrad.memory import CrossBatchMemory
+from rankgrad.workbench.config import compose, make, options
 
 CLASSES, DIM = 4, 5
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])

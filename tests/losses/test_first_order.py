@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank, distributed, losses
-from rankgrad.large_batch import embed_in_parts
+from rankgrad.batches.large_batch import embed_in_parts
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import LOSSES
-from rankgrad.memory import CrossBatchMemory
 from rankgrad.ranks import soft_ranks
-from rankgrad.relaxations import AutogradStep, Heaviside, Sigmoid
+from rankgrad.ranks.relaxations import AutogradStep, Heaviside, Sigmoid
 
 REFUSED = pytest.raises(RuntimeError, match="create_graph=True")
 

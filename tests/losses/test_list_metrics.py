@@ -21,7 +21,7 @@ from rankgrad.losses import (
     SupNDCGLoss,
 )
 from rankgrad.ranks import Soft
-from rankgrad.relaxations import AutogradStep, Heaviside, SupStep
+from rankgrad.ranks.relaxations import AutogradStep, Heaviside, SupStep
 
 NONE = {"reduction": "none"}
 

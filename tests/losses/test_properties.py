@@ -18,9 +18,9 @@ from torch import Tensor
 from rankgrad import losses, metrics, penalties
 from rankgrad.losses import LOSSES, RANK_LOSSES, RankLoss
 from rankgrad.ranks import Soft, exact_ranks
-from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
-from rankgrad.relevance import shared_levels
-from rankgrad.types import Ranks
+from rankgrad.ranks.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
+from rankgrad.ranks.relevance import shared_levels
+from rankgrad.ranks.types import Ranks
 
 BLACKBOX = [name for name, cls in LOSSES.items() if "lambda_" in inspect.signature(cls).parameters]
 SMOOTH = [name for name in LOSSES if name not in BLACKBOX]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from rankgrad.batches.memory import CrossBatchMemory, memory_buffers
 from rankgrad.losses import LOSSES, CalibrationLoss, RaMBOAPLoss, RetrievalLoss, ROADMAPLoss, SmoothAPLoss, SupAPLoss
-from rankgrad.memory import CrossBatchMemory, memory_buffers
 
 STEPS, ROWS, DIM = 5, 8, 4
 

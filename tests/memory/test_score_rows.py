@@ -11,9 +11,9 @@ from small_runs import make_photos, small, train
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from rankgrad.config import ConfigError
+from rankgrad.batches.memory import CrossBatchMemory, RowMemory, memory_buffers
 from rankgrad.losses import LOSSES, CalibrationLoss, RaMBOAPLoss, RaMBORecallLoss, RetrievalLoss, SmoothAPLoss, SumLoss
-from rankgrad.memory import CrossBatchMemory, RowMemory, memory_buffers
+from rankgrad.workbench.config import ConfigError
 
 BATCHES, DIM = 3, 4
 

@@ -9,10 +9,10 @@ import pytest
 import timm
 import torch
 
-from rankgrad.config import compose
 from rankgrad.models import timm_model
 from rankgrad.models.matching import matched, weights_file
 from rankgrad.models.pixels import timm_pixels
+from rankgrad.workbench.config import compose
 
 NAME = "test_resnet"  # timm's smallest, 0.5 M weights
 

@@ -9,7 +9,7 @@ import zlib
 import pytest
 import torch
 
-from rankgrad.datasets.samplers import MPerClassBatchSampler
+from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.evaluation import evaluate
 from rankgrad.losses import SmoothAPLoss
 from rankgrad.models.ngrams import NGrams

@@ -14,9 +14,9 @@ pytest.importorskip("sentence_transformers", reason="sentence-transformers comes
 from small_runs import cut_off, make_texts, same_results, small_texts, train
 from text_models import bert_model, static_model
 
-from rankgrad.config import ConfigError, compose
 from rankgrad.models import sentence_transformer_model
 from rankgrad.models.weights import load_weights, save_weights
+from rankgrad.workbench.config import ConfigError, compose
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

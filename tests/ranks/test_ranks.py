@@ -10,11 +10,11 @@ from naming import stable
 from torch import Tensor
 
 from rankgrad import blackbox_rank, losses
-from rankgrad.kernels import counting
 from rankgrad.metrics import average_precision
 from rankgrad.ranks import Blackbox, Soft, Ties, exact_ranks, soft_ranks
-from rankgrad.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
-from rankgrad.types import Ranks
+from rankgrad.ranks.kernels import counting
+from rankgrad.ranks.relaxations import AutogradStep, Exponential, Heaviside, Sigmoid, Softplus, SupStep
+from rankgrad.ranks.types import Ranks
 
 STEP_PAIRS = [
     (Sigmoid(0.05), Sigmoid(0.1)),

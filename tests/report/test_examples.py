@@ -11,9 +11,9 @@ import torch
 from drawn_runs import rand, tiles, two_of_photos
 from small_runs import make_photos
 
-from rankgrad.cli import main
 from rankgrad.datasets.base import Table
-from rankgrad.report import examples as retrieved
+from rankgrad.tasks.retrieval.page import examples as retrieved
+from rankgrad.workbench.cli import main
 
 pytest.importorskip("matplotlib")
 from drawn_text import well_drawn  # noqa: E402  (needs matplotlib)

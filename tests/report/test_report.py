@@ -27,32 +27,31 @@ from torch.nn import functional as F
 
 import rankgrad
 from rankgrad import metrics
-from rankgrad.cli import main
+from rankgrad.common.files import shown
+from rankgrad.common.progress import steps
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.statistics import paired_t_test
-from rankgrad.files import shown
-from rankgrad.html import charts
-from rankgrad.html.images import Images
-from rankgrad.progress import steps
-from rankgrad.report import (
+from rankgrad.tasks.retrieval.page import numbers, sections
+from rankgrad.tasks.retrieval.page.gallery import choose
+from rankgrad.tasks.retrieval.page.matching import match
+from rankgrad.tasks.retrieval.page.paired import paired_difference
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.html import charts
+from rankgrad.workbench.html.images import Images
+from rankgrad.workbench.report import (
     Content,
     Pictures,
     Space,
     glossary,
-    numbers,
     read_run,
     read_runs,
     retrieval_gallery,
-    sections,
     write_comparison,
     write_report,
 )
-from rankgrad.report.content import short_names
-from rankgrad.report.gallery import choose
-from rankgrad.report.matching import match
-from rankgrad.report.paired import paired_difference
-from rankgrad.runs.folder import Run
-from rankgrad.runs.history import curves
+from rankgrad.workbench.report.content import short_names
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.history import curves
 
 PIL = pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
@@ -138,7 +137,7 @@ def test_precision_at_recall_is_that_of_the_list_that_is_just_long_enough(kind):
 
 def test_what_a_page_computes_has_progress_bars(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tqdm", reason="without tqdm only numbers are printed")
-    for module in ("rankgrad.search", "rankgrad.report.numbers"):
+    for module in ("rankgrad.search", "rankgrad.tasks.retrieval.page.numbers"):
         monkeypatch.setattr(f"{module}.steps", partial(steps, delay=0))  # as if it took long
     of = space()
     np.savez(tmp_path / "mine.npz", embeddings=of.queries, labels=of.labels)
@@ -447,7 +446,7 @@ def test_no_template_switches_the_escaping_off():
 def test_a_template_escapes_and_refuses_names_that_it_does_not_get(monkeypatch):
     from jinja2 import DictLoader, UndefinedError
 
-    from rankgrad.html import page
+    from rankgrad.workbench.html import page
 
     made = page._templates().overlay(loader=DictLoader({"a": "{{ name }}<i>{{ name|short }}</i>", "b": "{{ nam }}"}))
     monkeypatch.setattr(page, "_templates", lambda: made)

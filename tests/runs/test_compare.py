@@ -16,13 +16,13 @@ from omegaconf import OmegaConf
 from scipy import stats
 from small_runs import die_after_writes, make_photos, small
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose, load
+from rankgrad.common.files.folders import LockedError, lock
 from rankgrad.evaluation import Report
-from rankgrad.files.folders import LockedError, lock
-from rankgrad.runs import compare as compare_module
-from rankgrad.runs.compare import compare, folders, folders_of, own_settings, shared
-from rankgrad.runs.folder import Run
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError, compose, load
+from rankgrad.workbench.runs import compare as compare_module
+from rankgrad.workbench.runs.compare import compare, folders, folders_of, own_settings, shared
+from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

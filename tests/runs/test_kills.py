@@ -29,14 +29,14 @@ from small_tables import one_list
 from small_tables import settings as table_settings
 from voc_trees import shapes
 
-from rankgrad.cli import main
-from rankgrad.config import compose
+from rankgrad.common.files.folders import HOLDER, LOCK
 from rankgrad.detection import run as detection
-from rankgrad.files.folders import HOLDER, LOCK
-from rankgrad.runs.children import Children
-from rankgrad.runs.folder import Run
-from rankgrad.scores import task as scores
-from rankgrad.training import retrieval
+from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.tasks.scores import task as scores
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.runs.children import Children
+from rankgrad.workbench.runs.folder import Run
 
 COMPARED = ("before.json", "after.json", "metrics.json", "health.json", "logs/metrics.csv")
 EVERY_STEP = "checkpoint_minutes=0"

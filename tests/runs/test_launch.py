@@ -20,13 +20,13 @@ from forks import forked, start_by_fork, wait
 from small_runs import make_photos, same_results, small, train
 
 import rankgrad
-from rankgrad.cli import main
-from rankgrad.config import compose
 from rankgrad.evaluation import Report
-from rankgrad.runs import launch
-from rankgrad.runs.children import Children
-from rankgrad.runs.folder import Run
-from rankgrad.runs.history import curves
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.runs import launch
+from rankgrad.workbench.runs.children import Children
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.history import curves
 
 TWO = ("trainer.devices=2", "trainer.accelerator=cpu")
 # batch norm would see half a batch, and Adam makes steps of rounding errors
@@ -186,7 +186,7 @@ def test_a_folder_called_rankgrad_hides_the_package_neither_from_a_script_nor_fr
     script = tmp_path / "script.py"
     script.write_text("""
 import rankgrad
-from rankgrad.runs.children import Children
+from rankgrad.workbench.runs.children import Children
 assert "fit" in dir(rankgrad), dir(rankgrad)
 with Children() as children:
     children.start(["--version"])

@@ -18,17 +18,17 @@ import psutil
 import pytest
 from small_runs import make_photos, same_results, small, train
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError
-from rankgrad.files.folders import LinkError, lock
-from rankgrad.runs import children as children_module
-from rankgrad.runs import launchers, signals
-from rankgrad.runs.children import Child, Children
-from rankgrad.runs.compare import compare, with_threads
-from rankgrad.runs.folder import Run
-from rankgrad.runs.launchers import LOCAL, RunCommand, base, read_launcher
-from rankgrad.runs.signals import Stopped
-from rankgrad.tuning import tune as tune_module
+from rankgrad.common.files.folders import LinkError, lock
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError
+from rankgrad.workbench.runs import children as children_module
+from rankgrad.workbench.runs import launchers, signals
+from rankgrad.workbench.runs.children import Child, Children
+from rankgrad.workbench.runs.compare import compare, with_threads
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.launchers import LOCAL, RunCommand, base, read_launcher
+from rankgrad.workbench.runs.signals import Stopped
+from rankgrad.workbench.tuning import tune as tune_module
 
 # -------------------------------------------------------------------------------------------------------- the words
 
@@ -107,7 +107,7 @@ def test_words_that_do_not_fit_are_one_line(engine, words, told):
 @pytest.mark.parametrize("name", ["submitit", "ray"])
 def test_an_engine_that_is_not_installed_is_named_with_its_extra(monkeypatch, capsys, tmp_path, name):
     monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, f"rankgrad.runs.launchers.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, f"rankgrad.workbench.runs.launchers.{name}", raising=False)
     assert main(["compare", "loss=pnp", f"launcher={name}", "-o", str(tmp_path / "out")]) == 2
     assert f"this needs {name}, which the extra '{name}' installs: pip install " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -365,7 +365,7 @@ def test_a_job_that_does_not_end_is_cancelled_and_not_waited_for(slurm, run, mon
 
 
 def test_a_run_saves_its_state_before_its_job_is_queued_again(run):
-    from rankgrad.runs.launchers.submitit import Resumed
+    from rankgrad.workbench.runs.launchers.submitit import Resumed
 
     job = Resumed(run(SAVES))
     again = []

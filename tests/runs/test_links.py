@@ -12,12 +12,12 @@ import torch
 from kept_runs import copied, kept
 from small_runs import cut_off, make_photos, small
 
-from rankgrad.cli import main
-from rankgrad.files import temporary
-from rankgrad.files.folders import HOLDER, LOCK, LinkError
-from rankgrad.runs import compare
-from rankgrad.runs.folder import Run
-from rankgrad.runs.log import LogTable
+from rankgrad.common.files import temporary
+from rankgrad.common.files.folders import HOLDER, LOCK, LinkError
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.runs import compare
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.log import LogTable
 
 
 @pytest.fixture(scope="module")

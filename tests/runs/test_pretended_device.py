@@ -16,11 +16,11 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from small_runs import make_photos, small
 from voc_trees import shapes
 
-from rankgrad.config import compose
 from rankgrad.detection import run as detectors
-from rankgrad.runs import launch
-from rankgrad.runs.folder import Run
-from rankgrad.training import retrieval
+from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.runs import launch
+from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

@@ -14,11 +14,11 @@ from forks import forked, wait
 from kept_runs import copied, kept_index
 from small_runs import make_photos
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose, load
-from rankgrad.files import load_json, shown
-from rankgrad.runs import launch, signals
-from rankgrad.runs.folder import Run
+from rankgrad.common.files import load_json, shown
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError, compose, load
+from rankgrad.workbench.runs import launch, signals
+from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -70,7 +70,7 @@ def test_pipes_do_not_stop_a_check(tmp_path):
 
 def test_a_pipe_in_place_of_a_journal_does_not_stop_a_search(tmp_path):
     pytest.importorskip("optuna")
-    from rankgrad.tuning.study import storage
+    from rankgrad.workbench.tuning.study import storage
 
     os.mkfifo(tmp_path / "journal.log")
 

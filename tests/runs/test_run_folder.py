@@ -24,21 +24,21 @@ from marks import slow_unless
 from omegaconf import OmegaConf
 from small_runs import cut_off, make_photos, same_results, small, train
 
-from rankgrad import files
-from rankgrad.cli import embed, main
-from rankgrad.config import ConfigError
+from rankgrad.common import files
+from rankgrad.common.files import folders
+from rankgrad.common.files.folders import LockedError, lock
 from rankgrad.evaluation import Report
-from rankgrad.figure_style import figure, save
-from rankgrad.files import folders
-from rankgrad.files.folders import LockedError, lock
-from rankgrad.index.builder import build
-from rankgrad.index.embedder import Embedded
 from rankgrad.models.state_dicts import write_plain
 from rankgrad.models.weights import load_weights
-from rankgrad.runs.folder import Run
-from rankgrad.runs.history import curves, evaluations
-from rankgrad.runs.log import LogTable, read_rows
-from rankgrad.training.state import read_state
+from rankgrad.workbench.cli import embed, main
+from rankgrad.workbench.config import ConfigError
+from rankgrad.workbench.figure_style import figure, save
+from rankgrad.workbench.index.builder import build
+from rankgrad.workbench.index.embedder import Embedded
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.history import curves, evaluations
+from rankgrad.workbench.runs.log import LogTable, read_rows
+from rankgrad.workbench.training.state import read_state
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -256,8 +256,8 @@ def test_every_other_setting_is_as_it_was_or_the_run_is_not_resumed(begun, tmp_p
 
 
 def test_how_it_computes_may_be_another(photos, tmp_path):
-    from rankgrad.config import compose
-    from rankgrad.training import retrieval
+    from rankgrad.tasks.retrieval import task as retrieval
+    from rankgrad.workbench.config import compose
 
     whole = train(*small(photos), f"out={tmp_path / 'whole'}")
     cut_off([*small(photos), f"out={tmp_path / 'run'}"], 2)
@@ -437,8 +437,8 @@ def test_a_finished_run_is_extended_and_keeps_both_parts(photos, tmp_path, capsy
 def test_an_extended_run_that_is_cut_off_goes_on_the_same_way(photos, tmp_path):
     from small_runs import Killed, die_after_writes
 
-    from rankgrad.config import compose
-    from rankgrad.training import retrieval
+    from rankgrad.tasks.retrieval import task as retrieval
+    from rankgrad.workbench.config import compose
 
     run = train(*small(photos, "checkpoint_minutes=0"), f"out={tmp_path / 'run'}")
     other = Run(shutil.copytree(run.folder, tmp_path / "other"))
@@ -503,8 +503,8 @@ def test_a_state_that_is_not_of_its_model_is_told_in_one_line(photos, tmp_path, 
 def test_of_an_extended_run_the_state_is_embedded_and_not_the_earlier_weights(photos, tmp_path):
     from small_runs import Killed, die_after_writes
 
-    from rankgrad.config import compose
-    from rankgrad.training import retrieval
+    from rankgrad.tasks.retrieval import task as retrieval
+    from rankgrad.workbench.config import compose
 
     run = train(*small(photos, "checkpoint_minutes=0"), f"out={tmp_path / 'run'}")
     assert not run.interrupted

@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rankgrad import cli
-from rankgrad.runs import children as children_module
-from rankgrad.runs import signals
-from rankgrad.runs.children import Children
-from rankgrad.runs.signals import Stopped, deferred, graceful, requested
+from rankgrad.workbench import cli
+from rankgrad.workbench.runs import children as children_module
+from rankgrad.workbench.runs import signals
+from rankgrad.workbench.runs.children import Children
+from rankgrad.workbench.runs.signals import Stopped, deferred, graceful, requested
 
 ALL = [pytest.param(number, id=number.name) for number in signals.ASKED]
 

@@ -16,7 +16,7 @@ from small_tables import one_list
 from stopped_commands import LONG, SIGNALS, Command, hint, results, stop
 from voc_trees import shapes
 
-from rankgrad.runs.forked import possible
+from rankgrad.workbench.runs.forked import possible
 
 pytestmark = pytest.mark.usefixtures("hangup")
 

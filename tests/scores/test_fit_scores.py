@@ -10,11 +10,11 @@ from small_tables import by_query, one_list
 from torch import nn
 
 from rankgrad import losses
-from rankgrad.config import ConfigError
-from rankgrad.files import read_npz
-from rankgrad.scores.fit import fit_scores
-from rankgrad.scores.model import load_ranker
-from rankgrad.scores.table import ScoreTable, load_table
+from rankgrad.common.files import read_npz
+from rankgrad.tasks.scores.fit import fit_scores
+from rankgrad.tasks.scores.model import load_ranker
+from rankgrad.tasks.scores.table import ScoreTable, load_table
+from rankgrad.workbench.config import ConfigError
 
 QUICK = {
     **{"trainer.max_epochs": 2, "sampler.batch_size": 64, "sampler.queries_per_batch": 8, "data.encoding.fewest": 2},

@@ -13,14 +13,14 @@ import torch
 from kept_runs import copied
 from torch import Tensor
 
-from rankgrad.index.embedder import Embedder
 from rankgrad.models import load_weights, save_weights, vector_model
-from rankgrad.scores.encoding import Encoding
-from rankgrad.scores.model import build_ranker, load_ranker, save_ranker
-from rankgrad.scores.predict import predict_file
-from rankgrad.scores.saved import evaluate_run
-from rankgrad.scores.settings import Model
-from rankgrad.scores.table import load_table
+from rankgrad.tasks.scores.encoding import Encoding
+from rankgrad.tasks.scores.model import build_ranker, load_ranker, save_ranker
+from rankgrad.tasks.scores.predict import predict_file
+from rankgrad.tasks.scores.saved import evaluate_run
+from rankgrad.tasks.scores.settings import Model
+from rankgrad.tasks.scores.table import load_table
+from rankgrad.workbench.index.embedder import Embedder
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_an_evaluation_of_other_rows_refuses_settings_of_the_wrong_kind(tmp_path
 def test_wide_rows_are_scored_in_parts(run, monkeypatch):
     predicted(run)
     whole = np.load(run / "scores.npz")["score"]
-    monkeypatch.setattr("rankgrad.scores.model.NUMBERS", 28)
+    monkeypatch.setattr("rankgrad.tasks.scores.model.NUMBERS", 28)
     predicted(run)
     np.testing.assert_allclose(np.load(run / "scores.npz")["score"], whole, rtol=1e-6)
 

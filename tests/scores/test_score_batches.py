@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 import torch
 
-from rankgrad.scores.batches import QueryBatches, ScoreRows, StratifiedBatches, list_data
-from rankgrad.scores.settings import Batches
+from rankgrad.tasks.scores.batches import QueryBatches, ScoreRows, StratifiedBatches, list_data
+from rankgrad.tasks.scores.settings import Batches
 
 RELEVANT = torch.arange(100) % 10 == 0
 QUERY = torch.arange(20).repeat_interleave(torch.arange(20) % 4 + 1)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rankgrad.models.state_dicts import read_plain, write_plain
-from rankgrad.scores.encoding import Encoding
-from rankgrad.scores.table import ScoreTable
+from rankgrad.tasks.scores.encoding import Encoding
+from rankgrad.tasks.scores.table import ScoreTable
 
 
 def words(*values: str | None) -> np.ndarray:

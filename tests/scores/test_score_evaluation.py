@@ -12,10 +12,10 @@ import torch
 from rankgrad import metrics
 from rankgrad.evaluation import measures
 from rankgrad.evaluation.graded import evaluate_graded
-from rankgrad.scores.curves import curves_of
-from rankgrad.scores.evaluation import ScoreReport, evaluate_scores, values_of
-from rankgrad.scores.one_list import RankedRows
-from rankgrad.scores.table import ScoreTable
+from rankgrad.tasks.scores.curves import curves_of
+from rankgrad.tasks.scores.evaluation import ScoreReport, evaluate_scores, values_of
+from rankgrad.tasks.scores.one_list import RankedRows
+from rankgrad.tasks.scores.table import ScoreTable
 
 
 def drawn(rows: int, seed: int, steps: int | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad.checks import as_keys, spelled
-from rankgrad.scores.encoding import Encoding
-from rankgrad.scores.table import ScoreTable, load_rows, load_table
+from rankgrad.common.checks import as_keys, spelled
+from rankgrad.tasks.scores.encoding import Encoding
+from rankgrad.tasks.scores.table import ScoreTable, load_rows, load_table
 
 TABLES = Path(os.environ.get("RANKGRAD_DATA", "")) / "tables"
 real = pytest.mark.skipif(not (TABLES / "cardio.npz").is_file(), reason="needs RANKGRAD_DATA/tables")
@@ -205,7 +205,7 @@ def test_a_division_keeps_the_share_of_each_grade_and_is_a_function_of_the_seed(
 
 
 def test_a_division_never_cuts_a_query_and_both_sides_have_relevant_rows():
-    from rankgrad.scores.division import held_out
+    from rankgrad.tasks.scores.division import held_out
 
     query = np.repeat(np.arange(10), 3)
     relevance = np.where(np.isin(query, [4, 8]), 1, 0)

@@ -15,20 +15,20 @@ from children_here import Here
 from sklearn.metrics import average_precision_score
 from small_tables import by_query, one_list, settings
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose, load
-from rankgrad.files import read_npz
+from rankgrad.common.files import read_npz
 from rankgrad.models.state_dicts import read_plain, write_plain
-from rankgrad.report import read_runs, write_report
-from rankgrad.runs import compare as comparing
-from rankgrad.runs.check import check
-from rankgrad.runs.folder import Run
-from rankgrad.runs.log import read_curves
-from rankgrad.scores import task
-from rankgrad.scores.evaluation import ScoreReport
-from rankgrad.scores.model import load_ranker
-from rankgrad.scores.predict import predict_file
-from rankgrad.scores.table import ScoreTable, load_table
+from rankgrad.tasks.scores import task
+from rankgrad.tasks.scores.evaluation import ScoreReport
+from rankgrad.tasks.scores.model import load_ranker
+from rankgrad.tasks.scores.predict import predict_file
+from rankgrad.tasks.scores.table import ScoreTable, load_table
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError, compose, load
+from rankgrad.workbench.report import read_runs, write_report
+from rankgrad.workbench.runs import compare as comparing
+from rankgrad.workbench.runs.check import check
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.log import read_curves
 
 TABLES = Path(os.environ.get("RANKGRAD_DATA", "")) / "tables"
 
@@ -111,7 +111,7 @@ def test_no_validation_row_is_trained_on_and_a_column_val_is_taken_as_it_is(tabl
 
 
 def plain_settings(table: Path, *more: str):
-    from rankgrad.config import plain
+    from rankgrad.workbench.config import plain
 
     return plain(compose(settings(table, *more), "scores"))
 
@@ -402,7 +402,7 @@ def test_losses_are_compared_by_the_metric_of_the_table(tables, tmp_path, monkey
 
 
 def test_settings_of_a_loss_and_of_the_model_are_searched_on_folds(tables, tmp_path, monkeypatch, capsys):
-    from rankgrad.runs import forked
+    from rankgrad.workbench.runs import forked
 
     monkeypatch.setattr(comparing, "Children", Here())
     monkeypatch.setattr(forked, "possible", lambda: False)

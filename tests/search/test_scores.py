@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rankgrad import search
 from rankgrad.evaluation import evaluate
-from rankgrad.normalize import unit_rows
+from rankgrad.ranks.normalize import unit_rows
 from rankgrad.search import scores
 from rankgrad.search.scores import Scorer, whole_rows
 

@@ -12,10 +12,10 @@ from allocations import Allocations
 from torch import Tensor
 
 from rankgrad import metrics, search
-from rankgrad.kernels import counting
-from rankgrad.progress import steps
+from rankgrad.common.progress import steps
 from rankgrad.ranks import exact_ranks
-from rankgrad.relevance import own_columns
+from rankgrad.ranks.kernels import counting
+from rankgrad.ranks.relevance import own_columns
 from rankgrad.search import duplicate_rows, rank_blocks, rank_relevant, topk
 
 TIES = ("pessimistic", "optimistic", "index")

@@ -14,8 +14,8 @@ from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.text import read_texts
 from rankgrad.datasets.vectors import load_table as load_vectors
 from rankgrad.evaluation.ranked import evaluate
-from rankgrad.scores import reading
-from rankgrad.scores.table import load_table
+from rankgrad.tasks.scores import reading
+from rankgrad.tasks.scores.table import load_table
 
 QUESTIONS = [(f"question {row} of a customer", ("card", "fee", "limit")[row % 3]) for row in range(12)]
 

@@ -10,16 +10,16 @@ import torch
 from children_here import Here
 from small_searches import beir, settings
 
-from rankgrad.cli import main
-from rankgrad.config import compose
 from rankgrad.evaluation import ranked
-from rankgrad.report import read_runs, write_report
-from rankgrad.runs import compare as comparing
-from rankgrad.runs.check import check
-from rankgrad.runs.folder import Run
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.encoders import load_encoders, retrieve
 from rankgrad.tasks.search.evaluation import SearchReport
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.report import read_runs, write_report
+from rankgrad.workbench.runs import compare as comparing
+from rankgrad.workbench.runs.check import check
+from rankgrad.workbench.runs.folder import Run
 
 
 @pytest.fixture(scope="module")

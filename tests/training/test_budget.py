@@ -11,17 +11,17 @@ from small_runs import make_photos, make_texts, small, small_texts
 from small_tables import by_query, one_list
 from small_tables import settings as of_table
 
-from rankgrad import defaults
-from rankgrad.config import compose, load, plain
-from rankgrad.defaults import epochs_for
-from rankgrad.runs.folder import Run
-from rankgrad.scores import task as scores
-from rankgrad.scores.fit import fit_scores
-from rankgrad.scores.selection import KeepBest
-from rankgrad.scores.table import ScoreTable
-from rankgrad.training.diagnosis import Facts, diagnose
-from rankgrad.training.measuring import Sample
-from rankgrad.training.retrieval import RetrievalTask
+from rankgrad.common import defaults
+from rankgrad.common.defaults import epochs_for
+from rankgrad.tasks.retrieval.task import RetrievalTask
+from rankgrad.tasks.scores import task as scores
+from rankgrad.tasks.scores.fit import fit_scores
+from rankgrad.tasks.scores.selection import KeepBest
+from rankgrad.tasks.scores.table import ScoreTable
+from rankgrad.workbench.config import compose, load, plain
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.training.diagnosis import Facts, diagnose
+from rankgrad.workbench.training.measuring import Sample
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 7, 50, 333, 1250, 15_000, 10**6])

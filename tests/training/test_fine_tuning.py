@@ -7,12 +7,12 @@ import timm
 import torch
 from small_runs import make_photos, small, train
 
-from rankgrad.config import ConfigError, compose
 from rankgrad.evaluation import Report
 from rankgrad.models import load_weights, timm_model
-from rankgrad.runs.folder import Run
-from rankgrad.training.averaging import Averaging
-from rankgrad.training.retrieval import train as resumed
+from rankgrad.tasks.retrieval.task import train as resumed
+from rankgrad.workbench.config import ConfigError, compose
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.training.averaging import Averaging
 
 NAME = "test_resnet"
 

@@ -23,15 +23,15 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 import rankgrad
-from rankgrad.cli import main
-from rankgrad.config import ConfigError
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.datasets.given import given_table
 from rankgrad.losses import NDCGLoss, SmoothAPLoss
-from rankgrad.memory import CrossBatchMemory
 from rankgrad.models import load_weights
-from rankgrad.runs import signals
-from rankgrad.runs.check import check
-from rankgrad.runs.folder import Run
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError
+from rankgrad.workbench.runs import signals
+from rankgrad.workbench.runs.check import check
+from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

@@ -11,11 +11,12 @@ import timm
 import torch
 from small_runs import make_photos, small, train
 
-from rankgrad.config import compose
 from rankgrad.models import timm_model
-from rankgrad.training import callbacks, retrieval
-from rankgrad.training.callbacks import Forecast, ProgressLines
-from rankgrad.training.retrieval import quicker
+from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.tasks.retrieval.task import quicker
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.training import callbacks
+from rankgrad.workbench.training.callbacks import Forecast, ProgressLines
 
 
 def told(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: float, batches: int = 40) -> list[str]:

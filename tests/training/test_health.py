@@ -17,14 +17,14 @@ from small_runs import cut_off, make_photos, same_results, small, train
 from torch import nn
 
 from rankgrad import losses
-from rankgrad.cli import main
-from rankgrad.distributed import GlobalBatch
-from rankgrad.memory import CrossBatchMemory
+from rankgrad.batches.distributed import GlobalBatch
+from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
-from rankgrad.relaxations import Heaviside, Sigmoid, SupStep
-from rankgrad.runs.folder import Run
-from rankgrad.training.health import Facts, HealthWarning, Sample, as_text, diagnose, look, report, step_of
+from rankgrad.ranks.relaxations import Heaviside, Sigmoid, SupStep
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.training.health import Facts, HealthWarning, Sample, as_text, diagnose, look, report, step_of
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -280,7 +280,7 @@ def test_a_temperature_that_is_far_too_small_is_told(photos, tmp_path):
 
 
 def test_a_training_that_breaks_leaves_its_diagnosis(photos, tmp_path, monkeypatch):
-    from rankgrad import training
+    from rankgrad.workbench import training
 
     real, calls = training.RetrievalModule.training_step, [0]
 

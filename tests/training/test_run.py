@@ -15,17 +15,18 @@ from marks import slow_unless
 from PIL import Image
 from small_runs import cut_off, make_photos, same_results, small, train
 
-from rankgrad.config import ConfigError, compose, options
+from rankgrad.common.files.folders import HOLDER
 from rankgrad.evaluation import Report
-from rankgrad.files.folders import HOLDER
-from rankgrad.index.folder import embed_folder
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import load_weights
-from rankgrad.report import read_runs, write_report
-from rankgrad.runs.folder import Run
-from rankgrad.training import building, evaluating, runner
-from rankgrad.training import retrieval as runs
-from rankgrad.training.health import HealthWarning
+from rankgrad.tasks.retrieval import building, evaluating
+from rankgrad.tasks.retrieval import task as runs
+from rankgrad.workbench.config import ConfigError, compose, options
+from rankgrad.workbench.index.folder import embed_folder
+from rankgrad.workbench.report import read_runs, write_report
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.training import runner
+from rankgrad.workbench.training.health import HealthWarning
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

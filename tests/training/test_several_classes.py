@@ -12,16 +12,16 @@ import pytest
 import torch
 from small_runs import make_texts, small_texts, train
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose
 from rankgrad.datasets import DATASETS, TextTable, load_text
 from rankgrad.datasets.rows import numbered_several
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.index.run import index_of_run
 from rankgrad.losses import HAPLoss, SmoothAPLoss
 from rankgrad.losses.bi_encoder import SentenceTransformersLoss
 from rankgrad.models.weights import load_weights
-from rankgrad.training.retrieval import RetrievalTask
+from rankgrad.tasks.retrieval.task import RetrievalTask
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError, compose
+from rankgrad.workbench.index.run import index_of_run
 
 LABELS = ("card", "loan", "rent", "tax")
 
@@ -93,8 +93,8 @@ def test_the_loss_is_told_all_classes_and_the_evaluation_asks_for_a_shared_one(t
 
 
 def test_the_page_marks_what_shares_a_class_as_right(tmp_path):
-    from rankgrad.report.numbers import confusions, ranked
-    from rankgrad.report.retrieved import Space
+    from rankgrad.tasks.retrieval.page.numbers import confusions, ranked
+    from rankgrad.tasks.retrieval.page.retrieved import Space
 
     several = numbered_several([["a"], ["a", "b"], ["b"]])[2]
     np.savez(tmp_path / "x.npz", embeddings=torch.eye(3).numpy(), labels=several.numpy(), class_names=["a", "b"])

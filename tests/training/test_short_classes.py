@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_runs import cut_off, make_photos, same_results, small, train
 
-from rankgrad.config import compose
+from rankgrad.workbench.config import compose
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

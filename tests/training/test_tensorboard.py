@@ -11,9 +11,8 @@ import torch
 from small_runs import make_photos, same_results, small, train
 
 from rankgrad.datasets import Table
-from rankgrad.normalize import unit_rows
-from rankgrad.runs.folder import Run
-from rankgrad.training.tensorboard import (
+from rankgrad.ranks.normalize import unit_rows
+from rankgrad.tasks.retrieval.tensorboard import (
     ASKED,
     RIGHT,
     SIDE,
@@ -24,6 +23,7 @@ from rankgrad.training.tensorboard import (
     retrieved,
     similarities,
 )
+from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

@@ -13,14 +13,15 @@ import pytest
 import torch
 from small_runs import cut_off, make_photos, make_texts, same_results, small, small_texts, train
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose
 from rankgrad.datasets.vectors import load_table
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.models.weights import load_weights
-from rankgrad.report import read_runs
-from rankgrad.runs.folder import Run
-from rankgrad.training import building, retrieval
+from rankgrad.tasks.retrieval import building
+from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError, compose
+from rankgrad.workbench.report import read_runs
+from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

@@ -19,16 +19,16 @@ from marks import slow_unless
 from small_runs import Killed, cut_off, die_after_writes, make_photos, same_results, small, train
 from torch import nn
 
-from rankgrad import training
-from rankgrad.cli import main
-from rankgrad.config import ConfigError
 from rankgrad.datasets import load_glyphs
 from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.transforms import InkEval
 from rankgrad.evaluation import evaluate
-from rankgrad.runs.folder import Run
-from rankgrad.runs.history import best, curves, evaluations
-from rankgrad.training import retrieval as runs
+from rankgrad.tasks.retrieval import task as runs
+from rankgrad.workbench import training
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.history import best, curves, evaluations
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

@@ -17,19 +17,19 @@ import torch
 from marks import slow_unless
 from small_runs import make_photos, small
 
-from rankgrad.cli import main
-from rankgrad.config import ConfigError, compose, options
+from rankgrad.common.files.folders import LinkError
 from rankgrad.evaluation.statistics import holm, paired_t_test
-from rankgrad.files.folders import LinkError
-from rankgrad.runs import compare as compare_module
-from rankgrad.runs.folder import Run
-from rankgrad.training.building import build, load_table
-from rankgrad.tuning import space as space_module
-from rankgrad.tuning import study as study_module
-from rankgrad.tuning import tune as tune_module
-from rankgrad.tuning.page import write_tuning
-from rankgrad.tuning.space import Choice, NumberRange, read, settings_of, space_of
-from rankgrad.tuning.tune import tune
+from rankgrad.tasks.retrieval.building import build, load_table
+from rankgrad.workbench.cli import main
+from rankgrad.workbench.config import ConfigError, compose, options
+from rankgrad.workbench.runs import compare as compare_module
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.tuning import space as space_module
+from rankgrad.workbench.tuning import study as study_module
+from rankgrad.workbench.tuning import tune as tune_module
+from rankgrad.workbench.tuning.page import write_tuning
+from rankgrad.workbench.tuning.space import Choice, NumberRange, read, settings_of, space_of
+from rankgrad.workbench.tuning.tune import tune
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

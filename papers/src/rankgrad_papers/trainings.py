@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankgrad.config import ConfigError
-from rankgrad.runs.compare import shared, train_in_turn
-from rankgrad.runs.folder import Run
+from rankgrad.workbench.config import ConfigError
+from rankgrad.workbench.runs.compare import shared, train_in_turn
+from rankgrad.workbench.runs.folder import Run
 
 from .values import append, cells
 

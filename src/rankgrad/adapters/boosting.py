@@ -13,8 +13,8 @@ import torch
 
 from ..losses import RetrievalLoss
 from ..losses.base import still
-from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
-from ..scores.table import ScoreTable, has_order
+from ..tasks.scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
+from ..tasks.scores.table import ScoreTable, has_order
 
 Array = npt.NDArray[Any]
 ROUNDING = 1e-6  # largest value of a loss of lists that are in order

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..datasets.sampler_settings import ShortClasses
-from ..datasets.samplers import MPerClassBatchSampler
-from ..distributed import world
+from ..batches.distributed import world
+from ..batches.sampler_settings import ShortClasses
+from ..batches.samplers import MPerClassBatchSampler
 
 
 def batches_of_step(

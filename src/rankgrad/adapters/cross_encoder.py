@@ -20,11 +20,11 @@ try:
     from sentence_transformers import CrossEncoder
     from sentence_transformers.util import batch_to_device
 except ModuleNotFoundError as error:
-    from ..extras import missing
+    from ..common.extras import missing
 
     raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
 
-from ..checks import integer
+from ..common.checks import integer
 from ..evaluation import ranked
 from ..evaluation.ranked.measures import USUAL
 from ..losses import RetrievalLoss

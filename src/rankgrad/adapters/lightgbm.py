@@ -5,7 +5,7 @@ from __future__ import annotations
 try:
     import lightgbm  # noqa: F401  # without it, say how to install it
 except ModuleNotFoundError as error:
-    from ..extras import missing
+    from ..common.extras import missing
 
     raise ModuleNotFoundError(missing(error.name or "lightgbm"), name=error.name) from None
 
@@ -58,7 +58,7 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
 
     Args:
         names: such as "NDCG@10", "AP", "MRR", "P@10"; of one list "AP", "ROC AUC", "P@100". See
-            `rankgrad.scores.evaluation.evaluate_scores`. Without names: all that it reports.
+            `rankgrad.tasks.scores.evaluation.evaluate_scores`. Without names: all that it reports.
         one_list: True: all rows are one list; groups are not read.
 
     >>> import numpy as np

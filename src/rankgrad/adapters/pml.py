@@ -24,9 +24,9 @@ except ModuleNotFoundError as error:
         "rankgrad.adapters.pml needs pytorch-metric-learning: pip install pytorch-metric-learning", name=error.name
     ) from None
 
-from .. import memory
-from ..checks import Numbers
-from ..checks import tensor as as_tensor
+from ..batches import memory
+from ..common.checks import Numbers
+from ..common.checks import tensor as as_tensor
 from ..evaluation import Report, evaluate
 from ..evaluation.measures import listed
 from ..losses import RetrievalLoss, SumLoss

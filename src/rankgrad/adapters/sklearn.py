@@ -20,26 +20,26 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ModuleNotFoundError as error:
-    from ..extras import install
+    from ..common.extras import install
 
     raise ModuleNotFoundError(
         f"rankgrad.adapters.sklearn needs scikit-learn: {install('sklearn')}", name=error.name
     ) from None
 
-from ..checks import integer, unmasked
-from ..defaults import LOSSES
+from ..common.checks import integer, unmasked
+from ..common.defaults import LOSSES
 from ..evaluation import measures
 from ..evaluation.statistics import FEW_DRAWN
 from ..losses import RetrievalLoss, find
-from ..scores import one_list
-from ..scores.baselines import CrossEntropy, SquaredError
-from ..scores.batches import usual_positives
-from ..scores.division import held_out
-from ..scores.encoding import NumberColumn, fitted_numbers
-from ..scores.evaluation import values_of
-from ..scores.model import build_ranker
-from ..scores.settings import Model
-from ..scores.table import ScoreTable, has_order, need_queries
+from ..tasks.scores import one_list
+from ..tasks.scores.baselines import CrossEntropy, SquaredError
+from ..tasks.scores.batches import usual_positives
+from ..tasks.scores.division import held_out
+from ..tasks.scores.encoding import NumberColumn, fitted_numbers
+from ..tasks.scores.evaluation import values_of
+from ..tasks.scores.model import build_ranker
+from ..tasks.scores.settings import Model
+from ..tasks.scores.table import ScoreTable, has_order, need_queries
 from .boosting import checked_loss
 
 Array = npt.NDArray[Any]
@@ -412,7 +412,7 @@ def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
 
     Args:
         metric: without queries "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100"; with queries "NDCG@10", "AP", "MRR",
-            "P@10"; see `rankgrad.scores.evaluation.evaluate_scores`.
+            "P@10"; see `rankgrad.tasks.scores.evaluation.evaluate_scores`.
         positive: label of the positive class, as for `RankClassifier`; None: the second one of two classes in sorted
             order, or y has grades.
 

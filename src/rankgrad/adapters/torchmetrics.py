@@ -14,14 +14,14 @@ try:
     from torchmetrics.utilities import dim_zero_cat
     from torchmetrics.utilities.distributed import gather_all_tensors
 except ModuleNotFoundError as error:
-    from ..extras import missing
+    from ..common.extras import missing
 
     raise ModuleNotFoundError(missing(error.name or "torchmetrics"), name=error.name) from None
 
-from ..checks import tensor
-from ..distributed import world
+from ..batches.distributed import world
+from ..common.checks import tensor
 from ..evaluation import Report, evaluate
-from ..relevance import check_ids, check_labels
+from ..ranks.relevance import check_ids, check_labels
 
 NO_ID = -1
 

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from transformers import Trainer
 
-from ..distributed import GlobalBatch
+from ..batches.distributed import GlobalBatch
+from ..batches.memory import Memory
 from ..losses import RetrievalLoss, SumLoss
 from ..losses.checked import CheckedLoss
-from ..memory import Memory
 from ..models.state_dicts import read_plain
 
 LOSS_FILE = "rankgrad_loss.pt"  # in the folder of a checkpoint

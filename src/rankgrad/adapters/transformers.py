@@ -19,13 +19,13 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 try:
     from transformers import utils
 except ModuleNotFoundError as error:
-    from ..extras import missing
+    from ..common.extras import missing
 
     raise ModuleNotFoundError(missing(error.name or "transformers"), name=error.name) from None
 
-from ..checks import integer, unknown
-from ..datasets.samplers import MPerClassBatchSampler
-from ..distributed import GlobalBatch, gather_rows
+from ..batches.distributed import GlobalBatch, gather_rows
+from ..batches.samplers import MPerClassBatchSampler
+from ..common.checks import integer, unknown
 from ..evaluation import evaluate
 from ..ranks import computed
 from .class_batches import batches_of_step
@@ -203,7 +203,7 @@ class ClassBatchTrainer(SavesLoss):
 
     P is the batch size per device / K. With W processes, the batches of a step have W P classes together. Each class is
     in the batch of one process only. The batches depend only on (labels, seed, epoch), also after a checkpoint.
-    `rankgrad.datasets.samplers.MPerClassBatchSampler` describes how classes and rows are chosen. The checkpoints have
+    `rankgrad.batches.samplers.MPerClassBatchSampler` describes how classes and rows are chosen. The checkpoints have
     the state of the loss, if it has one (`SavesLoss`).
 
     Args:

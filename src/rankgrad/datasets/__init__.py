@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..checks import unknown
-from ..plugins import registered
-from . import samplers as samplers  # so that `import rankgrad` is enough for rankgrad.datasets.samplers
+from ..batches import samplers as samplers  # so that `import rankgrad` is enough for rankgrad.batches.samplers
+from ..common.checks import unknown
+from ..common.plugins import registered
 from .base import ImageSet, Table
 from .check import CountWarning, Inspection, Official, inspect, official_of, published
 from .contact_sheet import contact_sheet

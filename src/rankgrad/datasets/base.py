@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import setting
-from ..files import shown
+from ..batches.epochs import EpochList
+from ..common.checks import setting
+from ..common.files import shown
 from . import cache
-from .epochs import EpochList
 from .fingerprint import of_files, of_values
 from .images import Box, image_area, max_pixels
 from .images import read_image as read_image

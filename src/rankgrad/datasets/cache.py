@@ -28,10 +28,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..checks import setting
-from ..files import atomic_write, open_file, remove_leftovers
-from ..files.folders import alone
-from ..progress import through
+from ..common.checks import setting
+from ..common.files import atomic_write, open_file, remove_leftovers
+from ..common.files.folders import alone
+from ..common.progress import through
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from ..files import shown
+from ..common.files import shown
 from .base import Table
 from .cache import in_threads
 from .identical import identical_lines

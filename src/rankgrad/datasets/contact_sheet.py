@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..files import atomic_write
+from ..common.files import atomic_write
 from .base import ImageSet, Table
 from .images import some
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from ..checks import setting
+from ..common.checks import setting
 
 # Accepted names of splits, for folders and columns; case does not matter. The first name of each is preferred.
 CALLED = {

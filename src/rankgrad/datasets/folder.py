@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from ..checks import setting
-from ..files import shown
+from ..common.checks import setting
+from ..common.files import shown
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions, split_called

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import integer, number
+from ..common.checks import integer, number
 from .rows import Rows
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from ..checks import number, renamed
-from ..files import shown
-from ..relevance import as_labels, words_of
+from ..common.checks import number, renamed
+from ..common.files import shown
+from ..ranks.relevance import as_labels, words_of
 from .division import divide
 from .fingerprint import of_texts, of_values
 from .images import not_an_image, read_image

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..checks import integer, number
+from ..common.checks import integer, number
 from .base import SPLITS, Table
 from .transforms import warp
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from ..files import open_file, sha256_of
-from ..progress import through
+from ..common.files import open_file, sha256_of
+from ..common.progress import through
 from .images import some
 
 # Two pictures are one if their grey pixels correlate, and have nearly the same mean and standard deviation (of 255).

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ..files import shown
+from ..common.files import shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..checks import setting
-from ..files import inside, shown
+from ..common.checks import setting
+from ..common.files import inside, shown
 from ..tables.text import stem_of
 from .base import Cache, Table, check_reading
 from .division import divide, need_fractions

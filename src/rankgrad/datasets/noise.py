@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import number
+from ..common.checks import number
 from .rows import Rows
 
 

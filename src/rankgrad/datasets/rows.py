@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import one_of, setting
-from ..files import brief, shown
+from ..batches.epochs import EpochList
+from ..common.checks import one_of, setting
+from ..common.files import brief, shown
 from ..tables import aligned
-from .epochs import EpochList
 from .fingerprint import fingerprint
 from .images import Skipped, skipped_lines, some
 from .transforms import Collate

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import setting
-from ..files import BRIEF, brief, shown
-from ..progress import through
+from ..common.checks import setting
+from ..common.files import BRIEF, brief, shown
+from ..common.progress import through
 from ..tables.arrow import parquet_rows
 from ..tables.delimited import delimited, other_delimiter, sign_in
 from ..tables.objects import lines_of_objects

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..files import brief, shown
+from ..common.files import brief, shown
 from ..tables.text import kind_of, lines_of, stem_of
 from .division import divide, need_fractions
 from .fingerprint import of_texts

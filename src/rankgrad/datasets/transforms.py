@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import default_collate, get_worker_info
 
-from ..checks import number, one_of
+from ..batches.epochs import EpochList
+from ..common.checks import number, one_of
 from .delivery import lend, send
-from .epochs import EpochList
 from .images import resized
 
 Padding = Literal["zeros", "border", "reflection"]

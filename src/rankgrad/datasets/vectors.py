@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..files import read_npz, shown
+from ..common.files import read_npz, shown
 from ..tables.arrow import parquet_table
 from .division import divide, need_fractions
 from .fingerprint import of_values

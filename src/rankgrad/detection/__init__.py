@@ -5,7 +5,7 @@ The names here need only torch. Import data, evaluation and training from their 
 
 from __future__ import annotations
 
-from ..memory.scores import ScoreMemory
+from ..batches.memory.scores import ScoreMemory
 from .adapter import LossHandle, use_ap_loss
 from .loss import (
     DETECTION_LOSSES,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import integer, number, one_of
+from ..common.checks import integer, number, one_of
 from ..ranks import computed
 from .loss import one_hot_targets
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..checks import integer, number
-from ..datasets.epochs import EpochList, ShuffledBatches
-from ..training.data import EpochData
+from ..batches.epochs import EpochList, ShuffledBatches
+from ..common.checks import integer, number
+from ..workbench.training.data import EpochData
 from .voc import Scene
 
 Target = dict[str, Tensor]

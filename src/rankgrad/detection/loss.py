@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..checks import Numbers, flag, integer, number, one_of, tensor
+from ..batches.memory.scores import Scored, ScoreMemory
+from ..common.checks import Numbers, flag, integer, number, one_of, tensor
 from ..losses.base import in_backward
 from ..losses.rank_loss import RankSource
-from ..memory.scores import Scored, ScoreMemory
 from ..metrics import average_precision
 from ..ranks import Blackbox, Soft, computed
 from ..ranks.lists import asynchronous, require
-from ..relaxations import Heaviside, Sigmoid, SupStep
-from ..types import PerQuery, Ranks
+from ..ranks.relaxations import Heaviside, Sigmoid, SupStep
+from ..ranks.types import PerQuery, Ranks
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired, Unpack

@@ -16,7 +16,7 @@ from torchvision.models.detection.faster_rcnn import FasterRCNN, FastRCNNPredict
 from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.misc import FrozenBatchNorm2d
 
-from ..checks import integer, number, one_of
+from ..common.checks import integer, number, one_of
 from ..models.state_dicts import read_plain
 
 # Blocks per stage, groups, width per group; and timm's name of ImageNet weights in torchvision's layout.

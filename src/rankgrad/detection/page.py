@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from markupsafe import Markup
 
-from ..files import read_npz
-from ..html import charts
-from ..html.images import Images, data_uri
-from ..html.page import render
-from ..html.text import percent
-from ..report import tables, write_report
-from ..report.content import Extent, Interval, RunContent, Section, read_common
-from ..runs.folder import Run
+from ..common.files import read_npz
+from ..workbench.html import charts
+from ..workbench.html.images import Images, data_uri
+from ..workbench.html.page import render
+from ..workbench.html.text import percent
+from ..workbench.report import tables, write_report
+from ..workbench.report.content import Extent, Interval, RunContent, Section, read_common
+from ..workbench.runs.folder import Run
 from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, worth_seeing
 from .voc import Scenes, load_voc
 from .voc_ap import DetectionReport, Detections, learned, read_content
@@ -218,7 +218,7 @@ def _classes(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers
     ]
     made = tables.class_table(runs, "class", rows, metrics, first, beside=others[:1], count="objects")
     lead = "Each number is of all images, in per cent; lowest AP first."
-    body = render("report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]] if made else [])
+    body = render("workbench/report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]] if made else [])
     return Section("classes", "Classes", body if made else Markup(), {"tables": {"class": made[1]}} if made else {})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..html.palette import LIGHT
+from ..workbench.html.palette import LIGHT
 from .voc import Scene
 from .voc_ap import Detections, match
 

@@ -16,15 +16,15 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from .._version import __version__
-from ..checks import integer
-from ..config import ConfigError, load, make, packages, plain, section, typed
+from ..batches.distributed import GlobalBatch
+from ..batches.memory.scores import ScoreMemory
+from ..common.checks import integer
+from ..common.files import write_npz, write_text
 from ..datasets.fingerprint import fingerprint
-from ..distributed import GlobalBatch
-from ..files import write_npz, write_text
-from ..memory.scores import ScoreMemory
 from ..models.state_dicts import is_state_dict, misfits, no_larger_than, one_line, read_plain, write_plain
-from ..runs.folder import Run, check_kind
-from ..training import runner
+from ..workbench.config import ConfigError, load, make, packages, plain, section, typed
+from ..workbench.runs.folder import Run, check_kind
+from ..workbench.training import runner
 from .adapter import LossHandle, use_ap_loss
 from .data import DetectionData, DetectionSet
 from .models import build_detector

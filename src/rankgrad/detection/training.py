@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
-from ..distributed import gather_objects, world
+from ..batches.distributed import gather_objects, world
 from ..models.embedding_model import evaluating
-from ..training.inference import in_order
-from ..training.module import TrainedModule
+from ..workbench.training.inference import in_order
+from ..workbench.training.module import TrainedModule
 from .adapter import LossHandle
 from .data import DetectionSet, Example, Target
 from .voc_ap import Detections

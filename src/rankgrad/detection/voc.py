@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..common.files import open_file, read_text, shown
 from ..datasets.images import image_size, open_image
-from ..files import open_file, read_text, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ..checks import Numbers, number, tensor
-from ..files import read_json, shown
+from ..common.checks import Numbers, number, tensor
+from ..common.files import read_json, shown
 from ..tables import aligned
 from .voc import Scene
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .. import metrics
-from ..distributed import on_first
-from ..progress import steps
+from ..batches.distributed import on_first
+from ..common.progress import steps
 from ..search import duplicate_rows
 from .arrays import to_numpy
 

@@ -16,12 +16,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..checks import SUMMABLE, Numbers, coverage, integer, one_of
-from ..checks import tensor as as_tensor
-from ..normalize import unit_rows
+from ..common.checks import SUMMABLE, Numbers, coverage, integer, one_of
+from ..common.checks import tensor as as_tensor
 from ..ranks import exact_ranks
+from ..ranks.normalize import unit_rows
+from ..ranks.types import TiedRanks
 from ..search.scores import Scorer, check_embeddings
-from ..types import TiedRanks
 from .measures import ceilings, listed, needs_irrelevant, note_of_ceilings, reading
 from .report import Report
 from .statistics import intervals_of_means

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..files import AGAIN, integer, read_text
+from ..common.files import AGAIN, integer, read_text
 
 Self = TypeVar("Self", bound="JSONReport")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import metrics
-from ..distributed import gather_objects, on_all, world
+from ..batches.distributed import gather_objects, on_all, world
 from ..search import RankBlock, rank_blocks
 from .arrays import Array, to_numpy
 from .measures import Read

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 
 from .. import metrics
-from ..checks import closest, list_length, number
-from ..plugins import Plugin, registered
-from ..types import Ranks, TiedRanks
+from ..common.checks import closest, list_length, number
+from ..common.plugins import Plugin, registered
+from ..ranks.types import Ranks, TiedRanks
 
 
 class RankedQueries(Protocol):

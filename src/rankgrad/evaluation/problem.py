@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import Numbers, query_weights
-from ..checks import tensor as as_tensor
-from ..normalize import unit_rows
-from ..relevance import Labels, as_labels, words_of
+from ..common.checks import Numbers, query_weights
+from ..common.checks import tensor as as_tensor
+from ..ranks.normalize import unit_rows
+from ..ranks.relevance import Labels, as_labels, words_of
 from ..search import check_embeddings
 from .arrays import Array, some, to_numpy
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import integer
+from ..common.checks import integer
 from ..tables import aligned
 from .arrays import Array
 from .json_report import JSONReport, are_numbers

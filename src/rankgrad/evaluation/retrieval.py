@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import Numbers, coverage, integer, list_length, one_of, query_weights
-from ..distributed import require_same
-from ..relevance import Ids, Labels
+from ..batches.distributed import require_same
+from ..common.checks import Numbers, coverage, integer, list_length, one_of, query_weights
+from ..ranks.relevance import Ids, Labels
 from ..search import duplicate_rows
 from .arrays import some, to_numpy
 from .clustering import metrics_of_the_set

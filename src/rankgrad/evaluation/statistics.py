@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import coverage
+from ..common.checks import coverage
 
 Array = npt.NDArray[Any]
 Values = Sequence[float] | npt.NDArray[np.float64]

@@ -9,10 +9,10 @@ import inspect
 from importlib import import_module
 from typing import Any
 
-from .. import loss_names
-from ..checks import closest
-from ..extras import of_laboratory
-from ..plugins import registered
+from ..common import loss_names
+from ..common.checks import closest
+from ..common.extras import of_laboratory
+from ..common.plugins import registered
 from .adaptive_triplet import AdaptiveTripletLoss
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss

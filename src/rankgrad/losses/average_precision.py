@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..metrics import average_precision
 from ..ranks import Soft
-from ..relaxations import Heaviside, Sigmoid, SupStep
+from ..ranks.relaxations import Heaviside, Sigmoid, SupStep
 from .base import Common
 from .rank_loss import RankLoss
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 import torch
 from torch import Tensor, nn
 
-from ..checks import Numbers, closest, flag, integer, one_of, tensor
-from ..normalize import unit_rows
+from ..common.checks import Numbers, closest, flag, integer, one_of, tensor
 from ..ranks import check_lists, computed
 from ..ranks.first_order import first_order
 from ..ranks.lists import has_kinds, require_positives
-from ..relevance import MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
-from ..types import Mask, PerQuery, Scores
+from ..ranks.normalize import unit_rows
+from ..ranks.relevance import MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
+from ..ranks.types import Mask, PerQuery, Scores
 from .by_class import checked_targets
 from .by_query import Rectangles, checked_rows
 from .checked import Batch, CheckedLoss, tensor_on

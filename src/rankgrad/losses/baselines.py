@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import integer, number
-from ..normalize import unit_rows
-from ..relevance import from_labels, validity
+from ..common.checks import integer, number
+from ..ranks.normalize import unit_rows
+from ..ranks.relevance import from_labels, validity
 from .checked import Batch, ClassLoss, ReferencedLoss
 from .histogram import SoftBinAPLoss
 

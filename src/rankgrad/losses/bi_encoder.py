@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import closest, one_of
+from ..common.checks import closest, one_of
 from .checked import Batch, ClassLoss
 
 #: Loss -> what it takes. "classes" are embeddings and classes, "pairs" are anchors and positives, "scores" are pairs
@@ -59,7 +59,7 @@ class SentenceTransformersLoss(ClassLoss):
         try:
             from sentence_transformers.sentence_transformer import losses
         except ModuleNotFoundError as error:
-            from ..extras import missing
+            from ..common.extras import missing
 
             raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
         kind = getattr(losses, name)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..ranks.lists import check_relevance, refuse_transforms
-from ..relevance import Labels, as_labels
-from ..types import Mask
+from ..ranks.relevance import Labels, as_labels
+from ..ranks.types import Mask
 
 # A further rectangle must save at least this many entries, because it costs another call of the loss.
 WORTH = 2**13

@@ -7,10 +7,10 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from ..checks import Numbers, dense, tensor
+from ..common.checks import Numbers, dense, tensor
 from ..ranks import computed
 from ..ranks.lists import asynchronous, refuse_transforms
-from ..relevance import Labels, as_labels, check_labels, words_of
+from ..ranks.relevance import Labels, as_labels, check_labels, words_of
 
 
 class Batch(NamedTuple):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import flag, list_length, number, one_of
+from ..common.checks import flag, list_length, number, one_of
 from ..metrics import Gain, hierarchical_ap, ndcg, soft_recall_at_k
 from ..ranks import Soft
-from ..relaxations import Heaviside, Sigmoid, SupStep
-from ..relevance import MOST_LEVELS, hierarchical_gains
-from ..types import Mask, PerQuery, Ranks, Scores
+from ..ranks.relaxations import Heaviside, Sigmoid, SupStep
+from ..ranks.relevance import MOST_LEVELS, hierarchical_gains
+from ..ranks.types import Mask, PerQuery, Ranks, Scores
 from .base import Common
 from .rank_loss import RankLoss
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import list_length, one_of
-from ..kernels.host import on_host, zeros_like
-from ..kernels.sorting import sort_rows
+from ..common.checks import list_length, one_of
 from ..metrics import Gain
+from ..ranks.kernels.host import on_host, zeros_like
+from ..ranks.kernels.sorting import sort_rows
 from ..ranks.lists import Lists
-from ..relaxations import Softplus, Step
-from ..types import Mask, PerQuery, Scores
+from ..ranks.relaxations import Softplus, Step
+from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 from .graded import check_gain
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import number
-from ..types import Mask, PerQuery, Scores
+from ..common.checks import number
+from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..penalties import Log
 from ..ranks import Soft
-from ..relaxations import Exponential, Heaviside
+from ..ranks.relaxations import Exponential, Heaviside
 from .base import Common
+from .penalties import Log
 from .rank_loss import RankLoss
 
 if TYPE_CHECKING:

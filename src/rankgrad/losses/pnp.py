@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ..penalties import Identity, Log, Penalty, Power, Rational, XLog
 from ..ranks import Soft
-from ..relaxations import Heaviside, Sigmoid
+from ..ranks.relaxations import Heaviside, Sigmoid
 from .base import Common
+from .penalties import Identity, Log, Penalty, Power, Rational, XLog
 from .rank_loss import RankLoss
 
 if TYPE_CHECKING:

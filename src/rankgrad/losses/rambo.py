@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..metrics import precision_at_relevant
-from ..penalties import Penalty, as_penalty
 from ..ranks import Blackbox
-from ..types import PerQuery, Ranks
+from ..ranks.types import PerQuery, Ranks
 from .base import Common
+from .penalties import Penalty, as_penalty
 from .rank_loss import RankLoss, aggregate
 
 if TYPE_CHECKING:

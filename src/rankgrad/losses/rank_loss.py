@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from ..penalties import Penalty
 from ..ranks import Blackbox, Soft, exact_ranks
-from ..types import Mask, PerPair, PerQuery, Ranks, Scores
+from ..ranks.types import Mask, PerPair, PerQuery, Ranks, Scores
 from .base import Common, RetrievalLoss
+from .penalties import Penalty
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import number, one_of
-from ..kernels.host import on_host
+from ..common.checks import number, one_of
+from ..ranks.kernels.host import on_host
 from ..ranks.lists import asynchronous
-from ..types import Mask, PerQuery, Scores
+from ..ranks.types import Mask, PerQuery, Scores
 from .average_precision import SupAPLoss
 from .base import Common, RetrievalLoss
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import number
+from ..common.checks import number
 from ..ranks import Soft
-from ..relaxations import Heaviside, Softplus
-from ..types import Mask, PerQuery, Scores
+from ..ranks.relaxations import Heaviside, Softplus
+from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
 if TYPE_CHECKING:

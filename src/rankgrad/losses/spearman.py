@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import flag, number
+from ..common.checks import flag, number
 from ..metrics import average_ranks
 from ..ranks import blackbox_rank
-from ..types import Mask, PerQuery, Scores
+from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..checks import number
+from ..common.checks import number
 
 REFERENCES = ("ref_emb", "ref_labels", "ids", "ref_ids")
 

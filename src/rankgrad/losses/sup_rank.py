@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import flag
+from ..common.checks import flag
 from ..metrics import Gain, ndcg
 from ..ranks import Soft
-from ..relaxations import Heaviside, SupStep
-from ..types import Mask, PerQuery, Ranks, Scores
+from ..ranks.relaxations import Heaviside, SupStep
+from ..ranks.types import Mask, PerQuery, Ranks, Scores
 from .base import Common
 from .graded import check_gain, count_temperatures, list_lengths, mean_recall
 from .rank_loss import RankLoss

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from ..checks import unknown
-from ..defaults import RATES
+from ..common.checks import unknown
+from ..common.defaults import RATES
 from .convnet import convnet
 from .embedding_model import EmbeddingModel
 from .ngrams import ngram_model

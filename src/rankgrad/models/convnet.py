@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import flag, integer, unknown
+from ..common.checks import flag, integer, unknown
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput

@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..defaults import WEIGHT_DECAY
-from ..progress import bar
+from ..common.defaults import WEIGHT_DECAY
+from ..common.progress import bar
 from .heads import EmbeddingHead
 from .inputs import Input
 

@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 from torch import Tensor, nn
 
-from ..checks import integer, unknown
+from ..common.checks import integer, unknown
 
 Head = Literal["linear", "none", "layer_norm", "mlp"]
 HEADS = ("linear", "none", "layer_norm", "mlp")

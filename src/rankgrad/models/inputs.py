@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from ..checks import integer
+from ..common.checks import integer
 
 
 class Input(Protocol):

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from ..checks import integer
+from ..common.checks import integer
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput

@@ -22,8 +22,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..extras import missing
-from ..files import inside
+from ..common.extras import missing
+from ..common.files import inside
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from ..files import atomic_write, check_archive, is_archive, open_file, shown
+from ..common.files import atomic_write, check_archive, is_archive, open_file, shown
 
 MOST = 10_000  # tensors of a model; the time to load them grows with their square
 # A file may hold tensors that share memory, such as tied weights, which then count several times. And some models make

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from ..checks import unknown
-from ..files import check_archive, is_archive
+from ..common.checks import unknown
+from ..common.files import check_archive, is_archive
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import dense, flag, number
-from ..kernels.counting import Counter
-from ..kernels.host import on_host
-from ..kernels.sorting import sort_rows
-from ..types import Mask, PerPair, PerQuery, Ranks, Scores
+from ..common.checks import dense, flag, number
 from .exact import Order, by_pair, by_slot, exact_ranks, not_rivals, ranks_of
 from .first_order import refuse_graph
+from .kernels.counting import Counter
+from .kernels.host import on_host
+from .kernels.sorting import sort_rows
 from .lists import Lists, computed, refuse_transforms, require
 from .prefilter import shortened
+from .types import Mask, PerPair, PerQuery, Ranks, Scores
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.cells import Cells, Line, known
-from ..kernels.host import on_host
-from ..relaxations import Sigmoid, Step, SupStep
-from ..types import PerPair, Scores
+from .kernels.cells import Cells, Line, known
+from .kernels.host import on_host
 from .lists import Lists
+from .relaxations import Sigmoid, Step, SupStep
+from .types import PerPair, Scores
 
 Method = Literal["auto", "pairs", "cells"]
 

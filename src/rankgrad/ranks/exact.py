@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.counting import Above, Counter
-from ..kernels.counting import Ties as Ties
-from ..kernels.sorting import sort_rows
-from ..types import Mask, PerPair, Ranks, Scores
+from .kernels.counting import Above, Counter
+from .kernels.counting import Ties as Ties
+from .kernels.sorting import sort_rows
 from .lists import Lists, computed
+from .types import Mask, PerPair, Ranks, Scores
 
 
 def exact_ranks(

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import dense
-from ..kernels.host import on_host
-from ..types import Mask, PerPair, Ranks, Scores
+from ..common.checks import dense
+from .kernels.host import on_host
+from .types import Mask, PerPair, Ranks, Scores
 
 
 def check_lists(scores: Tensor, relevant: Tensor, valid: Tensor | None, *, levels: bool = False) -> None:

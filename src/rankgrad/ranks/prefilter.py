@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.counting import CELLS_FROM
-from ..kernels.host import on_host, zeros_like
-from ..types import Scores
 from .exact import by_slot
+from .kernels.counting import CELLS_FROM
+from .kernels.host import on_host, zeros_like
 from .lists import Lists
+from .types import Scores
 
 # Lists are shortened if at most this fraction of the items is left, because to find and move them has a cost.
 WORTH_IT = 0.05

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import integer, number
-from ..kernels.cells import Line, known
-from ..kernels.host import zeros_like
-from ..kernels.pairs import PairDifferences
-from ..relaxations import Heaviside, Step, as_step
-from ..types import Mask, PerPair, Ranks, Scores
+from ..common.checks import integer, number
 from .blocks import Blocks, Method, added, tiles_of
 from .first_order import refuse_graph
+from .kernels.cells import Line, known
+from .kernels.host import zeros_like
+from .kernels.pairs import PairDifferences
 from .lists import Lists, check_lists, computed
+from .relaxations import Heaviside, Step, as_step
+from .types import Mask, PerPair, Ranks, Scores
 
 # The gradient between relevant items must be at least this fraction of the terms that cancel in it: float64 rounds
 # these at 1e-16.
@@ -67,7 +67,7 @@ def soft_ranks(
     Raises:
         ValueError: a shape or dtype is wrong, a promise is broken, or "cells" does not support the arguments.
 
-    >>> from rankgrad.relaxations import Heaviside
+    >>> from rankgrad.ranks.relaxations import Heaviside
     >>> scores, relevant = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[True, False, True]])
     >>> soft_ranks(scores, relevant, pos=Heaviside(), neg=Heaviside()).rank
     tensor([1., 3.])
@@ -96,7 +96,7 @@ class Soft:
             (docs/results.md).
         method: see `soft_ranks`. Printed only if it is not "auto".
 
-    >>> from rankgrad.relaxations import Sigmoid
+    >>> from rankgrad.ranks.relaxations import Sigmoid
     >>> ranks = Soft(pos=Sigmoid(0.1), neg=Sigmoid(0.1))
     >>> ranks(torch.tensor([[0.5, 0.6, 0.1]]), torch.tensor([[True, False, False]])).rank  # the exact rank is 2
     tensor([1.7490])

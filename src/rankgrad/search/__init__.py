@@ -17,12 +17,12 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ..checks import integer, tensor
-from ..kernels.counting import Counter, Ties
-from ..progress import steps
+from ..common.checks import integer, tensor
+from ..common.progress import steps
 from ..ranks.exact import Order
-from ..relevance import Ids, Labels, Relevance, as_labels, listed_items, own_columns, ragged, relevance_of
-from ..types import Ranks, TiedRanks
+from ..ranks.kernels.counting import Counter, Ties
+from ..ranks.relevance import Ids, Labels, Relevance, as_labels, listed_items, own_columns, ragged, relevance_of
+from ..ranks.types import Ranks, TiedRanks
 from .scores import Scorer, Similarity
 from .scores import check_embeddings as check_embeddings
 from .scores import duplicate_rows as duplicate_rows

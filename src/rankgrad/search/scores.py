@@ -24,7 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..checks import dense, one_of
+from ..common.checks import dense, one_of
 
 Similarity = Literal["inner product", "euclidean"]
 

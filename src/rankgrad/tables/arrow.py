@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..extras import missing
-from ..files import shown
-from ..progress import through
+from ..common.extras import missing
+from ..common.files import shown
+from ..common.progress import through
 from .text import opened
 
 Array = npt.NDArray[Any]

@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from ..checks import setting
-from ..files import brief, shown
-from ..progress import steps
+from ..common.checks import setting
+from ..common.files import brief, shown
+from ..common.progress import steps
 from .text import kind_of, opened_text
 
 DELIMITERS = (",", "\t", ";", "|")

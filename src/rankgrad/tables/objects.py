@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..files import shown
+from ..common.files import shown
 from .text import opened
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from ..files import shown
+from ..common.files import shown
 
 
 def kind_of(path: Path) -> str:

@@ -57,8 +57,8 @@ TASKS: Mapping[str, TaskRow] = {
     "retrieval": TaskRow(
         command="train",
         settings="train",
-        trains="rankgrad.training.retrieval",
-        reads="rankgrad.report.retrieval",
+        trains="rankgrad.tasks.retrieval.task",
+        reads="rankgrad.tasks.retrieval.page.reading",
         result="after.json",
         files=("config", "before", "weights", "embeddings", "facts", "page", "after"),
         columns=("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI"),
@@ -68,8 +68,8 @@ TASKS: Mapping[str, TaskRow] = {
     "scores": TaskRow(
         command="train",
         settings="scores",
-        trains="rankgrad.scores.task",
-        reads="rankgrad.scores.page",
+        trains="rankgrad.tasks.scores.task",
+        reads="rankgrad.tasks.scores.page",
         result="after.json",
         files=("config", "weights", "scores", "facts", "page", "after"),
         columns=("NDCG@10", "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "MRR", "P@10"),

@@ -11,7 +11,7 @@ from rankgrad.losses import RankLoss
 from rankgrad.losses.base import Common
 from rankgrad.metrics import average_precision
 from rankgrad.ranks import Soft
-from rankgrad.relaxations import Sigmoid
+from rankgrad.ranks.relaxations import Sigmoid
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

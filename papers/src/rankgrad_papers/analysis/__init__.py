@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rankgrad import figure_style as style
+from rankgrad.workbench import figure_style as style
 
 from . import (
     auc_slopes,

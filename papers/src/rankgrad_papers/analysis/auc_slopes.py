@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rankgrad import figure_style as style
 from rankgrad import metrics
 from rankgrad.losses import AUCLoss
 from rankgrad.tables import aligned
+from rankgrad.workbench import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankgrad import figure_style as style
 from rankgrad.metrics import mean_average_precision
 from rankgrad.tables import aligned
+from rankgrad.workbench import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

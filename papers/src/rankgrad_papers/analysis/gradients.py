@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rankgrad import figure_style as style
 from rankgrad.losses import RankLoss, SmoothAPLoss, SupAPLoss
 from rankgrad.metrics import average_precision
 from rankgrad.ranks import Soft, exact_ranks
-from rankgrad.relaxations import Heaviside, Sigmoid, Step, SupStep
+from rankgrad.ranks.relaxations import Heaviside, Sigmoid, Step, SupStep
 from rankgrad.tables import aligned
+from rankgrad.workbench import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankgrad import figure_style as style
 from rankgrad.losses.histogram import soft_histogram
 from rankgrad.ranks import blackbox_rank
+from rankgrad.workbench import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

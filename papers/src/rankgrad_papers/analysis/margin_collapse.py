@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rankgrad import figure_style as style
 from rankgrad.losses import RaMBORecallLoss
 from rankgrad.metrics import mean_average_precision
+from rankgrad.workbench import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rankgrad import figure_style as style
-from rankgrad.penalties import Identity, Log, Penalty, Power, Rational, XLog
+from rankgrad.losses.penalties import Identity, Log, Penalty, Power, Rational, XLog
+from rankgrad.workbench import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankgrad import figure_style as style
 from rankgrad.losses import PNPLoss
+from rankgrad.losses.penalties import Identity, Log, Penalty, Power, Rational, XLog
 from rankgrad.metrics import dists_intra, map_at_r, recall_at_k
-from rankgrad.penalties import Identity, Log, Penalty, Power, Rational, XLog
 from rankgrad.ranks import exact_ranks
-from rankgrad.relevance import from_labels
+from rankgrad.ranks.relevance import from_labels
 from rankgrad.tables import aligned
+from rankgrad.workbench import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

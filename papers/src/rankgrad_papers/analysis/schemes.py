@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rankgrad import figure_style as style
 from rankgrad.losses import CalibrationLoss, SupAPLoss
-from rankgrad.penalties import Penalty, Power, Rational
-from rankgrad.relaxations import Heaviside, SupStep
+from rankgrad.losses.penalties import Penalty, Power, Rational
+from rankgrad.ranks.relaxations import Heaviside, SupStep
+from rankgrad.workbench import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

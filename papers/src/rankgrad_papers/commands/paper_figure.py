@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankgrad.cli.trust import add_trust
+from rankgrad.workbench.cli.trust import add_trust
 
 if TYPE_CHECKING:
     from ..experiments.figures import Drawable, Drawn
@@ -67,7 +67,7 @@ OPTIONS = {
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List the figures, or draw."""
-    from rankgrad import figure_style as style
+    from rankgrad.workbench import figure_style as style
 
     from ..experiments import figures
 
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _check_all(arguments: argparse.Namespace) -> None:
-    from rankgrad import figure_style as style
+    from rankgrad.workbench import figure_style as style
 
     if arguments.name is not None:
         raise ValueError(f"--all draws all figures: remove --all, or {arguments.name}")
@@ -121,7 +121,7 @@ def _check_all(arguments: argparse.Namespace) -> None:
 
 def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
     """Draw the figure from its data."""
-    from rankgrad.config import packages
+    from rankgrad.workbench.config import packages
 
     from ..experiments import figures
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from rankgrad.checks import renamed
+from rankgrad.common.checks import renamed
 from rankgrad.datasets.base import Table
 from rankgrad.datasets.glyphs import SIZE, load_glyphs
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional as F
 
-from rankgrad.checks import setting
+from rankgrad.common.checks import setting
+from rankgrad.common.files import read_npz
 from rankgrad.datasets.base import SPLITS, Table
-from rankgrad.files import read_npz
 
 from .lists import numbered
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from rankgrad.common.files import shown
 from rankgrad.datasets.tabular import read_rows, word
 from rankgrad.datasets.text import TextTable, text_table
-from rankgrad.files import shown
 
 Validation = Literal["apart", "train"]
 

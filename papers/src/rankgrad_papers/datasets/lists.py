@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankgrad.checks import setting
+from rankgrad.common.checks import setting
+from rankgrad.common.files import inside
 from rankgrad.datasets.base import Cache, Table, check_reading
 from rankgrad.datasets.check import Counts, CountWarning, count, missing_files, parts_of
 from rankgrad.datasets.images import some
-from rankgrad.files import inside
 
 Row = tuple[Any, ...]
 Key = TypeVar("Key", int, str)

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rankgrad.checks import setting
+from rankgrad.common.checks import setting
+from rankgrad.common.files import shown
 from rankgrad.datasets.base import Table
-from rankgrad.files import shown
 
 from .lists import numbered
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from rankgrad.checks import closest
-from rankgrad.config import ConfigError
+from rankgrad.common.checks import closest
 from rankgrad.tables import aligned
+from rankgrad.workbench.config import ConfigError
 
 from ..analysis import FIGURES
 from .grid import Grid, grids

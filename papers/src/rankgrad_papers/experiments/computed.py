@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from rankgrad import losses
-from rankgrad.config import ConfigError, compose
-from rankgrad.files import write_text
+from rankgrad.common.files import write_text
+from rankgrad.workbench.config import ConfigError, compose
 
 from ..analysis import auc_slopes
 from .catalogue import Entry

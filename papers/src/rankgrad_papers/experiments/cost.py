@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rankgrad.config import compose
+from rankgrad.workbench.config import compose
 
 from ..datasets import OFFICIAL
 from .grid import Grid, merge

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from rankgrad.checks import closest
-from rankgrad.config import ConfigError
-from rankgrad.files import write_text
+from rankgrad.common.checks import closest
+from rankgrad.common.files import write_text
 from rankgrad.tables import aligned
+from rankgrad.workbench.config import ConfigError
 
 from ..analysis import FIGURES, style
 from . import catalogue
@@ -177,7 +177,7 @@ def draw_runs(figure: Drawable, paths: Sequence[Path], **options: Any) -> Drawn:
 
 def draw_examples(runs: Sequence[Path], **options: Any) -> Drawn:
     """Draw the retrieved images of runs; see `report.examples.compute` for the options."""
-    from rankgrad.report import examples
+    from rankgrad.tasks.retrieval.page import examples
 
     shown = examples.compute(runs, **options)
     return Drawn(examples.draw(shown), shown)

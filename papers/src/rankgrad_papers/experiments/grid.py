@@ -28,7 +28,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rankgrad.config import ConfigError, options
+from rankgrad.workbench.config import ConfigError, options
 
 # Reported evaluation: best on the test classes, as in papers; best on held-out training classes; after the last epoch.
 RULES = ("best", "held_out", "last")

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rankgrad.common.files import read_json, read_npz, write_text
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.files import read_json, read_npz, write_text
 from rankgrad.models.weights import load_weights
-from rankgrad.runs.folder import Run
-from rankgrad.runs.history import CHOSEN_BY, Chooser, best
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.history import CHOSEN_BY, Chooser, best
 
 from ..analysis.decomposability import class_batches, gaps
 
@@ -116,7 +116,7 @@ def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]
 
 def minutes_per_epoch(run: Run) -> float:
     """Minutes of training per epoch, including evaluations."""
-    from rankgrad.config import load
+    from rankgrad.workbench.config import load
 
     seconds = read_json(run.facts, "train_seconds")["train_seconds"]
     return float(seconds) / int(load(run.config).trainer.max_epochs) / 60
@@ -142,8 +142,8 @@ def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[
     """(report, embeddings, labels) for weights of a run, on its test set or on that of other settings."""
     from omegaconf import OmegaConf
 
-    from rankgrad import training
-    from rankgrad.config import load, make
+    from rankgrad.workbench import training
+    from rankgrad.workbench.config import load, make
 
     config = OmegaConf.merge(load(run.config), OmegaConf.from_dotlist(list(test)))
     model, _ = load_weights(chosen.weights)
@@ -173,7 +173,7 @@ def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
     path = chosen.beside(run, "nmi")
     if path.exists():
         return float(read_json(path, "NMI")["NMI"])
-    from rankgrad.config import load
+    from rankgrad.workbench.config import load
 
     report = evaluate(*_embedded(run, chosen), ks=[1], bootstrap=0, seed=load(run.config).seed)
     value = report.values["NMI"]

@@ -8,7 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankgrad.figure_style import BLUE, CYCLE, DASHES, GREY, MARKERS, ONE, TWO, VERMILION, figure, letters, save, styled
+from rankgrad.workbench.figure_style import (
+    BLUE,
+    CYCLE,
+    DASHES,
+    GREY,
+    MARKERS,
+    ONE,
+    TWO,
+    VERMILION,
+    figure,
+    letters,
+    save,
+    styled,
+)
 
 from .outcome import Outcome, ResultLine
 from .page import NAMES, varying

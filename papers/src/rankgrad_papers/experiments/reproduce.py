@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankgrad.config import ConfigError, compose
-from rankgrad.files import write_text
-from rankgrad.runs.compare import read_seeds, shared, train_all, with_threads
-from rankgrad.runs.folder import Run
-from rankgrad.runs.launchers import LOCAL, Launcher, read_launcher
+from rankgrad.common.files import write_text
+from rankgrad.workbench.config import ConfigError, compose
+from rankgrad.workbench.runs.compare import read_seeds, shared, train_all, with_threads
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.launchers import LOCAL, Launcher, read_launcher
 
 from . import page, sources, standin
 from .catalogue import find, listing, stand_in_seeds

@@ -24,11 +24,11 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from rankgrad.checks import closest
-from rankgrad.config import ConfigError, compose, flat, options
+from rankgrad.common.checks import closest
 from rankgrad.losses import LOSSES
 from rankgrad.losses import settings as loss_settings
 from rankgrad.tables import aligned
+from rankgrad.workbench.config import ConfigError, compose, flat, options
 
 from .grid import Grid, grids
 

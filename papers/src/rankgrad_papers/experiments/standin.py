@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankgrad.config import ConfigError
+from rankgrad.workbench.config import ConfigError
 
 # Label on every page, table and picture of a stand-in.
 LABELS = {

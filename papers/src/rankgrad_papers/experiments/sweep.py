@@ -16,9 +16,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from rankgrad.checks import unknown
-from rankgrad.config import ConfigError, compose, keys, load
-from rankgrad.runs.folder import Run
+from rankgrad.common.checks import unknown
+from rankgrad.workbench.config import ConfigError, compose, keys, load
+from rankgrad.workbench.runs.folder import Run
 
 from .grid import Cell, Grid, grids
 from .measures import RELATIVE, measure, relative

@@ -10,8 +10,8 @@ from torch import Generator, Tensor, nn
 
 from rankgrad.metrics import spearman
 from rankgrad.ranks import blackbox_rank
+from rankgrad.ranks.types import Scores
 from rankgrad.tables import aligned
-from rankgrad.types import Scores
 
 from .networks import Sorter, unit_range
 from .training import KINDS

@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rankgrad.checks import integer
+from rankgrad.common.checks import integer
 from rankgrad.ranks import computed, exact_ranks
-from rankgrad.types import Mask, Ranks, Scores
+from rankgrad.ranks.types import Mask, Ranks, Scores
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from rankgrad.files import atomic_write
-from rankgrad.files.folders import alone
+from rankgrad.common.files import atomic_write
+from rankgrad.common.files.folders import alone
 from rankgrad.models.state_dicts import read_plain
 
 from .networks import ARCHITECTURES, Sorter

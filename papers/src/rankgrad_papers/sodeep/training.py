@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from rankgrad.progress import bar
+from rankgrad.common.progress import bar
 from rankgrad.ranks import blackbox_rank
-from rankgrad.types import Mask
+from rankgrad.ranks.types import Mask
 
 from .networks import Sorter, architecture_of
 

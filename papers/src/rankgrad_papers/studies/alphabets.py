@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rankgrad.files import read_npz
-from rankgrad.normalize import unit_rows
-from rankgrad.runs.compare import compare_variants, folders_of, own_settings
-from rankgrad.runs.folder import Run
-from rankgrad.tuning.tune import tune
+from rankgrad.common.files import read_npz
+from rankgrad.ranks.normalize import unit_rows
+from rankgrad.workbench.runs.compare import compare_variants, folders_of, own_settings
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.tuning.tune import tune
 
 from ..values import append, cells
 from . import command

@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rankgrad.config import compose, plain
-from rankgrad.scores.evaluation import values_of
-from rankgrad.scores.model import score_rows
-from rankgrad.scores.table import ScoreTable
-from rankgrad.scores.task import GivenScorer, ScoresTask
-from rankgrad.training.module import Schedule
+from rankgrad.tasks.scores.evaluation import values_of
+from rankgrad.tasks.scores.model import score_rows
+from rankgrad.tasks.scores.table import ScoreTable
+from rankgrad.tasks.scores.task import GivenScorer, ScoresTask
+from rankgrad.workbench.config import compose, plain
+from rankgrad.workbench.training.module import Schedule
 
 from ..values import append, cells
 from . import command
@@ -79,8 +79,8 @@ def task_of(table: ScoreTable, loss: Sequence[str], model: str, rate: str, seed:
 
 
 def _network(settings: Mapping[str, object], width: int) -> torch.nn.Module:
-    from rankgrad.scores.model import build_ranker
-    from rankgrad.scores.settings import Model
+    from rankgrad.tasks.scores.model import build_ranker
+    from rankgrad.tasks.scores.settings import Model
 
     model = dict(settings["model"])  # type: ignore[call-overload]
     torch.manual_seed(int(settings["seed"]))  # type: ignore[call-overload]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from rankgrad.cli import MENDABLE, leave_pipe
-from rankgrad.config import ConfigError
-from rankgrad.files.folders import LockedError
-from rankgrad.runs import signals
+from rankgrad.common.files.folders import LockedError
+from rankgrad.workbench.cli import MENDABLE, leave_pipe
+from rankgrad.workbench.config import ConfigError
+from rankgrad.workbench.runs import signals
 
 
 def parser_of(

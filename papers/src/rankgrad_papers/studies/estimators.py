@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rankgrad.scores.evaluation import values_of
-from rankgrad.scores.table import ScoreTable
+from rankgrad.tasks.scores.evaluation import values_of
+from rankgrad.tasks.scores.table import ScoreTable
 
 from ..values import append, cells
 from . import command, trees

@@ -26,15 +26,15 @@ import torch
 from torch import Tensor, nn
 
 from rankgrad import losses
-from rankgrad.config import compose, make
+from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.datasets import load_folder
-from rankgrad.datasets.samplers import MPerClassBatchSampler
 from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.evaluation import evaluate
 from rankgrad.models import EmbeddingModel, build_model
 from rankgrad.models.embedding_model import evaluating
-from rankgrad.training.averaging import Averaging
-from rankgrad.training.module import Schedule
+from rankgrad.workbench.config import compose, make
+from rankgrad.workbench.training.averaging import Averaging
+from rankgrad.workbench.training.module import Schedule
 
 from ..values import append, cells
 from . import command

@@ -12,8 +12,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 
-from rankgrad.runs.folder import Run
-from rankgrad.tuning.tune import tune
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.tuning.tune import tune
 
 from ..values import append, cells
 from . import command

@@ -32,10 +32,10 @@ import optuna
 from omegaconf import DictConfig
 from optuna.samplers import RandomSampler
 
-from rankgrad.config import compose
 from rankgrad.evaluation.statistics import PairedDifference
-from rankgrad.runs.folder import Run
-from rankgrad.tuning.space import NumberRange, Value, Values, settings_of, space_of
+from rankgrad.workbench.config import compose
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.tuning.space import NumberRange, Value, Values, settings_of, space_of
 
 from ..trainings import Training, train_missing
 from ..values import difference, read

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 import torch
 
-from rankgrad.files import read_npz
+from rankgrad.common.files import read_npz
 from rankgrad.losses.baselines import CrossEntropyLoss
-from rankgrad.runs.compare import compare_variants, folders_of
-from rankgrad.runs.folder import Run
-from rankgrad.training.state import read_state
+from rankgrad.workbench.runs.compare import compare_variants, folders_of
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.training.state import read_state
 
 from ..values import append, cells
 from . import command

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.nn.functional import normalize
 
-from rankgrad.files import read_npz
-from rankgrad.runs.folder import Run
+from rankgrad.common.files import read_npz
+from rankgrad.workbench.runs.folder import Run
 
 from ..trainings import Training, train_missing
 from . import command

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankgrad import figure_style as style
-from rankgrad.figure_style import check_format
+from rankgrad.workbench import figure_style as style
+from rankgrad.workbench.figure_style import check_format
 
 from .results import ResultTable
 

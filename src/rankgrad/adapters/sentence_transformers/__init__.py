@@ -9,7 +9,7 @@ try:
     from .evaluation import GradedRetrievalEvaluator, RankedRetrievalEvaluator, RetrievalEvaluator
     from .losses import CachedRankLoss, RankLoss
 except ModuleNotFoundError as error:
-    from ...extras import missing
+    from ...common.extras import missing
 
     raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from sentence_transformers.base.sampler import DefaultBatchSampler
 
-from ...checks import integer
-from ...datasets.sampler_settings import ShortClasses
-from ...distributed import world
+from ...batches.distributed import world
+from ...batches.sampler_settings import ShortClasses
+from ...common.checks import integer
 from ..class_batches import batches_of_step
 
 LABEL_COLUMNS = ("label", "labels", "score", "scores")  # columns that the library's collator takes for labels
@@ -24,7 +24,7 @@ class ClassBatchSampler(DefaultBatchSampler):  # type: ignore[misc]
     """Batches of exactly P classes with K texts each, for `batch_sampler=` of the training arguments.
 
     Pass the class itself (K = 4, P = batch size / 4), or `ClassBatchSampler.of(samples_per_class=8)`.
-    `rankgrad.datasets.samplers.MPerClassBatchSampler` describes how classes and texts are chosen. The batches depend
+    `rankgrad.batches.samplers.MPerClassBatchSampler` describes how classes and texts are chosen. The batches depend
     only on (labels, seed, epoch), so a training that resumes from a checkpoint gets the same batches.
 
     With W processes, the batches of a step have W P classes together. Each class is in the batch of one process only.

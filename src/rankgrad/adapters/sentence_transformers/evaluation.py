@@ -13,12 +13,12 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor
 
-from ...checks import integer
+from ...common.checks import integer
 from ...evaluation import Report, evaluate, ranked
 from ...evaluation.graded import NAMES, evaluate_graded
 from ...evaluation.ranked.given import Run
 from ...evaluation.ranked.measures import USUAL, asked
-from ...normalize import unit_rows
+from ...ranks.normalize import unit_rows
 from ...search.scores import Scorer
 
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> our names

@@ -12,13 +12,13 @@ from sentence_transformers.base.losses import CachedLossMixin, has_static_embedd
 from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
-from ...checks import integer
-from ...distributed import GlobalBatch, gather_rows, world
+from ...batches.distributed import GlobalBatch, gather_rows, world
+from ...common.checks import integer
 from ...losses import RetrievalLoss, SumLoss
 from ...losses.checked import CheckedLoss
 from ...losses.sum import missing_references
-from ...normalize import unit_rows
 from ...ranks import computed
+from ...ranks.normalize import unit_rows
 from ..trainer_loss import checked_loss
 
 Meaning = Literal["classes", "grades"]

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...checks import coverage, integer, number, one_of, unknown
-from ...files import shown
+from ...common.checks import coverage, integer, number, one_of, unknown
+from ...common.files import shown
 from .comparison import Difference, differences, intervals, pairs_of
 from .given import Groups, Run, groups_of, runs_of, source
 from .measures import USUAL, JudgedLists, ListMeasure, asked, averaged, highest, meaning, summed

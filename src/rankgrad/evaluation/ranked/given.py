@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...files import shown
+from ...common.files import shown
 from ...tables.delimited import delimited
 from .reading import RUN, FileKind, read
 from .rows import Source, from_mapping

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from ... import metrics
-from ...checks import closest, number
-from ...types import Ranks, TiedRanks
+from ...common.checks import closest, number
+from ...ranks.types import Ranks, TiedRanks
 from ..measures import FOREIGN, NOT_HERE, ceilings, named, note_of_ceilings, reading
 from ..measures import meaning as meaning_of
 from .placing import Judgements, Placed

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...files import shown
+from ...common.files import shown
 from .rows import ListRows, ScatteredError, Source, spans
 from .texts import Array, TextColumn, mixed
 

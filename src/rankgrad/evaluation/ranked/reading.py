@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...files import shown
+from ...common.files import shown
 from ...tables.arrow import opened_parquet
 from ...tables.delimited import delimited
 from ...tables.objects import lines_of_objects, need_object, parsed

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...files import shown
+from ...common.files import shown
 from ...tables import aligned
 from ..json_report import plain
 from .comparison import Difference, chance

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import Numbers, unmasked
-from ...checks import tensor as as_tensor
-from ...files import shown
+from ...common.checks import Numbers, unmasked
+from ...common.checks import tensor as as_tensor
+from ...common.files import shown
 from .texts import Array, TextColumn
 
 AT_ONCE = 2**16  # number of rows of a part

@@ -10,9 +10,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from ...files import atomic_write, open_file, write_text
+from ...common.files import atomic_write, open_file, write_text
+from ...workbench.report.ranked import write_page
 from .comparison import Difference
-from .page import write_page
 from .result import Evaluation
 
 FILES = ("evaluation.html", "evaluation.json", "values.csv", "per-query.csv", "differences.csv", "groups.csv")

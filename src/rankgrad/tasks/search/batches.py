@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ...datasets.epochs import EpochList, ShuffledBatches
-from ...training.data import EpochData
+from ...batches.epochs import EpochList, ShuffledBatches
+from ...workbench.training.data import EpochData
 from .collection import Array, Collection, Judged
 from .settings import SearchBatches
 

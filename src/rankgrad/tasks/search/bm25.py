@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...checks import integer
-from ...extras import missing
+from ...common.checks import integer
+from ...common.extras import missing
 from .encoders import Found
 
 RANK = 60  # constant of reciprocal rank fusion (Cormack et al., SIGIR 2009)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...config import ConfigError
 from ...datasets.folds import read_fold
+from ...workbench.config import ConfigError
 from .collection import Array, Collection
 from .settings import SearchSettings
 

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checks import integer
-from ...large_batch import embed_in_parts
+from ...batches.large_batch import embed_in_parts
+from ...common.checks import integer
+from ...common.progress import steps
 from ...models import EmbeddingModel, load_weights, save_weights
 from ...models.embedding_model import evaluating
-from ...normalize import unit_rows
-from ...progress import steps
+from ...ranks.normalize import unit_rows
 from ...search import topk
 from .collection import Array, NamedTexts
 

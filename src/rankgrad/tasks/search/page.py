@@ -9,11 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ...html.images import Images
-from ...html.page import render
-from ...report import tables, write_report
-from ...report.content import Extent, RunContent, Section, read_common
-from ...runs.folder import Run
+from ...workbench.html.images import Images
+from ...workbench.html.page import render
+from ...workbench.report import tables, write_report
+from ...workbench.report.content import Extent, RunContent, Section, read_common
+from ...workbench.runs.folder import Run
 from .. import TASKS
 from .evaluation import SearchReport
 

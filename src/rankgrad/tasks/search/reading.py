@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import integer, setting
+from ...common.checks import integer, setting
+from ...common.files import brief, shown
 from ...datasets.division import CALLED, split_called
 from ...datasets.tabular import AUTO, as_split, read_rows, word
 from ...evaluation.ranked.reading import QRELS
 from ...evaluation.ranked.reading import read as read_list
-from ...files import brief, shown
 from ...tables.text import kind_of, stem_of
 from .collection import Collection, Judged, NamedTexts
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...checks import integer, number
+from ...common.checks import integer, number
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ..._version import __version__
-from ...checks import as_keys, spelled
-from ...config import ConfigError, make, packages, plain, trained_before, typed
-from ...defaults import (
+from ...common.checks import as_keys, spelled
+from ...common.defaults import (
     FEWEST_STEPS,
     FEWEST_STEPS_FINE_TUNED,
     MOST_STEPS,
@@ -26,17 +25,18 @@ from ...defaults import (
     PASSES_OF_QUERIES,
     epochs_for,
 )
-from ...files import write_text
+from ...common.files import write_text
 from ...models import build_model
 from ...models.embedding_model import parameter_groups
-from ...report.content import loss_name, loss_told
-from ...runs.folder import Run
-from ...scores.selection import KeepBest
-from ...training import runner
-from ...training.averaging import Averaging
-from ...training.callbacks import Forecast
-from ...training.measuring import look
-from ...training.module import TrainedModule, check_optimizer
+from ...workbench.config import ConfigError, make, packages, plain, trained_before, typed
+from ...workbench.report.content import loss_name, loss_told
+from ...workbench.runs.folder import Run
+from ...workbench.training import runner
+from ...workbench.training.averaging import Averaging
+from ...workbench.training.callbacks import Forecast
+from ...workbench.training.measuring import look
+from ...workbench.training.module import TrainedModule, check_optimizer
+from ..scores.selection import KeepBest
 from .batches import QueryLists, SearchBatch, search_data
 from .bm25 import bm25, fused
 from .collection import Collection

@@ -1,0 +1,1 @@
+"""Which rows a step sees: samplers, memories of earlier batches, large batches, several processes."""

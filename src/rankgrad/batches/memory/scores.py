@@ -1,0 +1,221 @@
+"""A memory of the scores of earlier batches (RaMBO, section 4.3)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...common.checks import Numbers, integer
+from ...losses.base import RetrievalLoss, in_backward
+from ...ranks.relevance import Labels
+from ...ranks.types import Mask
+
+FIELDS = ("scores", "targets", "valid")  # fields of `Scored`, and names of the buffers of a slot
+
+
+class Scored(NamedTuple):
+    """Lists of scores: of a detector one list per class, of a retrieval loss one per query.
+
+    Attributes:
+        scores: [list, entry] float.
+        targets: [list, entry] bool; of a graded loss also its gains or levels.
+        valid: [list, entry] bool; None: all entries are valid.
+    """
+
+    scores: Tensor
+    targets: Tensor
+    valid: Mask | None
+
+
+class ScoreMemory(nn.Module):
+    """The detached scores of the last batches (RaMBO, section 4.3). A new batch replaces the oldest.
+
+    The batches may differ in their shape. They are buffers, so they are saved, moved and resumed with the
+    module. A saved memory can be loaded into a memory with the same number of batches.
+
+    Args:
+        batches: number of batches to keep, >= 0.
+
+    >>> memory = ScoreMemory(2)
+    >>> for step in range(3):
+    ...     memory.write(Scored(torch.full((1, 2), float(step)), torch.zeros(1, 2, dtype=torch.bool), None))
+    >>> [scored.scores.tolist() for scored in memory.held()]
+    [[[2.0, 2.0]], [[1.0, 1.0]]]
+    """
+
+    written: Tensor
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.batches = integer(batches, "memory is a number of batches", low=0)
+        self.register_buffer("written", torch.zeros((), dtype=torch.long))
+        self.reset()
+
+    def reset(self) -> None:
+        """Remove all batches."""
+        device = self.written.device
+        for slot in range(self.batches):
+            nothing = torch.empty(0, 0, device=device)
+            self._store(slot, Scored(nothing, nothing.bool(), None))
+        self.count = 0  # number of batches written; reading the buffer instead would wait for a GPU
+        self.written.zero_()
+
+    def _store(self, slot: int, batch: Scored) -> None:
+        # new buffers, not in place: batches differ in size, and a graph may still use the old ones
+        nothing = batch.targets.new_empty(0, 0)
+        for name, rows in zip(FIELDS, (batch.scores, batch.targets, batch.valid), strict=True):
+            self.register_buffer(f"{name}{slot}", nothing if rows is None else rows)
+
+    def _batch(self, slot: int) -> Scored:
+        scores, targets, valid = (self.get_buffer(f"{name}{slot}") for name in FIELDS)
+        return Scored(scores, targets, valid if valid.numel() else None)
+
+    @property
+    def rows(self) -> int:
+        """Current number of entries of a list, such as proposals."""
+        return sum(batch.scores.shape[1] for batch in self.held())
+
+    def write(self, batch: Scored) -> None:
+        """Store a batch. If the memory is full, it replaces the oldest batch."""
+        if self.batches:
+            # copies, because the caller may change its tensors
+            rows = (None if t is None else t.detach().clone() for t in batch)
+            self._store(self.count % self.batches, Scored(*rows))  # type: ignore[arg-type]
+        self.count += 1
+        self.written += 1
+
+    def held(self) -> list[Scored]:
+        """The stored batches, newest first."""
+        ages = range(min(self.count, self.batches))
+        return [self._batch((self.count - 1 - age) % self.batches) for age in ages]
+
+    def check(self, device: torch.device, classes: int | None = None) -> None:
+        """Raise ValueError unless the stored batches are on this device, and have this number of classes if given."""
+        for batch in self.held()[:1]:
+            if classes is not None and len(batch.scores) != classes:
+                raise ValueError(
+                    f"the memory holds scores of {len(batch.scores)} classes but got {classes}; after a change of "
+                    "data or head, call reset()"
+                )
+            if batch.scores.device != device:
+                raise ValueError(
+                    f"the memory is on {batch.scores.device} but scores are on {device}; move the loss to their device"
+                )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        count = state_dict.get(f"{prefix}written")
+        if count is not None:
+            saved = sum(key.startswith(f"{prefix}scores") for key in state_dict)
+            if saved != self.batches:
+                raise ValueError(
+                    f"the saved memory holds {saved} batches, this one {self.batches}: use the same number, or remove "
+                    "the memory from the saved state and start with an empty one"
+                )
+            for slot in range(self.batches):
+                rows = (state_dict[f"{prefix}{name}{slot}"] for name in FIELDS)
+                self._store(slot, Scored(*(torch.empty_like(t, device=self.written.device) for t in rows)))
+            self.count = int(count)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        """Numbers of batches and of entries."""
+        return f"batches={self.batches}, rows={self.rows}"
+
+
+class RowMemory(nn.Module):
+    r"""A loss over the score rows of the batch and of the batches before it: RaMBO's score memory (section 4.3).
+
+    Each query of the last batches keeps the row of scores that it had in its own batch, without a graph. The loss is
+    that of all rows together, so its mean runs over the queries of 1 + `batches` batches. No list gets longer, and the
+    old rows have no gradient. If all queries count, the gradient is therefore
+
+        1 / (1 + batches) of the gradient without a memory.
+
+    The first factor means little to Adam, which divides it out again. A loss of `Blackbox` ranks also perturbs the
+    scores 1 + `batches` times less: its memory is a smaller lambda_. In the published code the ranks also grow with
+    the number of rows; docs/numerics.md says how to get this.
+
+    Args:
+        loss: a `RetrievalLoss` with reduction="mean". Give each part of a `SumLoss` a memory of its own.
+        batches: number of earlier batches, >= 1; 3 in RaMBO.
+
+    Attributes:
+        stats: the statistics of the loss, for the queries of the batch, and "memory_entries", the number of old rows.
+
+    Raises:
+        TypeError: the loss takes no rows of scores.
+        RuntimeError: torch.utils.checkpoint computes the loss again in the backward pass.
+
+    >>> from rankgrad.losses import SmoothAPLoss
+    >>> memory = RowMemory(SmoothAPLoss(), batches=3)
+    >>> for step in range(2):
+    ...     loss = memory(torch.eye(4)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))
+    >>> int(memory.stats["memory_entries"])
+    4
+    """
+
+    stats: dict[str, Tensor]
+
+    def __init__(self, loss: nn.Module, batches: int = 3) -> None:
+        super().__init__()
+        if not isinstance(loss, RetrievalLoss):
+            raise TypeError(
+                "a memory of score rows needs a loss that takes rows of scores, such as RaMBORecallLoss() or another "
+                f"loss of rankgrad.losses.LOSSES; got {type(loss).__name__}. CrossBatchMemory keeps embeddings"
+            )
+        if loss.reduction != "mean":
+            raise ValueError(f"a memory of score rows changes the mean: use reduction='mean'; got {loss.reduction!r}")
+        self.loss = loss
+        self.rows = ScoreMemory(integer(batches, "batches is the number of earlier batches", low=1))
+        self.stats = {}
+
+    def reset(self) -> None:
+        """Remove all rows. Call it after a change of data or model."""
+        self.rows.reset()
+
+    def forward(self, embeddings: Numbers, labels: Labels, *, ids: Numbers | None = None) -> Tensor:
+        """Loss of a batch. In training mode, with gradients enabled, its rows are then written to the memory.
+
+        Args:
+            embeddings: [row, dim] float.
+            labels: as for the loss.
+            ids: [row] sample ids, as for the loss.
+        """
+        learns = self.training and torch.is_grad_enabled()
+        if learns and in_backward():
+            raise RuntimeError(
+                "a memory can't be inside torch.utils.checkpoint: its loss would be computed again in the backward "
+                "pass, when the memory has changed. Put only the model inside"
+            )
+        batch = Scored(*self.loss.score_rows(embeddings, labels, ids=ids))
+        zero_rows = self.loss.stats["zero_rows"]
+        self.rows.check(batch.scores.device)
+        held = self.rows.held()
+        value = self.loss.from_scores(*_together([batch, *held]))
+        mine = len(batch.scores)
+        self.stats = {name: seen[:mine] if seen.ndim else seen for name, seen in self.loss.stats.items()}
+        entries = torch.tensor(float(sum(len(each.scores) for each in held)))
+        self.stats |= {"zero_rows": zero_rows, "memory_entries": entries}
+        if learns:
+            self.rows.write(batch)
+        return value
+
+
+def _together(parts: list[Scored]) -> Scored:
+    """The lists of all parts. Shorter lists end with entries that are not valid."""
+    first, longest = parts[0], max(part.scores.shape[1] for part in parts)
+    short = any(part.valid is not None or part.scores.shape[1] < longest for part in parts)
+    columns: list[list[Tensor]] = [[], [], []]
+    for part in parts:
+        if part.targets.dtype != first.targets.dtype:
+            raise ValueError(
+                f"the memory holds relevance of {part.targets.dtype} but got {first.targets.dtype}: the kind of the "
+                "labels has changed; reset() empties the memory"
+            )
+        valid = torch.ones_like(part.targets, dtype=torch.bool) if part.valid is None else part.valid
+        for column, rows in zip(columns, (part.scores.to(first.scores.dtype), part.targets, valid), strict=True):
+            column.append(nn.functional.pad(rows, (0, longest - rows.shape[1])))
+    scores, targets, valid = (torch.cat(column) for column in columns)
+    return Scored(scores, targets, valid if short else None)

@@ -1,0 +1,1 @@
+"""Retrieval: embeddings that find items of the same class."""

@@ -1,0 +1,261 @@
+"""Settings of a run -> its rows, model, loss and batches."""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from ...batches.memory import CrossBatchMemory, Memory, RowMemory
+from ...batches.samplers import ClassBatches, class_batches
+from ...datasets.folds import held_out
+from ...datasets.noise import with_wrong_labels
+from ...datasets.rows import Rows
+from ...losses import RetrievalLoss, SumLoss
+from ...losses.called import CalledLoss
+from ...losses.checked import ClassLoss
+from ...models import TAKES, EmbeddingModel, build_model, load_weights, taking
+from ...workbench.config import ConfigError, make, named, packages, plain, section
+from ...workbench.runs.folder import Run
+from ...workbench.training import runner
+
+UNITS = {"in_channels": "channel", "width": "number"}  # units of `Rows.asks`
+
+
+@dataclass(frozen=True)
+class Given:
+    """Objects that the caller of `fit` gives, in place of settings.
+
+    Attributes:
+        model: the model to train.
+        embedding_size: dimension of its embeddings.
+        table: the rows; None: the data that the settings name.
+        loss: the loss; None: the loss that the settings name.
+    """
+
+    model: nn.Module
+    embedding_size: int
+    table: Rows | None = None
+    loss: nn.Module | None = None
+
+
+def read_table(config: DictConfig) -> Rows:
+    """The rows that the settings name."""
+    table: Rows = make(config.data.load, slot="data", trust=packages(config.get("trust")))
+    return table
+
+
+def load_table(config: DictConfig, given: Rows | None = None, say: runner.Say = runner.silent) -> Rows:
+    """The rows of a configuration, or those that were given.
+
+    With fold=, only the training classes are returned, and some of them are held out. With label_noise=, some of the
+    training labels are wrong.
+
+    Args:
+        config: settings of a run.
+        given: rows in place of those that the settings name.
+        say: called with a text about rows and classes by split. If the split fails, the text is about the rows as read.
+    """
+    table = read_table(config) if given is None else given
+    try:
+        table = _divided(config, table)
+    finally:
+        say(table.summary())
+    return table
+
+
+def _divided(config: DictConfig, table: Rows) -> Rows:
+    asked = [f"{name}={config[name]}" for name in ("fold", "label_noise") if config[name]]
+    if table.several is not None and asked:
+        raise ConfigError(
+            f"{asked[0]} needs one class per {table.noun}, but each {table.noun} of {table.name} has several"
+        )
+    return with_wrong_labels(held_out(table, config.fold), config.label_noise, config.seed)
+
+
+def to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
+    """The held-out classes, if they choose the best evaluation."""
+    where = config.evaluation.keep_best
+    if where != "val":
+        return None
+    if "val" not in table.splits:
+        raise ConfigError(
+            f"evaluation.keep_best=val needs held-out classes, but {table.name} has no split val. To hold out classes: "
+            "data.load._target_=rankgrad.datasets.folds.load_with_val, see docs/reproducing.md"
+        )
+    return table.select("val")
+
+
+def relabelled(table: Rows, labels: Tensor) -> Rows:
+    """The table with classes numbered from 0. Their names stay. Rows with several classes are not changed."""
+    if table.several is not None:
+        return table
+    there = torch.unique(table.label).tolist()
+    return replace(table, label=labels, class_names=tuple(table.class_names[i] for i in there))
+
+
+def build(config: DictConfig, table: Rows, given: Given | None = None) -> tuple[nn.Module, nn.Module]:
+    """Build model and loss. `derived` is filled in for losses that need the number of classes."""
+    rows = table.select("train")
+    config.derived.num_classes = len(torch.unique(rows.label))
+    if given is not None:
+        model, config.derived.embedding_size = given.model, given.embedding_size
+    else:
+        model = _build_model(config, table)
+        config.derived.embedding_size = model.embedding_size
+    if given is not None and given.loss is not None:
+        return model, _remembering(config, given.loss, rows) if config.memory else given.loss
+    return model, _build_loss(config, rows)
+
+
+def _build_model(config: DictConfig, table: Rows) -> EmbeddingModel:
+    """The model that the settings describe."""
+    if config.init is not None:
+        source = Path(config.init)
+        model, _ = load_weights(Run(source).weights if source.is_dir() else source)
+        _check_takes(config, model.inputs.takes, str(source), table)
+        for name, count in table.asks.items():
+            if model.inputs.asks[name] != count:
+                sees = f"{model.inputs.asks[name]}-{UNITS[name]} {table.takes}"
+                raise ConfigError(
+                    f"the model of {source} takes {sees}, but {config.data.name} has {count} {UNITS[name]}s"
+                )
+        model.train()
+    else:
+        options = dict(plain(config.model))
+        kind = options.pop("kind")
+        _check_takes(config, TAKES[kind][0] if kind in TAKES else table.takes, f"model={kind}", table)
+        model = build_model(kind, **table.asks, **options)
+    _check_pixels(config, model)
+    return model
+
+
+def train_only(model: nn.Module, patterns: Sequence[str] | None) -> str:
+    """Freeze all weights of a model whose names match none of these shell patterns.
+
+    Returns:
+        One line that says how much is trained; "" without patterns.
+
+    Raises:
+        ConfigError: a pattern matches no weight.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    >>> train_only(model, ["1.*"])
+    'train.only: 2 of 4 weights are trained, 4 of 13 numbers'
+    """
+    if patterns is None:
+        return ""
+    weights = dict(model.named_parameters())
+    chosen = {name for pattern in patterns for name in fnmatch.filter(weights, str(pattern))}
+    useless = [pattern for pattern in patterns if not fnmatch.filter(weights, str(pattern))]
+    if useless or not chosen:
+        some = ", ".join([*weights][:: max(len(weights) // 6, 1)])
+        raise ConfigError(
+            f"train.only is a list of patterns of names of weights, such as [backbone.*]; {useless or 'it'} matches "
+            f"none of the {len(weights)} weights. Some names: {some}"
+        )
+    for name, weight in weights.items():
+        weight.requires_grad_(name in chosen)
+    numbers = sum(weights[name].numel() for name in chosen)
+    of = sum(weight.numel() for weight in weights.values())
+    return f"train.only: {len(chosen)} of {len(weights)} weights are trained, {numbers:,} of {of:,} numbers"
+
+
+def _check_takes(config: DictConfig, takes: str, model: str, table: Rows) -> None:
+    """Raise if a model does not take this kind of data. `model` is its name in the message."""
+    if takes != table.takes:
+        other = " or ".join(f"model={kind}" for kind in taking(table.takes))
+        raise ConfigError(f"{model} takes {takes}, but {config.data.name} has {table.takes}; use {other}")
+
+
+def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
+    """Raise if the weights were trained with another pixel normalisation than the data has."""
+    wanted = (tuple(model.pixel_mean), tuple(model.pixel_std))
+    if wanted == ((0.0,) * len(wanted[0]), (1.0,) * len(wanted[1])):
+        return  # no weights, or weights that need no normalisation
+    given = tuple(OmegaConf.select(config, f"data.eval_transform.{name}") for name in ("mean", "std"))
+    if None in given or all(
+        torch.allclose(torch.tensor(a), torch.tensor(list(b)), atol=1e-3) for a, b in zip(wanted, given, strict=True)
+    ):
+        return
+    mean, std = (str([round(v, 4) for v in values]).replace(" ", "") for values in wanted)
+    raise ConfigError(
+        f"these weights expect pixels with mean {mean} and standard deviation {std}; "
+        f'add "data.train_transform.mean={mean}" "data.train_transform.std={std}"'
+    )
+
+
+def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
+    """Build the loss, with a memory if the settings ask for one. Without a memory, it gets the facts of all batches."""
+    trust = packages(config.get("trust"))
+    if config.memory:
+        return _remembering(config, make(config.loss, slot="loss", trust=trust), rows)
+    kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
+    if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and targets_of(config, rows) is None:
+        taken = inspect.signature(kind).parameters.values()  # a loss of a user may take its own settings only
+        if any(each.name == "positives" or each.kind is each.VAR_KEYWORD for each in taken):
+            promise["positives"] = batches_of(config, rows).positives
+    loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
+    return loss
+
+
+def _remembering(config: DictConfig, loss: nn.Module, rows: Rows) -> nn.Module:
+    """The loss with a memory, whose length the settings give in batches or images."""
+    options = dict(plain(config.memory))
+    if named(config.memory, slot="memory", trust=packages(config.get("trust"))) is RowMemory:
+        options.pop("_target_")
+        with section("memory"):
+            if isinstance(loss, SumLoss):  # a memory of its own for each part
+                parts = {name: RowMemory(part, **options) for name, part in loss.losses.items()}
+                return SumLoss(parts, loss.weights)
+            return RowMemory(loss, **options)
+    options.pop("_target_")
+    batches, size = options.pop("batches"), options.pop("size")
+    if (batches is None) == (size is None):
+        raise ConfigError(f"give either memory.batches or memory.size; got batches={batches}, size={size}")
+    if batches is not None:
+        size = batches * batches_of(config, rows).batch_size
+    with section("memory"):
+        return CrossBatchMemory(loss, len(rows) if size == "auto" else size, **options)
+
+
+def batches_of(config: DictConfig, rows: Rows) -> ClassBatches:
+    """The batches of these training rows."""
+    return class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
+
+
+def targets_of(config: DictConfig, table: Rows) -> Tensor | None:
+    """The target of each training row for the loss; None: its class."""
+    return by_levels(table, "train.hierarchy") if config.train.hierarchy else table.several
+
+
+def by_levels(table: Rows, setting: str) -> Tensor:
+    """Super-label and class of each row, [row, 2].
+
+    Raises:
+        ConfigError: a row has no super-label, or several classes.
+    """
+    if table.super_label is None or table.several is not None:
+        why = "have several classes" if table.several is not None else "have no super-labels"
+        raise ConfigError(f"{setting}=true needs a class and a super-label for each row; rows of {table.name} {why}")
+    return torch.stack([table.super_label, table.label], dim=1)
+
+
+def check_targets(loss: nn.Module, targets: Tensor) -> None:
+    """Raise if a loss, or a part of a sum, takes only one class per row."""
+    inner = loss.loss if isinstance(loss, Memory) else loss
+    for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
+        levels = isinstance(part, ClassLoss) and part.hierarchies and targets.dtype != torch.bool
+        if not (isinstance(part, (RetrievalLoss, CalledLoss)) or levels):
+            why = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
+            raise ConfigError(
+                f"{type(part).__name__} takes one class per row, but these rows {why}. Use a loss of rankgrad.losses, "
+                "such as loss=smooth_ap, loss=ndcg or loss=h_ap"
+            )

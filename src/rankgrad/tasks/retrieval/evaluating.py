@@ -1,0 +1,153 @@
+"""A model and test rows -> a report, by the protocol of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...datasets.protocols import Trial, over_draws, trials
+from ...datasets.rows import Rows, numbered
+from ...evaluation import Report, evaluate
+from ...workbench.training.inference import embed
+from .building import by_levels
+
+DISTRACTED = "distractors/"  # prefix of metrics for a gallery with distractors, which are rows without a class
+
+
+def evaluate_model(
+    model: nn.Module,
+    table: Rows,
+    transform: Any,
+    settings: Mapping[str, Any],
+    *,
+    workers: int = 0,
+    seed: int = 0,
+    progress: bool = False,
+    device: torch.device | str | None = None,
+) -> tuple[Report, Tensor]:
+    """Evaluate retrieval on a table by its protocol (`protocols.trials`). Several processes share the work.
+
+    Args:
+        model: inputs (images, texts or vectors) -> embeddings.
+        table: test rows.
+        transform: transform for evaluation.
+        settings: ks, batch_size, bootstrap, clusters, extra (more metrics), levels (use super-labels, too).
+        workers: number of workers of the DataLoader.
+        seed: seed of bootstrap and k-means.
+        progress: show a bar for everything that takes longer than two seconds.
+        device: where to compute; None: where the model is.
+
+    Returns:
+        The report, and the embeddings.
+
+    >>> from rankgrad.datasets import VectorTable
+    >>> from rankgrad.datasets.transforms import Vectors
+    >>> rows, names = torch.eye(2)[[0, 0, 1, 1]], ("u", "v", "x", "y")
+    >>> table = VectorTable("four", torch.tensor([0, 0, 1, 1]), ("a", "b"), ("test",) * 4, names, rows)
+    >>> settings = {"ks": [1], "batch_size": 4, "bootstrap": 0, "clusters": "none", "extra": []}
+    >>> report, embeddings = evaluate_model(nn.Identity(), table, Vectors(), settings)
+    >>> report.values["R@1"], embeddings.shape
+    (1.0, torch.Size([4, 2]))
+    """
+    how: dict[str, Any] = {"batch_size": settings["batch_size"], "workers": workers, "progress": progress}
+    embeddings = embed(model, table, transform, **how, device=device)
+    reports = [
+        _ranked(embeddings, table, trial, settings, seed=seed, progress=progress, device=device)
+        for trial in trials(table, seed=seed)
+    ]
+    report = _mean_report(reports)
+    distracting = table.distracting
+    if distracting is None or set(table.split) != {"test"} or table.several is not None:
+        return report, embeddings
+    more = embed(model, distracting, transform, **how, device=device)
+    values = _distracted(embeddings, more, table, settings, progress=progress, device=device)
+    note = (
+        f"{DISTRACTED}...: the same queries, with {len(more):,} {table.takes} without a class added to the gallery. "
+        "None of them is relevant for any query."
+    )
+    return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
+
+
+def _distracted(
+    embeddings: Tensor,
+    more: Tensor,
+    table: Rows,
+    settings: Mapping[str, Any],
+    *,
+    progress: bool,
+    device: torch.device | str | None,
+) -> dict[str, float]:
+    """Metrics of the same queries, with distractors (rows without a class) in the gallery."""
+    names = torch.arange(len(embeddings) + len(more))
+    no_class = torch.full((len(more),), len(table.class_names))
+    report = evaluate(
+        embeddings,
+        table.label,
+        ref_embeddings=torch.cat([embeddings, more]),
+        ref_labels=torch.cat([table.label, no_class]),
+        ids=names[: len(embeddings)],
+        ref_ids=names,
+        ks=tuple(settings["ks"]),
+        bootstrap=0,
+        clusters="none",
+        progress=progress,
+        device=device,
+        shared=True,
+    )
+    first = f"R@{settings['ks'][0]}"
+    return {f"{DISTRACTED}{name}": report.values[name] for name in (first, "mAP@R", "AP")}
+
+
+def _ranked(
+    embeddings: Tensor,
+    table: Rows,
+    trial: Trial,
+    settings: Mapping[str, Any],
+    *,
+    seed: int,
+    progress: bool,
+    device: torch.device | str | None,
+) -> Report:
+    """One evaluation: rank the gallery of a trial for its queries. Without a gallery, rank the other queries."""
+    query, gallery = trial.query, trial.gallery
+    truth = by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth
+    against: dict[str, Any] = {}
+    groups = None if table.group is None else numbered(table.group)[1]
+    if gallery is not None:
+        against = {"ref_embeddings": embeddings[gallery], "ref_labels": truth[gallery]}
+    if groups is not None:
+        against["groups"] = groups[query]
+        against |= {} if gallery is None else {"ref_groups": groups[gallery]}
+    return evaluate(
+        embeddings[query],
+        truth[query],
+        **against,
+        super_labels=None if table.super_label is None else table.super_label[query],
+        class_names=table.class_names,
+        super_names=table.super_names or None,
+        ks=tuple(settings["ks"]),
+        extra=tuple(settings.get("extra", ())),
+        bootstrap=settings["bootstrap"],
+        clusters=settings["clusters"],
+        seed=seed,
+        progress=progress,
+        device=device,
+        shared=True,
+    )
+
+
+def _mean_report(reports: Sequence[Report]) -> Report:
+    """Join the reports of several drawn galleries. The values are means; all else is from the first report."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    over = over_draws([report.values for report in reports])
+    spread = f"R@1 {100 * over['R@1'][0]:.1f} ± {100 * over['R@1'][1]:.1f} %" if "R@1" in over else "see values"
+    note = f"values are means over {len(reports)} drawn galleries ({spread}); all else is from the first gallery."
+    values = {name: mean for name, (mean, _) in over.items()}
+    settings = {**first.settings, "protocol": f"one-gallery, {len(reports)} draws"}
+    return replace(first, values=values, intervals={}, settings=settings, notes=(*first.notes, note))

@@ -1,0 +1,276 @@
+"""Train any module on any labelled data: `rankgrad.fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from ...batches.memory import Memory
+from ...common.checks import as_word
+from ...datasets.given import Given as Data
+from ...datasets.given import given_table
+from ...datasets.rows import Rows
+from ...losses import RetrievalLoss
+from ...losses.called import CalledLoss
+from ...models import load_weights
+from ...models.build import kind_of
+from ...models.embedding_model import moved, place_of
+from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, for_kind, load, make, packages, plain
+from ...workbench.runs.folder import Run
+from ...workbench.training import runner
+from ...workbench.training.state import EPOCHS, MAY_CHANGE
+from .building import Given, read_table
+from .task import TASK, EvaluatedEmbeddings, RetrievalTask, summary
+
+Loss = str | nn.Module | Callable[[Tensor, Tensor], Tensor]
+OWN = ("init", "frozen", "resume", "out", "model", "data", "loss")  # settings that `fit` does not accept
+
+
+@runner.undisturbed()
+def fit(
+    model: nn.Module,
+    data: Data | str,
+    loss: Loss | None = None,
+    *,
+    test: Data | float | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train a module of your own as `rankgrad train` trains its models: with class-balanced batches, a log, a saved
+    state, an exact evaluation before and after, and a page.
+
+    The module is trained in place. The folder of the run gets the weights, the embeddings of the test rows, the metrics
+    and report.html. `fit` restores the state of the process: random states, number of threads, warning filters and log
+    levels.
+
+    To continue after an interruption, call `fit` again with resume=True, the same `out`, and a module and data made by
+    the same code. The run then ends with the numbers of a run that was not interrupted, if the data gives the same
+    input for a row each time. If the run is already finished, its weights are loaded.
+
+    Args:
+        model: inputs -> embeddings [row, dim]. Their length may differ from 1, because the cosine compares them.
+        data: training data: (inputs, labels), a Dataset of (input, label) pairs, or the name of a data set of rankgrad
+            with its settings (settings={"data.root": ...}); see `datasets.given.given_table`.
+        loss: a name that `rankgrad train` takes, with its settings (settings={"loss.tau": 0.05}); a loss object of
+            rankgrad; or any function of embeddings [row, dim] and labels [row]. None: the default of `rankgrad train`
+            for this kind of data.
+        test: test data of the same kind as `data`, or a fraction of the classes to hold out for the test. None: the
+            training rows are evaluated, and the page says so. A data set of rankgrad has its own test rows.
+        out: folder of the run; None: a new one in runs/.
+        resume: continue the run in `out`, if there is one, with the same settings. trainer.max_epochs may be larger.
+        settings: settings of `rankgrad train` by name: {"trainer.max_epochs": 5, "optimizer.lr": 1e-3}. Defaults are
+            those of the command. A model of rankgrad has the rate of its kind. For another module the default is for
+            an untrained one. For a pretrained module use about 1e-4, and keep its batch norm in eval mode.
+        collate: list of inputs -> batch for the model; None: as in torch's DataLoader.
+        quiet: show no progress bars, and print no table of the result.
+
+    Returns:
+        The run's folder. Its `read_values()` returns the metrics, and its `page` is the path of the page.
+
+    Raises:
+        ConfigError: a setting does not exist or does not fit, or the folder holds another run.
+        TypeError, ValueError: data, model or loss has the wrong kind, or the embeddings are not [row, dim].
+
+    >>> import tempfile, torch, rankgrad
+    >>> inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    >>> labels = torch.arange(64) % 8
+    >>> few = {"trainer.max_epochs": 1, "sampler.classes_per_batch": 4, "evaluation.clusters": "none"}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = rankgrad.fit(
+    ...         torch.nn.Linear(8, 4), (inputs, labels), "smooth_ap", test=0.5, out=folder, settings=few, quiet=True
+    ...     )
+    ...     print(sorted(run.read_values())[:3])
+    fit: 64 inputs, 8 classes (each [8])
+    split  inputs  classes  inputs/class
+    train      32        4             8
+    test       32        4             8
+    batches of 4 classes x 8 inputs
+    loss SmoothAPLoss
+    optimizer.lr 0.001, for a module of your own (if it was trained before, take about 1e-4), with adamw
+    trainer.max_epochs 1, as given; at most 1 step
+    ['AP', 'AUC_hardest', 'MRR']
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
+    if isinstance(loss, Tensor):
+        raise TypeError(
+            "loss is a tensor. If it holds the labels, pass the data as one pair: fit(model, (inputs, labels))"
+        )
+    own = own_settings(settings)
+    like = kind_of(model)
+    words = [] if like is None else [f"model.like={like[0]}", f"model.trained={as_word(like[1])}"]
+    config = _settings(data, loss, out, own, quiet, words)
+    if out is not None and not resume and Run(Path(out)).config.exists():
+        raise ConfigError(f"{out} already holds a run; give resume=True to continue it, or choose another out=")
+    if isinstance(data, str):
+        if test is not None or collate is not None:
+            raise ValueError(f"the data set {data!r} has its own test rows and batches; leave out test= and collate=")
+        table = read_table(config)
+    else:
+        table = given_table(data, test, collate=collate, seed=config.seed)
+        if table.captions is not None and (loss is None or isinstance(loss, str)):
+            config = _settings(data, "_texts" if loss is None else for_kind(loss, "texts"), out, own, quiet, words)
+        if "test" not in table.splits:
+            config.evaluation.split = "train"
+    module = None if loss is None or isinstance(loss, str) else _module(loss)
+    given = Given(model, _width(model, table, config), table, module)
+    if not any(weights.requires_grad for weights in model.parameters()):
+        raise ValueError("the model has nothing to train: none of its parameters has requires_grad=True")
+
+    def make_task(settled: DictConfig, quiet: bool, say: runner.Say) -> RetrievalTask:
+        return RetrievalTask(settled, quiet, say, given)
+
+    task: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", TASK.name, make_task)
+    changes: list[str] = []
+    if resume:
+        if out is None:
+            raise ValueError("resume=True needs the folder of the run: out=FOLDER")
+        if Run(Path(out)).config.exists():
+            config, changes = resumed(Path(out), config)
+    run = runner.train(task, config, changes=changes, quiet=quiet)
+    if run.weights.exists():
+        load_weights(run.weights, model)  # the run may have been finished before this call
+    if not quiet:
+        print(summary(run))
+    return run
+
+
+def own_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Check and copy the caller's settings.
+
+    Raises:
+        TypeError: the settings are not a dict of dotted names.
+    """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise TypeError(f'settings must be a dict such as {{"trainer.max_epochs": 5}}; got {type(settings).__name__}')
+    for name, value in (settings or {}).items():
+        if isinstance(value, Mapping):
+            inner = next(iter(value.items()), ("NAME", "VALUE"))
+            raise TypeError(f"{name} is a dict in settings; use a dotted name: {{'{name}.{inner[0]}': {inner[1]!r}}}")
+    return dict(settings or {})
+
+
+def _settings(
+    data: Data | str,
+    loss: Loss | None,
+    out: str | Path | None,
+    settings: dict[str, Any],
+    quiet: bool,
+    more: Sequence[str] = (),
+) -> DictConfig:
+    """The settings of the run, composed as by `rankgrad train`. `more` are settings of the model."""
+    for name in settings:
+        if name in OWN:
+            why = "is an argument of fit" if name not in ("init", "frozen") else "is for models that rankgrad builds"
+            raise ConfigError(f"settings: {name} {why}")
+    words = [f"data={data if isinstance(data, str) else GIVEN}", f"model={GIVEN}", *more]
+    words += [f"loss={loss}"] if isinstance(loss, str) else []
+    # groups first, as on a command line
+    words += [f"{name}={as_word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
+    config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"])
+    config.out = None if out is None else str(out)
+    if loss is not None and not isinstance(loss, str):
+        module = _module(loss)
+        name = module.name if isinstance(module, CalledLoss) else repr(module)
+        config.loss = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": name}
+    return config
+
+
+def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
+    """A loss object. A function is wrapped in one.
+
+    Raises:
+        TypeError, ValueError: it is not a loss, or it returns a number for each query.
+    """
+    if isinstance(loss, type):
+        raise TypeError(f"loss is a class; give an object instead: {loss.__name__}()")
+    if isinstance(loss, RetrievalLoss):
+        if loss.reduction != "mean":
+            raise ValueError("training needs one number from the loss; create it with reduction='mean'")
+        return loss
+    if not callable(loss):
+        raise TypeError(
+            f"loss must be a name, a loss object, or a function of embeddings and labels; got {type(loss).__name__}"
+        )
+    if isinstance(loss, Memory):
+        raise TypeError(
+            "fit makes the memory itself, as it knows the number of each sample: pass the loss that is inside, and "
+            'settings={"memory": "sum"}, "joint" or "rows", such as {"memory": "sum", "memory.size": 1024}'
+        )
+    if isinstance(loss, CalledLoss):
+        return loss
+    return CalledLoss(getattr(loss, "__qualname__", type(loss).__qualname__), loss)
+
+
+def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
+    """Dimension of the embeddings, measured on the first two rows.
+
+    Raises:
+        TypeError, ValueError: the output of the model is not a float tensor [row, dim].
+    """
+    transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
+    rows = table.dataset()
+    first = [rows[row] for row in range(min(2, len(table)))]
+    try:
+        inputs, _, _ = table.batches(transform)(first)
+    except TypeError as error:
+        raise TypeError(
+            f"the inputs cannot be joined to a batch: {error}. Let the Dataset return tensors (for images: "
+            "transform=torchvision.transforms.ToTensor()), or give collate="
+        ) from None
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            output = model.eval()(moved(inputs, *place_of(model)))
+    finally:
+        model.train(was_training)
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"the model must return embeddings, a tensor [row, dim]; got {type(output).__name__}. Wrap the model in a "
+            "module whose forward returns the embeddings"
+        )
+    if output.ndim != 2 or len(output) != min(2, len(table)) or not output.is_floating_point():
+        raise ValueError(
+            f"the model must return embeddings, float [row, dim]; for {min(2, len(table))} inputs it returned "
+            f"{output.dtype} {list(output.shape)}"
+        )
+    return output.shape[1]
+
+
+def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) -> tuple[DictConfig, list[str]]:
+    """The settings with which `runner.train` resumes a run, and the settings that change.
+
+    Args:
+        folder: folder of the run.
+        config: current settings.
+        left_out: prefixes of settings that are not compared.
+
+    Raises:
+        ConfigError: the run has other settings that may not change.
+    """
+    then = runner.settings_of(load(Run(folder).config))
+    now = runner.settings_of(config)
+    differ = [
+        name
+        for name in {**then, **now}
+        if then.get(name) != now.get(name)
+        and not (name == EPOCHS and now.get(name) is None)  # the number was chosen from the data
+        and not name.startswith(("derived.", "extended", "out", "resume", *left_out))
+    ]
+    other = [name for name in differ if name not in (*MAY_CHANGE, EPOCHS)]
+    if other:
+        told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
+        raise ConfigError(f"{folder} holds a run with other settings: {told}. Use its settings, or another folder")
+    config.resume = str(folder)
+    return config, [f"{name}={as_word(plain(now.get(name)))}" for name in differ]
+
+
+__all__ = ["fit", "own_settings", "resumed"]

@@ -1,0 +1,151 @@
+"""Retrieval runs: reads the content of their page from a folder or from a file of embeddings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....datasets.images import number_of
+from ....datasets.vectors import embedding_columns
+from ....evaluation import Report, evaluate
+from ....models.build import GIVEN
+from ....workbench.html.images import Images
+from ....workbench.report.content import Extent, Section, read_common
+from ....workbench.runs.embeddings import evaluated_columns
+from ....workbench.runs.folder import Run
+from .retrieved import FolderPictures, Pictures, RetrievalRun, Space
+from .sections import sections
+
+if TYPE_CHECKING:
+    from ....datasets.rows import Rows
+
+
+class Content(RetrievalRun):
+    """The content of a page about a retrieval run: a `RetrievalRun` with its sections."""
+
+    @classmethod
+    def sections(cls, runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
+        """Paired differences, similarities, retrieved images, confused classes, tables of classes, a map."""
+        return sections(runs, images, extent)
+
+
+def read(
+    run: Run,
+    *,
+    after: Report | None = None,
+    table: Rows | None = None,
+    known: dict[str, Any] | None = None,
+    pictures: bool = True,
+    trust: Sequence[str] = (),
+) -> Content:
+    r"""Read the content of a run, finished or not. Notes name what is missing.
+
+    Args:
+        run: the folder.
+        after: evaluation of the trained network, if it is not in the folder yet.
+        table: the evaluated split, if it is loaded already.
+        known: cache over several calls: settings of the data -> its images, or the reason why they cannot be read.
+        pictures: False: only metrics and curves.
+        trust: packages whose classes its settings may name.
+
+    >>> import tempfile, torch
+    >>> from omegaconf import OmegaConf
+    >>> from rankgrad.workbench.config import compose
+    >>> from rankgrad.workbench.report import read_run
+    >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1], clusters="none")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run(Path(folder))
+    ...     OmegaConf.save(compose(["loss=pnp"]), run.config, resolve=True)
+    ...     _ = run.after.write_text(after.to_json())
+    ...     content = read_run(run)
+    >>> content.after.values["R@1"], content.config["data"]["name"]
+    (1.0, 'glyphs')
+    """
+    embeddings, saved = run.embeddings, run.saved
+    if after is None and run.after.exists():
+        after = Report.from_json(run.after)
+    elif after is None and saved:  # the run is not finished: use its last saved evaluation
+        after, embeddings = Report.from_json(saved[-1]), saved[-1].with_suffix(".npz")
+    common = read_common(run, None if embeddings != run.embeddings else after, trust)
+    config, notes = common["config"], list(common["notes"])
+    if embeddings != run.embeddings:
+        common["after"] = after
+        notes.insert(
+            0, f"The run is not finished: results and pictures are those of {embeddings.stem.replace('-', ' ')}."
+        )
+    space = None
+    if pictures and embeddings.exists():
+        try:
+            space = Space.load(embeddings)
+        except (ValueError, OSError) as error:
+            notes.append(f"No pictures, histograms and map: {embeddings.name} cannot be read ({error}).")
+    elif pictures and after is not None:
+        notes.append(f"No pictures, histograms and map: the file {embeddings.name} of the run is missing.")
+    held = None if table is None else Pictures(table)
+    if space is not None and held is None and not space.texts:
+        known = {} if known is None else known
+        data = json.dumps([config.get("data"), config.get("evaluation", {}).get("split")], sort_keys=True, default=str)
+        if data not in known:
+            known[data] = _images(run, trust)
+        if isinstance(known[data], str):
+            what = "rows" if config.get("model", {}).get("kind") == GIVEN else "images"
+            notes.append(f"No pictures: the {what} of the run cannot be read ({known[data]}).")
+            space = space.by_name() if what == "rows" else space
+        else:
+            held = known[data]
+    if held is not None and held.table.skipped:
+        notes.append(f"Not read: {number_of(held.table.skipped)}.")
+    if after is not None and str(after.settings.get("protocol", "")).startswith("one-gallery"):
+        notes.append(
+            "The metrics are means over random galleries of one image per class. For the pictures, histograms, map and "
+            "precision-recall curve, every image is ranked against all others."
+        )
+    if after is not None and after.settings.get("groups"):
+        notes.append(
+            "The metrics ignore relevant items of the query's own group. The pictures, histograms and map show them."
+        )
+    if config.get("evaluation", {}).get("split") == "train":
+        notes.append("The model was evaluated on its training rows. Expect lower metrics on other data.")
+    before = Report.from_json(run.before) if run.before.exists() else None
+    return Content(**{**common, "before": before, "space": space, "pictures": held, "notes": tuple(notes)})
+
+
+def read_embeddings(path: Path, images: Path | None = None) -> Content:
+    """The content of a page about a file of embeddings (npz or parquet), which is evaluated here.
+
+    Args:
+        path: file with embeddings and labels, and the optional columns of `rankgrad evaluate`, names and texts.
+        images: folder of the images, the base of the names; None: no pictures.
+
+    Raises:
+        FileNotFoundError: the file or the folder does not exist.
+        ValueError: the file has another format, is damaged, or its columns do not fit together.
+    """
+    if images is not None and not images.is_dir():
+        raise FileNotFoundError(f"no folder of images at {images}")
+    columns = embedding_columns(path, "embeddings", "labels")
+    after = evaluate(
+        columns["embeddings"], columns["labels"], clusters="none", progress=True, **evaluated_columns(columns)
+    )
+    space = Space.load(path)
+    return Content(
+        name=path.stem,
+        after=after,
+        space=space if space.texts or images is not None else space.by_name(),
+        pictures=None if images is None else FolderPictures(images),
+    )
+
+
+def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
+    """The images of the evaluated split of a run, or the reason why they cannot be read."""
+    from ....datasets.folds import held_out
+    from ....workbench.config import load, make
+
+    config = load(run.config, trust)
+    try:
+        table: Rows = held_out(make(config.data.load, slot="data", trust=trust), config.get("fold"))
+        return Pictures(table.select(config.evaluation.split))
+    except (OSError, ValueError, MemoryError) as error:
+        return str(error)

@@ -1,0 +1,138 @@
+"""Any module on a table of rows as a run: `fit_scores`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from ...common.checks import as_word
+from ...losses.called import CalledLoss
+from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, plain
+from ...workbench.runs.folder import Run
+from ...workbench.training import runner
+from ..retrieval.fit import own_settings, resumed
+from .division import held_out
+from .model import load_ranker
+from .table import ScoreTable
+from .task import TASK, EvaluatedScores, GivenScorer, ScoresTask, settle, summary
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+@runner.undisturbed()
+def fit_scores(
+    model: nn.Module | Callable[[int], nn.Module],
+    table: ScoreTable,
+    loss: str | nn.Module = "auto",
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train a module of your own on a table, like `rankgrad train task=scores`.
+
+    The module is trained in place, and ends with the weights of the best epoch. The folder of the run has the model,
+    the scores of the test rows, the numbers and report.html. If the training is interrupted, make the module and the
+    table again with the same code, and call this function with the same `out` and resume=True.
+
+    Args:
+        model: a module, encoded rows [row, width] -> scores [row]; or a function that makes such a module for a width.
+        table: a table with relevance, see `ScoreTable.of` and `load_table`. If it has no split, a fraction of the rows
+            or queries is held out for the test (settings={"data.load.test_fraction": 0.2}).
+        loss: name of a loss of `rankgrad train task=scores`, whose settings are in `settings` ({"loss.tau": 0.1}); or a
+            loss with `from_lists`.
+        out: folder of the run; None: a new one in runs/.
+        resume: resume the run in `out`, if there is one.
+        settings: settings of `rankgrad train task=scores`, such as {"trainer.max_epochs": 5}.
+        quiet: show no progress bars, and no table of the result.
+
+    Returns:
+        The folder: `read_values()` has the metrics, and `load_ranker(run.weights, module)` scores other tables.
+
+    Raises:
+        ConfigError: a setting does not exist or does not fit, or the folder holds another run.
+        TypeError, ValueError: the model or the table does not fit.
+
+    >>> import tempfile, torch
+    >>> rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> table = ScoreTable.of(rows, rows[:, 0] > 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     net = lambda width: nn.Sequential(nn.Linear(width, 1), nn.Flatten(0))
+    ...     run = fit_scores(net, table, out=folder, settings={"trainer.max_epochs": 2}, quiet=True)
+    ...     print(sorted(run.read_values()))
+    train  table: 128 rows, 3 features; 17 relevant (13.3 %)
+    choose table: 32 rows, 3 features; 4 relevant (12.5 %)
+    test   table: 40 rows, 3 features; 5 relevant (12.5 %)
+    3 columns encoded as 3 numbers
+    batches of 128 rows, 17 of them relevant; 1 an epoch
+    loss LogSumExpLoss with tau=0.1, the default for one list; loss=NAME takes another
+    few relevant rows choose the epoch: 4. ...
+    trainer.max_epochs 2, as given; at most 2 steps
+    ['AP', 'P@100', 'ROC AUC', 'ROC AUC@FPR=0.05']
+    """
+    if not isinstance(table, ScoreTable):
+        raise TypeError(f"table must be a ScoreTable, see ScoreTable.of and load_table; got {type(table).__name__}")
+    if table.relevance is None:
+        raise ValueError("table has no relevance, which training needs")
+    config = _settings(loss, out, own_settings(settings), quiet)
+    folder = None if out is None else Path(out)
+    if folder is not None and not resume and Run(folder).config.exists():
+        raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
+    given = GivenScorer(model, _divided(table, config), None if isinstance(loss, str) else loss)
+    changes: list[str] = []
+    if resume:
+        if folder is None:
+            raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
+        if Run(folder).config.exists():
+            config, changes = resumed(
+                folder, config, left_out=("loss.", "loss", "evaluation.select", "evaluation.patience")
+            )
+
+    def make(settled: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
+        task = ScoresTask(plain(settled), quiet, say, given)
+        settle(settled, task)
+        return task
+
+    run = runner.train(
+        runner.TaskType[EvaluatedScores](TASK.kind, TASK.name, make), config, changes=changes, quiet=quiet
+    )
+    if isinstance(model, nn.Module):
+        load_ranker(run.weights, model)  # needed if the run was finished before
+    if not quiet:
+        print(summary(run))
+    return run
+
+
+def _settings(loss: str | nn.Module, out: str | Path | None, own: dict[str, Any], quiet: bool) -> DictConfig:
+    """The settings of the run, composed as for `rankgrad train task=scores`."""
+    for name in own:
+        if name in ("resume", "out", "model", "data", "loss", "task"):
+            raise ConfigError(f"settings: {name} is an argument of fit_scores")
+    words = [f"data={GIVEN}", f"model={GIVEN}", *([f"loss={loss}"] if isinstance(loss, str) else [])]
+    words += [f"{name}={as_word(value)}" for name, value in sorted(own.items(), key=lambda s: s[0] not in GROUPS)]
+    config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"], "scores")
+    config.out = None if out is None else str(out)
+    if not isinstance(loss, str):
+        config.loss = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": repr(loss)}
+    return config
+
+
+def _divided(table: ScoreTable, config: DictConfig) -> ScoreTable:
+    """The table with a split. If it has none, some rows or queries are held out for the test."""
+    if table.split is not None:
+        return table
+    assert table.relevance is not None
+    query = None if table.query is None else table.query.numpy()
+    load = config.data.load
+    test = held_out(table.relevance.numpy(), query, load.test_fraction, load.seed)
+    return replace(table, split=np.where(test, "test", "train"))
+
+
+__all__ = ["fit_scores"]

@@ -1,0 +1,468 @@
+"""The task of scores: train a network that scores the rows of a table, and keep the weights of the best epoch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import numpy.typing as npt
+import torch
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from ...common.checks import as_keys, spelled
+from ...common.defaults import FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS, PASSES, PATIENCE, epochs_for
+from ...common.files import write_text
+from ...datasets.fingerprint import of_texts, of_values
+from ...datasets.folds import read_fold
+from ...evaluation.statistics import FEW_DRAWN
+from ...tables import aligned
+from ...workbench.config import ConfigError, default_loss, make, packages, plain, typed
+from ...workbench.report.content import loss_name, loss_told
+from ...workbench.runs.folder import Run
+from ...workbench.training import runner
+from ...workbench.training.callbacks import Forecast
+from ...workbench.training.module import TrainedModule, check_optimizer
+from .batches import ScoreRows, StratifiedBatches, list_data
+from .division import held_out
+from .encoding import Encoding
+from .evaluation import ScoreReport, evaluate_scores, values_of
+from .model import build_ranker, save_ranker, score_rows
+from .page import write_page
+from .saved import save_scores
+from .selection import KeepBest
+from .settings import AUTO, GIVEN, Model, ScoreSettings
+from .table import ScoreTable, has_order, load_table
+
+SELECT = {False: "AP", True: "NDCG@10"}  # has queries -> metric that chooses the epoch
+
+
+@dataclass(frozen=True, eq=False)
+class RunRows:
+    """The rows of a run.
+
+    Attributes:
+        train: rows for training.
+        chosen_on: rows that choose the best epoch; None: the last epoch is kept.
+        test: rows for the final evaluation.
+    """
+
+    train: ScoreTable
+    chosen_on: ScoreTable | None
+    test: ScoreTable
+
+
+@dataclass(frozen=True, eq=False)
+class GivenScorer:
+    """Objects that the caller of `fit_scores` gives, in place of settings.
+
+    Attributes:
+        model: a module [row, width] -> [row], or a function that makes such a module for a width.
+        table: the rows, with a split.
+        loss: a loss with `from_lists`; None: the loss that the settings name.
+    """
+
+    model: nn.Module | Callable[[int], nn.Module]
+    table: ScoreTable
+    loss: nn.Module | None = None
+
+    def built(self, inputs: Tensor) -> nn.Module:
+        """The module to train. It is tried on two rows.
+
+        Args:
+            inputs: [row, width] encoded rows.
+
+        Raises:
+            TypeError: it is not a module.
+            ValueError: it has no parameters to train, or its output is not [row].
+        """
+        model = self.model if isinstance(self.model, nn.Module) else self.model(inputs.shape[1])
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"model must be a torch.nn.Module, or a function that returns one; got {type(model).__name__}"
+            )
+        score_rows(model, inputs[:2])
+        if not any(weights.requires_grad for weights in model.parameters()):
+            raise ValueError("the model has nothing to train: no parameter of it has requires_grad=True")
+        return model
+
+
+@dataclass(frozen=True)
+class EvaluatedScores:
+    """A report, and the scores that were evaluated."""
+
+    report: ScoreReport
+    scores: Tensor
+
+
+class ScoresModule(TrainedModule):
+    """A model [row, width] -> [row] and a loss of lists.
+
+    Args:
+        model: the model to train.
+        loss: a loss with `from_lists(scores, relevance, query)`.
+        optimizer: settings, see `TrainedModule`.
+    """
+
+    def __init__(self, model: nn.Module, loss: nn.Module, optimizer: Mapping[str, Any]) -> None:
+        super().__init__(model, optimizer)
+        self.loss = loss
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor | None], batch_idx: int) -> Tensor:
+        """Loss of a batch. The loss and the standard deviation of the scores are logged."""
+        inputs, relevance, query = batch
+        scores = self.model(inputs)
+        loss: Tensor = self.loss.from_lists(scores, relevance, query)  # type: ignore[operator]
+        self.note(loss, {"spread of scores": scores.detach().std()})
+        return loss
+
+
+class ScoresTask:
+    """See `training.runner.Task`.
+
+    Args:
+        config: settings of the run, plain and nested.
+        quiet: show no progress bars.
+        say: function that prints a text: the rows of each part, then batches and loss.
+        given: objects in place of settings.
+
+    Attributes:
+        loss: settings of the loss. If the settings are "auto", the default loss.
+        select: metric that chooses the epoch. If the setting is "auto", the default metric. None: the last epoch is
+            kept.
+    """
+
+    memories: Sequence[str] = ()
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        quiet: bool,
+        say: runner.Say = runner.silent,
+        given: GivenScorer | None = None,
+    ) -> None:
+        settings = typed(ScoreSettings, config)
+        self.settings, self.quiet, self.trust = settings, quiet, packages(config.get("trust"))
+        of_model = {name: value for name, value in settings.model.items() if name != "like"}
+        self.model_settings = Model(**{**of_model, "hidden": tuple(of_model.get("hidden", ()))})
+        check_optimizer(settings.optimizer)
+        if settings.trainer["devices"] not in (1, "1", "auto"):
+            raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
+        if given is None and self.model_settings.kind == GIVEN:
+            raise ConfigError("this run was started in Python: call fit_scores again with the model and resume=True")
+        own_loss = None if given is None else given.loss
+        by_default = settings.loss.get("name") == AUTO
+        if not by_default and own_loss is None:
+            self._loss(settings.loss)  # raises for wrong settings before the data is read
+        self.table = load_table_of(settings) if given is None else given.table
+        self.parts = divided(self.table, settings)
+        train = self.parts.train
+        _check_order(train)
+        for name, part in (("train", train), ("choose", self.parts.chosen_on), ("test", self.parts.test)):
+            if part is not None:
+                say(f"{name:6} {part.summary()}")
+        for note in self.table.notes:
+            say(note)
+        test = self.parts.test
+        evaluate_scores(torch.zeros(len(test)), test, bootstrap=0)  # rows without a value raise before the training
+        by_query, select = train.query is not None, settings.evaluation.select
+        self.loss = default_loss("queries" if by_query else "rows") if by_default else settings.loss
+        self.select = SELECT[by_query] if select == AUTO else select
+        loss = _takes_lists(own_loss) if own_loss is not None else self._loss(self.loss)
+        assert train.relevance is not None
+        relevance = _relevance(train.relevance, loss, by_query)
+        self.encoding = Encoding.fitted(train, **settings.data.encoding)
+        say(self.encoding.summary())
+        rows = ScoreRows(self.encoding.encode(train), relevance, train.query)
+        self.data = list_data(rows, settings.sampler, settings.seed)
+        width = self.encoding.width
+        model = build_ranker(self.model_settings, width) if given is None else given.built(rows.inputs)
+        self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
+        self.epochs, self.patience = self._length()
+        self.keep_best = self._best_epoch()
+        say(self._chosen(by_default))
+        if self.keep_best is not None:
+            for note in _rough(self.parts.chosen_on):
+                say(note)
+        settled = OmegaConf.create({"trainer": {**settings.trainer, "max_epochs": self.epochs}})
+        say(runner.budget(settled, len(self.data.sampler), settings.trainer["max_epochs"] is None))
+
+    def _loss(self, options: Mapping[str, Any]) -> nn.Module:
+        """The loss of the settings."""
+        return _takes_lists(make(options, slot="loss", trust=self.trust, where="loss"))
+
+    def _length(self) -> tuple[int, int | None]:
+        """Number of epochs, and steps without a better epoch after which the training ends."""
+        given, patience = self.settings.trainer["max_epochs"], self.settings.evaluation.patience
+        steps = runner.steps_of(OmegaConf.create({"trainer": dict(self.settings.trainer)}), len(self.data.sampler))
+        epochs = epochs_for(steps, PASSES, FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS) if given is None else given
+        if patience == AUTO:
+            patience = math.ceil(PATIENCE * epochs * steps) if given is None else None
+        return epochs, patience  # type: ignore[return-value]
+
+    def _best_epoch(self) -> KeepBest | None:
+        """The callback that keeps the best epoch; None: no rows or no metric choose one."""
+        metric, rows = self.select, self.parts.chosen_on
+        if metric is None or rows is None:
+            return None
+        with spelled(as_keys("evaluation", {})):  # a metric that does not fit raises here, before the training
+            values_of(torch.zeros(len(rows)), rows, [metric])
+        inputs = self.encoding.encode(rows)
+
+        def measure(model: nn.Module) -> float:
+            scores = score_rows(model, inputs, next(model.parameters()).device)
+            return values_of(scores, rows, [metric])[metric]
+
+        # a run that is extended goes on to the number of epochs that was given
+        return KeepBest(metric, measure, None if self.settings.extended else self.patience)
+
+    def _chosen(self, by_default: bool) -> str:
+        """A line each for batches and loss.
+
+        Args:
+            by_default: whether the loss is the default one.
+        """
+        sampler, by_query = self.data.sampler, self.parts.train.query is not None
+        batches = f"batches of {'at most ' if by_query else ''}{sampler.batch_size} rows"
+        if isinstance(sampler, StratifiedBatches):
+            batches += f", {sampler.positives} of them relevant"
+        lists = "queries" if by_query else "one list"
+        why = f", the default for {lists}; loss=NAME takes another" if by_default else ""
+        return f"{batches}; {len(sampler)} an epoch\nloss {loss_told(self.loss)}{why}"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Fingerprint of the whole table."""
+        table, columns = self.table, self.table.features
+        numbers = [torch.from_numpy(column) for column in columns.values() if column.dtype != object]
+        words = [str(word) for column in columns.values() if column.dtype == object for word in column]
+        return {
+            "rows": len(table),
+            **of_texts("columns", columns),
+            **of_values("numbers", torch.stack(numbers) if numbers else None),
+            **of_texts("words", words),
+            **of_values("relevance", table.relevance),
+            **of_values("query", table.query),
+        }
+
+    def callbacks(self) -> list[Callback]:
+        """Callbacks that keep the best epoch, and forecast the training time."""
+        callbacks: list[Callback] = [] if self.keep_best is None else [self.keep_best]
+        return callbacks if self.quiet else [*callbacks, Forecast()]
+
+    def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
+        """Do nothing: an untrained model is not evaluated."""
+
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedScores]:
+        """Metrics of the test rows. They have intervals only after training."""
+        test, settings = self.parts.test, self.settings
+        scores = score_rows(model, self.encoding.encode(test), trainer.strategy.root_device)
+        bootstrap = 0 if trainer.training else settings.evaluation.bootstrap
+        report = evaluate_scores(scores, test, bootstrap=bootstrap, seed=settings.seed)
+        return report.values, EvaluatedScores(report, scores)
+
+    def trained(self) -> nn.Module:
+        """The model with the weights of the best epoch."""
+        if self.keep_best is not None:
+            self.keep_best.restore(self.module.model)
+        return self.module.model
+
+    def write(self, run: Run, result: EvaluatedScores, facts: dict[str, Any]) -> str:
+        """Write model, scores, facts and page, and return the report. A lean run keeps only the numbers."""
+        if self.keep_best is not None:
+            facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
+        write_text(run.facts, json.dumps(facts, indent=1))
+        if self.settings.lean:
+            run.state.unlink(missing_ok=True)
+            return result.report.to_json()
+        save_ranker(run.weights, self.module.model, self.encoding, self.model_settings)
+        save_scores(run.scores, result.scores, self.parts.test)
+        write_page(run, result.report, self.trust)
+        return result.report.to_json()
+
+
+def load_table_of(settings: ScoreSettings) -> ScoreTable:
+    """The rows of a run."""
+    with spelled(as_keys("data.load", {"root": "data.root"})):
+        return load_table(str(settings.data.root), **settings.data.load)
+
+
+def divided(table: ScoreTable, settings: ScoreSettings) -> RunRows:
+    """The rows for training, for the choice of the epoch, and for the final evaluation.
+
+    Raises:
+        ConfigError: the table has no label, or a part has no rows.
+    """
+    fold, evaluation = read_fold(settings.fold), settings.evaluation
+    if table.relevance is None or table.split is None:
+        raise ConfigError("training needs a label: name its column, data.load.label=COLUMN")
+    if (fold is None) != (evaluation.split == "test"):
+        raise ConfigError("evaluation.split=val and fold= go together: fold=1/3 holds out a third of the training rows")
+    for split in ("train", "test") if fold is None else ("train",):
+        if not (table.split == split).any():
+            raise ConfigError(f"{table.name} has no row of the split {split!r}")
+    train, chosen_on = table.part("train"), None
+    if fold is None:
+        test = table.part("test")
+    else:
+        inside = in_fold(train, *fold)
+        train, test = train.subset(~inside), train.subset(inside)
+    if evaluation.select is not None:
+        if fold is None and (table.split == "val").any():
+            chosen_on = table.part("val")
+        elif settings.data.validation:
+            with spelled(as_keys("data", {})):
+                drawn = _held_out(train, settings.data.validation, settings.seed)
+            train, chosen_on = train.subset(~drawn), train.subset(drawn)
+    return RunRows(train, chosen_on, test)
+
+
+def _held_out(table: ScoreTable, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    assert table.relevance is not None
+    query = None if table.query is None else table.query.numpy()
+    return held_out(table.relevance.numpy(), query, fraction, seed, name="validation")
+
+
+def in_fold(table: ScoreTable, fold: int, folds: int) -> npt.NDArray[np.bool_]:
+    """[row] bool, whether a row is in a fold. A fold has whole queries; without queries, the same part of each grade.
+
+    Args:
+        table: the training rows.
+        fold: 1 .. folds.
+        folds: number of folds, >= 2.
+    """
+    left = np.arange(len(table))
+    for earlier in range(1, fold):
+        left = left[~_held_out(table.subset(left), 1 / (folds - earlier + 1), 0)]
+    if fold < folds:  # the last fold has all rows that are left
+        left = left[_held_out(table.subset(left), 1 / (folds - fold + 1), 0)]
+    inside = np.zeros(len(table), dtype=bool)
+    inside[left] = True
+    return inside
+
+
+def _check_order(train: ScoreTable) -> None:
+    """Raise if no training query has rows of different relevance: then no order can be learned.
+
+    Raises:
+        ConfigError: if there are queries, the message has the setting that names them.
+    """
+    assert train.relevance is not None
+    if train.query is None:
+        relevant = int((train.relevance > 0).sum())
+        if relevant in (0, len(train)):
+            raise ConfigError(
+                f"{relevant} of the {len(train)} training rows are relevant, so no order can be learned. Give relevant "
+                "and irrelevant rows to train on"
+            )
+    elif not has_order(train.relevance, train.query):
+        raise ConfigError(
+            f"none of the {int(train.query.max()) + 1} training queries has rows of different relevance, so no order "
+            "can be learned. If another column has the queries, give data.load.query=COLUMN. If there are no queries, "
+            "give data.load.query=null"
+        )
+
+
+def _rough(rows: ScoreTable | None) -> list[str]:
+    """A sentence if few rows or queries choose the epoch."""
+    assert rows is not None and rows.relevance is not None
+    hits = rows.relevance > 0
+    few, what = int(hits.sum()), "relevant rows"
+    if rows.query is not None:
+        few, what = int((torch.bincount(rows.query[hits]) > 0).sum()), "queries with a relevant row"
+    elif 2 * few > len(rows):
+        few, what = len(rows) - few, "irrelevant rows"
+    if few >= FEW_DRAWN:
+        return []
+    return [
+        f"few {what} choose the epoch: {few}. Hold out more (data.validation=0.4), or keep the last epoch "
+        "(evaluation.select=null)"
+    ]
+
+
+def _takes_lists(loss: nn.Module) -> nn.Module:
+    """The loss, if it takes lists.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not hasattr(loss, "from_lists"):
+        raise ConfigError(
+            f"{type(loss).__name__} has no method from_lists, which task=scores needs. Choose another loss"
+        )
+    return loss
+
+
+def _relevance(grades: Tensor, loss: nn.Module, by_query: bool) -> Tensor:
+    """[row] bool if the labels are 0 and 1, or if all rows are one list; else the grades.
+
+    Raises:
+        ConfigError: there are grades, but the loss takes only relevant and irrelevant.
+    """
+    if not by_query or bool(((grades == 0) | (grades == 1)).all()):
+        return grades > 0
+    if not getattr(loss, "graded", True):
+        raise ConfigError(
+            f"{type(loss).__name__} takes only relevant and irrelevant, but the grades go up to "
+            f"{float(grades.max()):g}. Use a loss for grades such as loss=lambda, or name the label that is relevant: "
+            "data.load.positive=LABEL"
+        )
+    return grades
+
+
+def _name(config: DictConfig) -> str:
+    """Name of a run: data and loss."""
+    file = Path(config.data.root or config.data.name).stem
+    return file if config.loss.get("name") == AUTO else f"{file}-{loss_name(plain(config))}"
+
+
+def _made(config: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
+    """The task. In its settings, "auto" is replaced by the default."""
+    task = ScoresTask(plain(config), quiet, say)
+    settle(config, task)
+    return task
+
+
+def settle(config: DictConfig, task: ScoresTask) -> None:
+    """Replace what follows from the data in the settings of a run."""
+    config.loss, config.evaluation.select = task.loss, task.select
+    config.evaluation.patience, config.trainer.max_epochs = task.patience, task.epochs
+
+
+TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, _made)
+
+
+#: Train a model of scores, evaluate it and write the run's folder. See `runner.train`.
+train = partial(runner.train, TASK)
+
+
+def summary(run: Run) -> str:
+    """Metrics in per cent with their intervals, and the paths of the results."""
+    report = ScoreReport.from_json(run.after)
+    rows = [["", "%", "95 % interval"]]
+    for name, value in report.values.items():
+        around = report.intervals.get(name)
+        rows.append([name, f"{100 * value:.1f}", f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""])
+    facts = run.read_facts()
+    kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
+    trained = f"trained {facts['steps']} steps{kept}"
+    page = [f"report: {run.page}"] if run.page.exists() else []
+    return "\n".join([aligned(rows), trained, *report.notes, "", f"run:    {run.folder}", *page])
+
+
+__all__ = [
+    "EvaluatedScores",
+    "GivenScorer",
+    "ScoresModule",
+    "ScoresTask",
+    "TASK",
+    "summary",
+    "train",
+]

@@ -1,0 +1,1 @@
+"""Runs: settings, training, tuning, pages, indexes and commands."""

@@ -1,0 +1,333 @@
+"""The command `rankgrad`. Each sub-command has a file. Settings (KEY=VALUE) go to Hydra."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import io
+import os
+import shlex
+import sys
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TextIO
+
+from ..._version import __version__
+from ...common.extras import FROM_CLONE, missing, of_laboratory
+from ...common.files import shown
+from ...common.files.folders import require_posix
+from ...common.plugins import Plugin, PluginError, registered
+from ..runs import signals
+from . import (
+    check,
+    compare,
+    datasets,
+    detect,
+    embed,
+    evaluate,
+    export,
+    figure,
+    index,
+    predict,
+    report,
+    search,
+    train,
+    tune,
+)
+from .allocator import keep_large_blocks
+
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as in shells
+MENDABLE = 2  # exit status of every error that the user can correct, and of wrong usage, as in argparse
+STATUS = (
+    "exit status: 0: success; 2: an error that you can correct, and one line says how; 130, 143 or 129: stopped by "
+    "Ctrl-C, SIGTERM or SIGHUP; 1: a bug in rankgrad"
+)
+
+
+class Command(Protocol):
+    """A sub-command: the text of its --help, its arguments, and its work.
+
+    A command that takes settings (KEY=VALUE) has `SETTINGS = True`. `GOES_ON` says whether the same command continues
+    after an interruption; without it, `SETTINGS` decides. A command may have `details()`, which returns more text for
+    --help. Importing a command must not import torch, because that takes seconds. `run` imports it.
+    """
+
+    HELP: str
+
+    def options(self, parser: argparse.ArgumentParser) -> None:
+        """Add its arguments."""
+
+    def run(self, arguments: argparse.Namespace, settings: list[str]) -> None:
+        """Do the work."""
+
+
+# --help has the same order.
+COMMANDS: dict[str, Command] = {
+    "train": train,
+    "compare": compare,
+    "tune": tune,
+    "figure": figure,
+    "evaluate": evaluate,
+    "report": report,
+    "check": check,
+    "predict": predict,
+    "embed": embed,
+    "index": index,
+    "search": search,
+    "export": export,
+    "detect": detect,
+    "datasets": datasets,
+}
+
+
+# Options whose value is a list with commas. On the command line, its parts may also stand apart.
+LISTS = {"evaluate": ("-m", "--measures", "-e", "--extra", "-k", "--ks"), "detect": ("--ious",)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point. Return the exit status, see `STATUS`. A bug ends with a traceback and 1, as usual in Python."""
+    signals.follow_parent()
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # the terminal may not know a sign, such as λ
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = next((word for word in words if not word.startswith("-")), "")
+    # after an interruption, the same command continues
+    again = words if _goes_on(name) else []
+    with signals.graceful():
+        try:
+            with signals.continue_with(lambda: again), plain_warnings():
+                return _main(words)
+        except KeyboardInterrupt as stopped:
+            signals.ignore()
+            if signals.speaks():
+                with suppress(OSError):  # the terminal may be gone
+                    print(f"\n{signals.last_words(stopped)}", file=sys.stderr)
+            return signals.exit_code(stopped)
+
+
+def _goes_on(name: str) -> bool:
+    """Whether a command does long work that the same command continues."""
+    command = COMMANDS.get(name)
+    if command is None and name in registered("commands", COMMANDS):
+        with suppress(ValueError):  # `_main` reports it
+            command = registered("commands", COMMANDS)[name].load()
+    return bool(getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)))
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print a warning of rankgrad once and as one line, without the line of code that gave it."""
+    earlier, said = warnings.showwarning, set[str]()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if category.__module__.partition(".")[0] == __package__.partition(".")[0]:
+            if str(message) not in said:
+                print("rankgrad: " + "\n".join(map(shown, str(message).split("\n"))), file=file or sys.stderr)
+            said.add(str(message))
+        elif category.__name__ != "DecompressionBombWarning":  # of Pillow; rankgrad has a limit of its own
+            earlier(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = earlier
+
+
+def joined(argv: Sequence[str], lists: Collection[str]) -> list[str]:
+    """The arguments, with the words after an option of a list joined by commas: -m A B as -m A,B.
+
+    A word that is the path of a file or folder does not belong to the list.
+
+    Args:
+        argv: arguments of the command.
+        lists: options whose value is a list.
+
+    >>> joined(["a.run", "-m", "map", "P.5", "--qrels", "q"], ["-m"])
+    ['a.run', '-m', 'map,P.5', '--qrels', 'q']
+    """
+    words: list[str] = []
+    inside = 0  # words of a list, the option included
+    for word in argv:
+        listed = inside and not word.startswith("-") and (inside == 1 or not os.path.exists(word))
+        inside = inside + 1 if listed else int(word in lists)
+        if listed and inside > 2:
+            words[-1] = ",".join([words[-1].rstrip(","), word.lstrip(",")]).rstrip(",")
+        else:
+            words.append(word)
+    return words
+
+
+def _main(argv: list[str]) -> int:
+    name = next((word for word in argv if not word.startswith("-")), "")
+    known = {**COMMANDS, **registered("commands", COMMANDS)}
+    drawn = next((word for word in argv if of_laboratory("figure", word) and not os.path.exists(word)), None)
+    if name not in known and (hint := of_laboratory("command", name, known)):
+        print(f"rankgrad: unknown command {shown(name)}{hint}", file=sys.stderr)
+        return MENDABLE
+    if name == "figure" and drawn is not None:
+        there = "rankgrad paper-figure draws it." if "paper-figure" in known else FROM_CLONE
+        print(f"rankgrad: {shown(drawn)} is a figure of the papers. {there}", file=sys.stderr)
+        return MENDABLE
+    if name in LISTS:
+        argv = joined(argv, LISTS[name])
+    try:
+        parser = _parser(argv)
+    except ValueError as error:  # a plug-in that cannot be used
+        print(f"rankgrad: {shown(str(error))}", file=sys.stderr)
+        return MENDABLE
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    flags = [word for word in rest if word.startswith("-")]
+    if flags or (rest and not arguments.settings_allowed):
+        how = "settings are KEY=VALUE, without dashes; " if arguments.settings_allowed else ""
+        parser.error(f"unknown argument {(flags or rest)[0]!r}; {how}see rankgrad {arguments.command} --help")
+    keep_large_blocks()
+    try:
+        if _goes_on(arguments.command):
+            require_posix(f"rankgrad {arguments.command}")
+        arguments.run(arguments, rest)
+        sys.stdout.flush()  # here, so that BrokenPipeError is caught below
+    except BrokenPipeError:  # the reader of `rankgrad ... | head` has gone
+        leave_pipe()
+        if not _goes_on(arguments.command):
+            return 0  # the reader saw what it wanted
+        print(
+            f"rankgrad: {arguments.command} stopped before its end, because the reader of its output has gone. The "
+            "same command continues; a run of train continues with resume=RUN",
+            file=sys.stderr,
+        )
+        return PIPE_CLOSED
+    except ModuleNotFoundError as error:
+        if arguments.debug or (error.name or "rankgrad").startswith("rankgrad"):
+            raise
+        print(f"rankgrad: {missing(str(error.name))}", file=sys.stderr)
+        return MENDABLE
+    except (ValueError, TypeError, OSError, OverflowError, MemoryError) as error:
+        if arguments.debug:
+            raise
+        first = _first(error)
+        if not _handed_over(first):
+            lines = _with_cure(first, getattr(error, "command", ()), arguments, rest).split("\n")
+            print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
+        return MENDABLE
+    except Exception as error:
+        if not _handed_over(error):
+            raise
+        from ..runs.launch import UNEXPECTED
+
+        return UNEXPECTED
+    return 0
+
+
+def leave_pipe() -> None:
+    """Redirect standard output to os.devnull after its reader has gone; otherwise Python complains at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _with_cure(error: Exception, command: Sequence[str], arguments: argparse.Namespace, settings: Sequence[str]) -> str:
+    """The message of an error, with what helps against it.
+
+    Args:
+        error: the error.
+        command: arguments of `rankgrad` that continue the work, if they are not the same as before.
+        arguments: of this command.
+        settings: KEY=VALUE of this command.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        from .outputs import explained
+
+        told = explained(error, arguments, settings)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return told
+        again = f"continue with: {shlex.join(['rankgrad', *command])}" if command else "run the same command again"
+        return f"{told}. Free some space on the disk, and {again}"
+    if isinstance(error, MemoryError):
+        return (
+            f"there is not enough memory ({error}); is a file damaged?" if str(error) else "there is not enough memory"
+        )
+    if isinstance(error, OverflowError):
+        return f"a number is too large ({error})"
+    text = str(error)
+    if "\nOriginal Traceback " in text:  # from a worker of a DataLoader; the last line has the message
+        return text.rstrip().rpartition("\n")[2].partition(": ")[2]
+    return text
+
+
+def _first(error: Exception) -> Exception:
+    """Find the first error of the file system. A full disk causes more errors while the first one is handled."""
+    while isinstance(error, OSError) and isinstance(error.__context__, OSError) and not error.__suppress_context__:
+        error = error.__context__
+    return error
+
+
+def _handed_over(error: Exception) -> bool:
+    """With several processes, pass an error to the process that started them. That process prints it once."""
+    if "TORCHELASTIC_ERROR_FILE" not in os.environ:
+        return False
+    from ..runs.launch import report
+
+    report(error)
+    return True
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    helps = not {"-h", "--help"}.isdisjoint(argv)
+    parser = argparse.ArgumentParser(
+        prog="rankgrad",
+        description="Train embeddings with losses that are made for ranking metrics.",
+        epilog=STATUS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"rankgrad {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
+    parser.set_defaults(settings_allowed=False, command=None)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    named = next((word for word in argv if not word.startswith("-")), "")
+    for name, command in COMMANDS.items():
+        _add(commands, name, command, details=helps and name in argv)
+    for name, plugin in registered("commands", COMMANDS).items():
+        if name == named:  # a plug-in is imported only when it is named
+            _add(commands, name, _of_plugin(plugin), details=helps)
+        else:
+            commands.add_parser(name, help=f"command of the plug-in {plugin.distribution} {plugin.version}")
+    return parser
+
+
+def _add(commands: Any, name: str, command: Command, *, details: bool) -> None:
+    """Add a command to the parser. Its details are read from the files of settings, so only when they are shown."""
+    more = getattr(command, "details", None) if details else None
+    sub = commands.add_parser(
+        name,
+        help=command.HELP.splitlines()[0],
+        description=command.HELP if more is None else command.HELP + "\n" + more(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.options(sub)
+    sub.set_defaults(run=command.run, settings_allowed=getattr(command, "SETTINGS", False))
+
+
+def _of_plugin(plugin: Plugin) -> Command:
+    """The command of a plug-in: a module or an object with HELP, options and run.
+
+    Raises:
+        PluginError: it cannot be imported, or it lacks HELP, options or run.
+    """
+    command: Command = plugin.load()
+    lacking = [name for name in ("HELP", "options", "run") if not hasattr(command, name)]
+    if lacking:
+        raise PluginError(f"the {plugin} has no {lacking[0]}; see docs/plugins.md")
+    return command

@@ -1,0 +1,139 @@
+"""Embed a folder of images, or a file of texts or vectors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .machine import add_machine, machine, say
+from .trust import add_trust
+
+if TYPE_CHECKING:
+    import torch
+
+HELP = """\
+Embed all images in a folder and its sub-folders, or all texts of a file, with the model of a run.
+
+  rankgrad embed RUN PHOTOS            images
+  rankgrad embed RUN sentences.csv     texts: csv, tsv, jsonl or parquet with a column text, or txt with one per line
+  rankgrad embed RUN vectors.npz       vectors, for a model that was trained with data=table
+
+The command writes an npz with the embeddings, names, labels and the hash of the model. The name of an image is its path
+in the folder, and its label is its class folder. The name of a text is its line in the file, and its label is in the
+column label. `rankgrad index` and `rankgrad evaluate` read the npz.
+
+If the command is interrupted, run it again and it continues. To share the work between several processes, start them
+with torchrun:
+
+  torchrun --nproc-per-node=4 -m rankgrad embed RUN PHOTOS -o photos.npz --device cuda
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
+    parser.add_argument(
+        "images", type=Path, metavar="DIR_OR_FILE", help="folder of images, or file of texts or vectors"
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        help="npz file to write (default: named after the folder or file, in the current folder)",
+    )
+    parser.add_argument("--batch-size", type=int, default=256, help="rows in a batch (default: 256)")
+    parser.add_argument("--workers", type=int, default=0, help="additional processes that read images (default: 0)")
+    parser.add_argument(
+        "--invert",
+        action="store_true",
+        help="invert dark and bright: for dark ink, if the model was trained on bright ink",
+    )
+    parser.add_argument("--text", default="text", metavar="COLUMN", help="column of the texts (default: text)")
+    parser.add_argument(
+        "--label", default="auto", metavar="COLUMN", help="column of the classes (default: label, if it exists)"
+    )
+    parser.add_argument(
+        "--embeddings", default="auto", metavar="COLUMN", help="column of the vectors (default: embeddings)"
+    )
+    parser.add_argument("--delimiter", metavar="SIGN", help="column separator of a csv (default: comma)")
+    add_machine(parser)
+    add_trust(parser)
+
+
+GOES_ON = True
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Write the embeddings of a folder or file. Several processes share the work."""
+    from ...batches.distributed import PATIENCE, group
+    from ...common.checks import as_options, spelled
+    from ..runs.folder import check_kind
+    from .outputs import check_output
+
+    if arguments.workers < 0 or arguments.batch_size < 1:
+        raise ValueError(
+            "--workers is a number of processes (0 or more), and --batch-size a number of rows (1 or more); got "
+            f"{arguments.workers} and {arguments.batch_size}"
+        )
+    if not arguments.images.exists():
+        raise FileNotFoundError(f"{arguments.images} does not exist")
+    check_kind(arguments.model, "retrieval")
+    check_output(arguments.out, "-o", arguments.images, arguments.model)
+    device = machine(arguments)
+    with group(timeout=PATIENCE), spelled(as_options({"root": "DIR_OR_FILE"})):
+        _embed(arguments, device)
+
+
+def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
+    from ...batches.distributed import on_first
+    from ...common.files import shown
+    from ...datasets.images import skipped_lines
+    from ..config import packages
+    from ..index.embedder import Embedded
+    from ..index.file import embed_file
+    from ..index.folder import embed_folder, embeddings_file
+    from ..runs.folder import Run
+
+    out = arguments.out
+    if out is None:
+        out = embeddings_file(arguments.images.with_suffix("") if arguments.images.is_file() else arguments.images)
+        if out.exists():  # the default name may replace only earlier embeddings of the same folder
+            try:
+                origin = Embedded.load(out, mapped=True).origin
+            except (OSError, ValueError):  # a file of another program, or a damaged one
+                origin = None
+            if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
+                raise FileExistsError(
+                    f"{out} exists, and does not hold embeddings of {shown(arguments.images)}; choose another file "
+                    "with -o"
+                )
+    model, run = arguments.model, Run(arguments.model)
+    if run.interrupted and run.kind == "retrieval":
+        from ...tasks.retrieval.unfinished import saved_weights
+
+        model = on_first(lambda: saved_weights(run, packages(arguments.trust)))
+        say(f"{shown(run.folder)} is not finished; its model at {model.stem.replace('-', ' ')} is used")
+    if arguments.images.is_file():
+        if arguments.invert:
+            raise ValueError("--invert is for images; a file holds texts or vectors")
+        rows = embed_file(
+            *(model, arguments.images, out, arguments.batch_size),
+            text=arguments.text,
+            label=arguments.label,
+            embeddings=arguments.embeddings,
+            delimiter=arguments.delimiter,
+            trust=packages(arguments.trust),
+            device=device,
+        )
+        say(f"wrote {out}: {rows} rows")
+        return
+    count, skipped, understood = embed_folder(
+        *(model, arguments.images, out, arguments.batch_size),
+        invert=arguments.invert,
+        trust=packages(arguments.trust),
+        device=device,
+        workers=arguments.workers,
+    )
+    say("\n".join([shown(understood), f"wrote {out}: {count} images", *skipped_lines(skipped)]))

@@ -1,0 +1,117 @@
+"""`rankgrad evaluate RUN.trec ... --qrels QRELS`: measure TREC run files."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+NEEDS = ("measures", "level", "gains", "missing", "depth", "judged_only", "groups", "baseline", "trec_eval", "lines")
+
+
+def add_ranked(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `evaluate --qrels`."""
+    group = parser.add_argument_group("options for TREC run files")
+    group.add_argument(
+        "--qrels",
+        type=Path,
+        metavar="FILE",
+        help="judgements of documents: a TREC qrels file, csv, tsv, json or parquet",
+    )
+    group.add_argument(
+        "-m",
+        "--measures",
+        help="measures, comma-separated, by their names in trec_eval, ir_measures or ranx: map,nDCG@10,P.5,10; "
+        "official: those that trec_eval prints",
+    )
+    group.add_argument("--level", type=int, help="lowest grade that counts as relevant (default: 1)")
+    group.add_argument(
+        "--gains", metavar="GRADE=GAIN,...", help="gains of grades for nDCG (default: the gain is the grade)"
+    )
+    group.add_argument(
+        "--missing",
+        choices=("zero", "skip"),
+        help="a judged query that is missing in a run file: zero counts it as 0, skip leaves it out (default: zero)",
+    )
+    group.add_argument("--depth", type=int, help="number of documents that are kept of each list (default: all)")
+    group.add_argument("--judged-only", action="store_true", help="remove documents without a judgement from the lists")
+    group.add_argument(
+        "--groups", type=Path, metavar="CSV", help="file with the columns query and group: also report each group"
+    )
+    group.add_argument(
+        "--baseline", metavar="NAME", help="compare every other run only with this one (default: all pairs)"
+    )
+    group.add_argument(
+        "--trec-eval",
+        type=int,
+        choices=(9, 10),
+        help="version of trec_eval whose numbers are printed; pytrec_eval gives those of version 9 (default: 10)",
+    )
+    group.add_argument(
+        "--lines",
+        choices=("all", "each"),
+        help="print the lines of trec_eval. all: means over all queries; each: also every query, as trec_eval -q",
+    )
+
+
+def without_qrels(arguments: argparse.Namespace) -> None:
+    """Raise if an option needs --qrels.
+
+    Raises:
+        ValueError: names the option.
+    """
+    from ...common.files import shown
+
+    given = [name for name in NEEDS if getattr(arguments, name)]
+    if given or len(arguments.sources) > 1:
+        what = f"--{given[0].replace('_', '-')}" if given else f"{len(arguments.sources)} files"
+        runs = [source for source in arguments.sources if source.is_dir() or source.suffix in (".npz", ".parquet")]
+        if not given and len(runs) == len(arguments.sources):
+            told = " ".join(map(shown, runs))
+            raise ValueError(f"evaluate takes one run or one file of embeddings. To compare: rankgrad report {told}")
+        raise ValueError(f"{what} also needs the judgements of the run files: --qrels FILE")
+
+
+def run_ranked(arguments: argparse.Namespace) -> None:
+    """Print the measures of run files, and write their page.
+
+    Raises:
+        ValueError: see `evaluation.ranked.evaluate`; also if an option has a wrong value.
+    """
+    from ...evaluation.ranked import evaluate, write
+    from ...evaluation.ranked.writing import FILES
+
+    options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
+    lines = options.pop("lines", None)
+    if "measures" in options:
+        # a comma before a number is part of a measure: P.5,10
+        options["measures"] = re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", options["measures"])
+    elif lines:
+        options["measures"] = ["official"]
+    if "gains" in options:
+        options["gains"] = _gains(options["gains"])
+    if arguments.out and arguments.out.is_file():
+        raise ValueError(f"{arguments.out} is a file; with --qrels, -o is a folder for the page and its numbers")
+    for path in (*arguments.sources, arguments.qrels, arguments.groups):
+        if path and arguments.out and path.resolve() in {(arguments.out / name).resolve() for name in FILES}:
+            raise ValueError(f"-o {arguments.out} would replace {path}, which is read here; give another folder")
+    evaluation = evaluate(arguments.sources, arguments.qrels, bootstrap=arguments.bootstrap, **options)
+    if lines:
+        for run in evaluation.runs:
+            print("\n".join(evaluation.lines(run, every=lines == "each")))
+        for note in evaluation.notes:
+            print(f"rankgrad: {note}", file=sys.stderr)
+    else:
+        print(evaluation)
+    if arguments.out:
+        page = write(evaluation, arguments.out)
+        print(f"wrote {page}, and the numbers as csv and json in the same folder", file=sys.stderr)
+
+
+def _gains(text: str) -> dict[int, float]:
+    try:
+        return {int(grade): float(gain) for grade, gain in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise ValueError(f"--gains takes GRADE=GAIN pairs such as 1=1,2=3; got {text!r}") from None

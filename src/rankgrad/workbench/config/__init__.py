@@ -1,0 +1,40 @@
+"""Settings of a run: composed with Hydra from a command, or read from the folder of a run."""
+
+from __future__ import annotations
+
+from .checking import PATHS, check_paths
+from .hydra import default_loss, differing, for_kind
+from .options import GIVEN, GROUPS, TREES, folders, options
+from .overrides import compose
+from .received import load, parsed
+from .resolvers import fine_tuned, rate, trained_before
+from .targets import ConfigError, make, named, packages, section
+from .values import flat, keys, plain, typed
+
+__all__ = [
+    "GIVEN",
+    "GROUPS",
+    "PATHS",
+    "TREES",
+    "ConfigError",
+    "check_paths",
+    "compose",
+    "default_loss",
+    "differing",
+    "fine_tuned",
+    "flat",
+    "folders",
+    "for_kind",
+    "keys",
+    "load",
+    "make",
+    "named",
+    "options",
+    "packages",
+    "parsed",
+    "plain",
+    "rate",
+    "section",
+    "trained_before",
+    "typed",
+]

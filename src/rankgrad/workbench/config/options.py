@@ -1,0 +1,67 @@
+"""The groups of settings, such as data and loss, and the options of each: our own, and those of plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+from ...common import plugins
+
+GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
+# Root configuration, see `tasks.TaskRow.settings` -> the package that holds it, and its groups.
+TREES = {
+    "train": ("rankgrad.workbench.configs", GROUPS),
+    "detect": ("rankgrad.workbench.configs.detect", ("data", "model", "loss", "experiment")),
+    "scores": ("rankgrad.workbench.configs.scores", ("data", "model", "loss")),
+    "search": ("rankgrad.workbench.configs.search", ("data", "model", "loss")),
+}
+LIBRARY = ("train", "scores", "search")  # trees with the losses of `rankgrad.losses`; detectors have their own losses
+GIVEN = "_given"  # name of the model and the data of `rankgrad.fit`; a command line cannot name it
+
+
+def options(group: str, name: str = "train") -> list[str]:
+    """The options of a group of settings, such as data, model or loss.
+
+    >>> options("loss", "detect")
+    ['ap', 'cross_entropy', 'rambo', 'smooth_ap', 'supap']
+    >>> options("memory")
+    ['joint', 'none', 'rows', 'sum']
+    """
+    ours: Iterable[str] = ()
+    if group == "loss" and name in LIBRARY:
+        from ...common.loss_names import LOSSES
+
+        ours = (*LOSSES, *plugins.registered("losses", LOSSES))
+    elif (group, name) == ("data", "train"):
+        ours = data_sets()
+
+    def walk(folder: Path, prefix: str) -> Iterator[str]:
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if entry.name.startswith("_"):
+                continue  # files that other files build on
+            if entry.name.endswith(".yaml"):
+                yield prefix + entry.name.removesuffix(".yaml")
+            elif entry.is_dir():
+                yield from walk(entry, f"{prefix}{entry.name}/")
+
+    return sorted({*ours, *(option for folder in folders(name) for option in walk(folder / group, ""))})
+
+
+def folders(name: str) -> list[Path]:
+    """The folders with the settings files of a root configuration: rankgrad's own, and those of plug-ins."""
+    own = Path(str(resources.files(TREES[name][0])))
+    inside = "" if name == "train" else name
+    return [own, *(folder / inside for folder in plugins.config_folders() if (folder / inside).is_dir())]
+
+
+def data_sets() -> dict[str, plugins.Plugin]:
+    """Data sets of plug-ins, except for names that rankgrad has itself."""
+    own = {file.stem for file in (folders("train")[0] / "data").glob("*.yaml")}
+    registered = plugins.registered("datasets", own)
+    return {name: plugin for name, plugin in registered.items() if not name.startswith("_")}
+
+
+def groups_in(overrides: Sequence[str], name: str) -> tuple[str, ...]:
+    """The overrides that choose an option of a group, such as data=folder."""
+    return tuple(override for override in overrides if override.split("=", 1)[0] in TREES[name][1])

@@ -1,0 +1,126 @@
+"""The settings of a command: its overrides are checked and composed. Errors name what would fit."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from copy import deepcopy
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ...common import defaults
+from ...common.checks import unknown
+from ...common.files import shown
+from ...tasks import TASKS
+from .checking import (
+    PATHS,
+    WORDS,
+    check_counts,
+    check_kinds,
+    check_literal,
+    check_loss_syntax,
+    check_names,
+    check_recipe,
+)
+from .hints import data_settings, explain, hint_for_word, is_data, unknown_option
+from .hydra import composed, with_defaults_of_data
+from .options import GIVEN, TREES, options
+from .resolvers import register_resolvers
+from .targets import ConfigError, packages
+from .values import dotted, first_line, keys
+
+
+def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
+    """The configuration `name` (see `options.TREES`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
+
+    Args:
+        overrides: KEY=VALUE.
+        name: None: that of task=NAME in the overrides, else "train".
+
+    Raises:
+        ConfigError: a key or an option of a group is unknown (the message names the closest known one), a needed value
+            is missing, or a value has the wrong kind.
+
+    >>> compose(["loss=smooth_ap"]).loss.tau
+    0.01
+    """
+    from hydra.errors import HydraException, OverrideParseException
+
+    register_resolvers()
+    if name is None:
+        tasks = [TASKS.get(override.removeprefix("task=")) for override in overrides if override.startswith("task=")]
+        name = next((task.settings for task in reversed(tasks) if task is not None), "train")
+    for override in overrides:
+        _check(override, name)
+    try:
+        overrides = with_defaults_of_data(overrides, name)
+        config = _with_literals(overrides, name)
+    except OverrideParseException as error:
+        key, _, value = error.override.partition("=")
+        raise ConfigError(
+            f"{shown(error.override)} cannot be read: signs such as ; {{ ( [ , have a special meaning in a value. "
+            f"If they are part of the value, put double quotes around it, and single quotes around the whole setting: "
+            + shlex.quote(f'{key}="{value}"')
+        ) from None
+    except HydraException as error:
+        raise ConfigError(explain(str(error), overrides, name)) from None
+    missing = [key for key, value in dotted(OmegaConf.to_container(config)).items() if value == "???"]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} must be given; add {missing[0]}=... to the command")
+    check_recipe(overrides, name)
+    check_kinds(config, overrides, name)
+    check_counts(config)
+    try:
+        values = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(first_line(error)) from None
+    check_names(values, name, packages(config.trust))
+    return config
+
+
+def _check(override: str, name: str) -> None:
+    """Raise unless an override is KEY=VALUE and, for a group, names one of its options."""
+    if "=" not in override:
+        raise ConfigError(
+            f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {override!r}"
+            + hint_for_word(override, name)
+        )
+    key, value = override.split("=", 1)
+    if key == "task" and value not in TASKS:
+        raise ConfigError(unknown("task", value, TASKS))
+    if key == "task" and TASKS[value].settings != name:
+        others = [f"rankgrad {row.command} trains {task}" for task, row in TASKS.items()]
+        raise ConfigError(f"this command cannot train task={value}. Commands: {', '.join(others)}")
+    if key == "loss":
+        check_loss_syntax(value, name)
+    parts = value.split("+") if key == "loss" and name == "train" else [value]
+    for part in parts if key in TREES[name][1] else ():
+        internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
+        if part not in options(key, name) and not internal:
+            if key == "data" and is_data(part, name):
+                raise ConfigError(f"data= takes a kind of data, but {part!r} is a path. Use: {data_settings(part)}")
+            raise ConfigError(unknown_option(key, part, name))
+    if key in (*PATHS, *WORDS):
+        check_literal(key, value)
+
+
+def _with_literals(overrides: Sequence[str], name: str) -> DictConfig:
+    """Compose the settings, then set the literal values, which Hydra's grammar could misread. Return a copy."""
+    literals, others = {}, []
+    for override in overrides:
+        key, value = override.split("=", 1)
+        if key in (*PATHS, *WORDS) and value not in ("", "null") and value[0] not in "'\"":
+            # a shell does not expand the ~ of data.root=~/photos
+            literals[key] = os.path.expanduser(value) if key in PATHS else value
+        else:
+            literals.pop(key, None)  # the last value of a key wins
+            others.append(override)
+    config = deepcopy(composed(tuple(others), name))
+    known = keys(config)
+    for key, value in literals.items():
+        if key not in known:
+            composed((*others, f"{key}=there"), name)  # Hydra reports the unknown setting
+        OmegaConf.update(config, key, value)
+    return config

@@ -1,0 +1,140 @@
+"""Checks whether the folder of a run or an index is complete and undamaged: reads all files and compares checksums."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...common.files import check_archive, load_json, read_text, sha256_of
+from ...common.files.folders import LOCK
+from ...tasks import TASKS
+from ..config import parsed
+from .folder import Run
+from .log import TABLE
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of checking a folder.
+
+    Attributes:
+        folder: the folder.
+        what: "finished run (retrieval)", "unfinished run (detection)", "index".
+        files: file -> "ok", or what is wrong with it.
+        notes: further information that is no error.
+    """
+
+    folder: Path
+    what: str
+    files: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def wrong(self) -> dict[str, str]:
+        """The files that are missing or damaged."""
+        return {name: said for name, said in self.files.items() if said != "ok"}
+
+    def __str__(self) -> str:
+        """A line per file."""
+        width = max((len(name) for name in self.files), default=0)
+        lines = [f"{self.folder}: {self.what}", *(f"  {name:{width}}  {said}" for name, said in self.files.items())]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+def check(folder: Path) -> Checked:
+    """Check every file of a run or an index.
+
+    Raises:
+        FileNotFoundError: the folder is neither a run nor an index.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "index.json").write_text("{}")
+    ...     print(check(Path(folder)).wrong)
+    {'index.json': 'damaged: it does not name its vectors'}
+    """
+    if (folder / "index.json").is_file():
+        return _check_index(folder)
+    run = Run(folder)
+    if not run.config.is_file():
+        raise FileNotFoundError(f"{folder} is neither a run nor an index: it has no config.yaml and no index.json")
+    files = {run.config.name: _said(lambda: parsed(run.config))}
+    if files[run.config.name] != "ok":
+        return Checked(folder, "run", files)
+    kind, finished = run.kind, run.finished
+    sums = _sums(run)
+    for path in (getattr(run, name) for name in TASKS[kind].files):
+        if path.exists():
+            files[path.name] = _read(path, sums.get(path.name))
+        elif finished:
+            files[path.name] = "missing"
+    for path in (run.state, run.features, run.health, run.logs / TABLE):
+        if path.exists():
+            files[path.relative_to(folder).as_posix()] = _read(path, sums.get(path.name))
+    notes = []
+    if finished and not sums:
+        files[run.checksums.name] = "missing"
+    if not finished:
+        goes_on = "continue it with resume=" if run.state.exists() else "nothing is saved yet; resume= starts it again"
+        notes.append(f"not finished: {goes_on}{folder if run.state.exists() else ''}")
+    if (folder / LOCK).exists():
+        notes.append("another process is using it, or was killed while it used it")
+    return Checked(folder, f"{'finished' if finished else 'unfinished'} run ({kind})", files, tuple(notes))
+
+
+def _sums(run: Run) -> dict[str, str]:
+    if not run.checksums.exists():
+        return {}
+    lines = read_text(run.checksums, "replace").splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def _read(path: Path, digest: str | None) -> str:
+    try:
+        if digest is not None and sha256_of(path) != digest:
+            return "damaged or changed: its checksum is wrong"
+    except OSError as error:
+        return f"damaged: {error}"
+    readers: dict[str, Callable[[], object]] = {
+        ".json": lambda: load_json(path),
+        ".yaml": lambda: parsed(path),
+        ".csv": lambda: [*csv.DictReader(read_text(path).splitlines())],
+        ".html": lambda: _whole_page(path),
+    }
+    return _said(readers.get(path.suffix, lambda: check_archive(path)))
+
+
+def _whole_page(path: Path) -> None:
+    if not read_text(path).rstrip().endswith("</html>"):
+        raise ValueError("the end of the file is missing")
+
+
+def _said(read: Callable[[], object]) -> str:
+    try:
+        read()
+    except (ValueError, OSError) as error:
+        return f"damaged: {str(error).splitlines()[0]}"
+    return "ok"
+
+
+def _check_index(folder: Path) -> Checked:
+    head = _said(lambda: load_json(folder / "index.json"))
+    files = {"index.json": head}
+    if head == "ok":
+        content = load_json(folder / "index.json")
+        # rows: the original vectors, if the index stores compressed codes
+        named = [content[part] for part in ("vectors", "rows") if part in content] if isinstance(content, dict) else []
+        if not named or not all(isinstance(each, dict) and {"file", "sha256"} <= set(each) for each in named):
+            files["index.json"] = "damaged: it does not name its vectors"
+            named = []
+        for each in named:
+            path = folder / Path(str(each["file"])).name
+            there = path.is_file()
+            same = there and sha256_of(path) == each["sha256"]
+            files[path.name] = "ok" if same else "damaged or changed" if there else "missing"
+    return Checked(folder, "index", files)
+
+
+__all__ = ["Checked", "check"]
