@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.workbench.report import Content, Pictures, Space
+from rankgrad.tasks.retrieval.page import Content, Pictures, Space
 
 ROADMAP = {"_target_": "rankgrad.losses.ROADMAPLoss", "alpha": 0.8, "beta": 0.5, "tau": 0.01}
 SMOOTH_AP = {"_target_": "rankgrad.losses.SmoothAPLoss", "tau": 0.01}

@@ -1,4 +1,4 @@
-"""The rooms of the package: those that the design page lists, importing one another in one direction."""
+"""The rooms of the package: a library that stands alone, a workbench beside it, and imports in one direction."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import pytest
 import rankgrad
 
 ROOT = Path(__file__).parents[1] / "src" / "rankgrad"
+#: The library: what a stranger reads first. It needs torch and numpy alone.
+LIBRARY = {"common", "ranks", "losses", "metrics", "tables", "search", "batches", "evaluation", "testing"}
+#: Rooms whose folders are rooms themselves.
+FLOORS = {"tasks", "workbench"}
+MOST_NAMES = 15  # 14 when detection has left
 
 
 def test_every_public_name_is_listed_and_is_there_when_it_is_first_asked_for():
@@ -24,52 +29,65 @@ def test_every_public_name_is_listed_and_is_there_when_it_is_first_asked_for():
 
 
 def test_the_top_of_the_package_is_small():
-    long = [path.name for path in ROOT.glob("*.py") if len(path.read_text(encoding="utf-8").splitlines()) > 15]
-    assert len(long) <= 22, long
+    assert len(top()) <= MOST_NAMES, sorted(top())
 
 
-def rooms() -> set[str]:
-    """Folders, and files of more than 15 lines, at the top of the package."""
-    found = {path.parent.name + "/" for path in ROOT.glob("*/__init__.py")}
-    long = (path for path in ROOT.glob("*.py") if len(path.read_text(encoding="utf-8").splitlines()) > 15)
-    return found | {path.name for path in long} - {"__init__.py"}
+def top() -> set[str]:
+    """What one sees first: folders, and files that are not dunder or private."""
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    return folders | {path.stem for path in ROOT.glob("*.py") if not path.stem.startswith("_")}
 
 
-def test_the_design_page_lists_every_room_and_no_other():
-    page = (ROOT.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
-    table = page[page.index("## Modules") : page.index("## Where does a change go?")]
-    listed = re.findall(
-        r"`(\w+(?:\.py|/))`", "\n".join(line.split("|")[1] for line in table.splitlines() if "|" in line)
-    )
-    assert sorted(listed) == sorted(rooms())
+def room(parts: tuple[str, ...]) -> str:
+    """The room of a module: its first name, below tasks and the workbench the first two."""
+    return "/".join(parts[:2]) if parts[0] in FLOORS and len(parts) > 1 else parts[0]
+
+
+def modules() -> dict[tuple[str, ...], Path]:
+    """Names of a module below rankgrad -> its file."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[parts[:-1] if parts[-1] == "__init__" else parts] = path
+    return {parts: path for parts, path in found.items() if parts and not parts[0].startswith("_")}
 
 
 @cache
 def imports() -> dict[tuple[str, str], list[str]]:
     """(room, room it imports) -> the names, also of imports inside functions."""
-    there = {room.removesuffix("/").removesuffix(".py") for room in rooms()}
+    there = modules()
     found: dict[tuple[str, str], list[str]] = {}
-    for path in ROOT.rglob("*.py"):
-        inside = path.relative_to(ROOT).parts
-        room = inside[0].removesuffix(".py")
-        if room == "tasks" and len(inside) > 2:  # a kind of run; only the table of all kinds is above the others
-            continue
+    for parts, path in there.items():
+        package = parts if path.name == "__init__.py" else parts[:-1]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.ImportFrom) or node.level < len(inside) or room not in there:
-                continue  # of something else, or of the same room
-            first = (node.module or "").split(".")[0]
-            for other in [first] if first else [each.name for each in node.names]:
-                if other in there and other != room:
-                    found.setdefault((room, other), []).extend(each.name for each in node.names)
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            base = (*package[: len(package) + 1 - node.level], *(node.module or "").split("."))
+            base = tuple(name for name in base if name)
+            for name in (each.name for each in node.names):
+                target = (*base, name) if (*base, name) in there else base
+                if target in there and room(target) != room(parts):
+                    found.setdefault((room(parts), room(target)), []).append(name)
     return found
+
+
+def test_the_library_imports_nothing_of_the_rest():
+    climbing = {edge for edge in imports() if edge[0] in LIBRARY and edge[1] not in LIBRARY}
+    assert not climbing and len({edge[0] for edge in imports()} & LIBRARY) >= 7
+
+
+def test_a_task_imports_no_other_task():
+    tasks = {f"tasks/{path.parent.name}" for path in ROOT.glob("tasks/*/__init__.py")}
+    assert len(tasks) >= 2
+    assert not [edge for edge in imports() if set(edge) <= tasks]
 
 
 def test_rooms_import_one_another_in_one_direction():
     edges = set(imports())
     assert len(edges) > 100
     while edges:  # take away the rooms that nothing is imported into, until nothing is left
-        above = {room for room, _ in edges} - {room for _, room in edges}
-        assert above, f"a circle among {sorted({room for edge in edges for room in edge})}"
+        above = {each for each, _ in edges} - {each for _, each in edges}
+        assert above, f"a circle among {sorted({each for edge in edges for each in edge})}"
         edges = {edge for edge in edges if edge[0] not in above}
 
 
@@ -78,9 +96,18 @@ def test_no_room_imports_what_another_keeps_to_itself():
     assert not any(private.values()), private
 
 
+def test_the_design_page_lists_every_room_and_no_other():
+    page = (ROOT.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
+    table = page[page.index("## Modules") : page.index("## Where does a change go?")]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    listed = [name.rstrip("/") for name in re.findall(r"`([\w/]+)`", "\n".join(cells))]
+    rooms = {room(parts) for parts in modules()} - FLOORS
+    assert sorted(listed) == sorted(rooms | {"tasks"})
+
+
 def test_folders_of_tests_are_called_after_the_rooms():
-    rooms = {path.name for path in ROOT.iterdir() if path.is_dir()}
     folders = {path.parent.name for path in Path(__file__).parent.glob("*/test_*.py")}
+    rooms = {path.name for path in ROOT.rglob("*") if path.is_dir()}
     assert len(folders) > 15 and folders - rooms == {"benchmarks", "docs"}
 
 

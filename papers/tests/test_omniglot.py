@@ -18,7 +18,8 @@ from rankgrad.datasets.folds import held_out
 from rankgrad.evaluation import evaluate
 from rankgrad.models.convnet import convnet
 from rankgrad.models.embedding_model import extract_features, parameter_groups
-from rankgrad.workbench.report import Content, Pictures, Space, write_report
+from rankgrad.tasks.retrieval.page import Content, Pictures, Space
+from rankgrad.workbench.report import write_report
 from rankgrad_papers.datasets import load_omniglot
 
 DATA = os.environ.get("RANKGRAD_DATA", "")

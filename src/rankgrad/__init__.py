@@ -22,20 +22,29 @@ if TYPE_CHECKING:
     from .ranks.types import Ranks
     from .tasks.retrieval.fit import fit as fit
 
-_PLACES = {"Ranks": "types", "blackbox_rank": "ranks", "fit": "training.fit"}  # name -> the module that has it
-
-# imported on first use, and not by `import *`: some need more than torch
-_ROOMS = (
-    "adapters",
-    "datasets",
-    "detection",
-    "distributed",
-    "evaluation",
-    "large_batch",
-    "memory",
-    "search",
-    "testing",
-)
+#: Public name -> its module, or the module that has it. All are imported on first use: some need more than torch.
+_PLACES = {
+    "Ranks": "ranks.types",
+    "blackbox_rank": "ranks",
+    "fit": "tasks.retrieval.fit",
+}
+_MODULES = {
+    "adapters": "adapters",
+    "datasets": "datasets",
+    "detection": "detection",
+    "distributed": "batches.distributed",
+    "evaluation": "evaluation",
+    "large_batch": "batches.large_batch",
+    "losses": "losses",
+    "memory": "batches.memory",
+    "metrics": "metrics",
+    "penalties": "losses.penalties",
+    "ranks": "ranks",
+    "relaxations": "ranks.relaxations",
+    "relevance": "ranks.relevance",
+    "search": "search",
+    "testing": "testing",
+}
 
 __all__ = [
     "Ranks",
@@ -52,10 +61,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: torch takes seconds, training needs more than torch."""
-    if name not in {*__all__, *_PLACES, *_ROOMS}:
+    if name not in {*_PLACES, *_MODULES}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(f".{_PLACES.get(name, name)}", __name__)
+        module = import_module(f".{_PLACES.get(name) or _MODULES[name]}", __name__)
     except ModuleNotFoundError as error:
         from .common.extras import missing
 
@@ -67,4 +76,4 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Name what is public, `fit` too; it is not in `__all__`, as `import *` works without the packages of training."""
     private = {"TYPE_CHECKING", "Any", "annotations", "import_module"}
-    return sorted({*globals(), *__all__, *_PLACES, *_ROOMS} - private)
+    return sorted({*globals(), *__all__, *_PLACES, *_MODULES} - private)

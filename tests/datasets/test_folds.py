@@ -13,8 +13,9 @@ from small_runs import make_photos, small, train
 from rankgrad.common.files import read_json
 from rankgrad.datasets import Table, load_glyphs
 from rankgrad.datasets.folds import folds, held_out
+from rankgrad.tasks.retrieval.page import read as read_run
 from rankgrad.workbench.config import load
-from rankgrad.workbench.report import read_run, write_report
+from rankgrad.workbench.report import write_report
 
 
 def table(groups: int, seed: int, per_class: int = 2) -> Table:

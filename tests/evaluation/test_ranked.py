@@ -20,6 +20,7 @@ from rankgrad.evaluation.ranked import Evaluation, comparison, evaluate, reading
 from rankgrad.evaluation.ranked.measures import asked
 from rankgrad.evaluation.ranked.texts import TextColumn, mixed
 from rankgrad.workbench.cli import main
+from rankgrad.workbench.report.ranked_folder import write
 
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
 OFFICIAL = Path(__file__).parent / "trec_eval"  # files of trec_eval's own tests
@@ -517,7 +518,7 @@ def test_fewer_than_six_queries_have_an_interval_and_no_p(several, tmp_path):
     [each] = found.differences
     assert (each.p, each.corrected, each.detectable) == (None, None, None) and each.low < each.mean < each.high
     assert any("no p-value" in note for note in found.notes) and " -" in str(found)
-    page = Page(ranked.write(found, tmp_path))
+    page = Page(write(found, tmp_path))
     assert "map: too few queries for a p" in page.text and "pair differs" not in page.text
     assert "There are too few queries for a test." in page.text
 
@@ -540,7 +541,7 @@ def test_equal_runs_have_no_detectable_difference(tmp_path):
     assert (each.mean, each.p, each.detectable) == (0, 1, None) and "0.0000\n" not in f"{found}\n".partition(
         "detectable"
     )[2]
-    assert "<td>0.0000</td>" not in ranked.write(found, tmp_path).read_text()
+    assert "<td>0.0000</td>" not in write(found, tmp_path).read_text()
 
 
 def test_measures_may_stand_apart_on_the_command_line(tmp_path, capsys):
@@ -570,7 +571,7 @@ def test_the_value_of_a_group_is_the_mean_of_its_queries(several):
 
 
 def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_path):
-    page = Page(ranked.write(several, tmp_path / "new"))
+    page = Page(write(several, tmp_path / "new"))
     assert all(f"<{name}>" in page.text for name in ("good", "same", "bad")) and not page.inside["script"]
     assert "q3" in page.text and "Groups of queries" in page.text
     with (tmp_path / "new" / "per-query.csv").open(encoding="utf-8", newline="") as file:
@@ -588,7 +589,7 @@ def test_the_page_begins_with_what_the_tests_of_the_first_measure_found(several,
     best, *others = sorted(values, key=lambda run: -values[run])
     p = {frozenset((each.run, each.other)): each.corrected for each in several.differences if each.measure == "map"}
     (behind,), (level,) = ([run for run in others if (p[frozenset((run, best))] < 0.05) == sure] for sure in (1, 0))
-    text = Page(ranked.write(several, tmp_path)).text
+    text = Page(write(several, tmp_path)).text
     words = f"{best} has the highest mean. {behind} is behind {best}. No difference from {best} was found for {level}."
     assert 0 < text.index(words) < text.index("Means over the queries")
 
@@ -601,7 +602,7 @@ def test_with_a_baseline_the_page_says_which_runs_are_ahead_of_it(tmp_path):
         "new": {query: {"d1": score, "d2": 2.75, "d3": 2.0} for query, score in zip(queries, right, strict=True)},
     }
     found = evaluate(runs, {query: {"d1": 1} for query in queries}, ["recip_rank"], baseline="old", bootstrap=0)
-    text = Page(ranked.write(found, tmp_path)).text
+    text = Page(write(found, tmp_path)).text
     assert "new is ahead of old." in text and "highest mean" not in text
 
 
@@ -610,7 +611,7 @@ def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detect
     runs = {"a": run, "same": run, "b": {query: dict.fromkeys(scores, 1.0) for query, scores in run.items()}}
     found = evaluate(runs, qrels, ["map", "num_ret", "judged_1000"], bootstrap=0)
     sizes = {(each.run, each.other, each.measure): each.detectable for each in found.differences}
-    page = Page(ranked.write(found, tmp_path))
+    page = Page(write(found, tmp_path))
     assert f"map: 0 of 3 pairs differ; detectable: {sizes['b', 'a', 'map']:.4f}" in page.text
     assert "judged_1000: 0 of 3 pairs differ" in page.text and "judged_1000: 0 of 3 pairs differ;" not in page.text
 
@@ -620,7 +621,7 @@ def test_a_page_of_one_run_and_of_more_than_there_are_colours_can_be_written(tmp
         runs = {f"run{place}": {query: dict(list(row.items())[place:]) for query, row in RUN.items()}
                 for place in range(count)}  # fmt: skip
         found = evaluate(runs, QRELS, ["map", "num_ret"], bootstrap=10)
-        page = Page(ranked.write(found, tmp_path))
+        page = Page(write(found, tmp_path))
         assert all(name in page.text for name in runs)
     best = sorted(found.runs, key=lambda run: -found.values[run]["map"])
     legend = re.search(r'<ul class="legend">.*?</ul>', page.source, re.DOTALL)
@@ -631,7 +632,7 @@ def test_the_page_shows_the_largest_of_many_groups_and_the_csv_all(tmp_path):
     queries = [f"q{number}" for number in range(302)]
     groups = {query: f"group {max(number, 1)}" for number, query in enumerate(queries)}  # two queries in group 1
     runs = {"a": {query: {"d1": 1.0} for query in queries}}
-    page = Page(ranked.write(evaluate(runs, {q: {"d1": 1} for q in queries}, ["map"], groups=groups), tmp_path))
+    page = Page(write(evaluate(runs, {q: {"d1": 1} for q in queries}, ["map"], groups=groups), tmp_path))
     assert (
         "map in the 200 largest of 301 groups" in page.text and "group 1" in page.text and "group 301" not in page.text
     )
@@ -674,13 +675,13 @@ def test_tables_of_an_earlier_evaluation_do_not_stay(tmp_path):
     judged = {"q1": {"d1": 1}, "q2": {"d1": 1}}
     runs = {name: {query: {"d1": 1.0, "d2": 2.0} for query in judged} for name in ("a", "b")}
     out = tmp_path / "out"
-    ranked.write(ranked.evaluate(runs, judged, groups={"q1": "x", "q2": "y"}, bootstrap=0), out)
+    write(ranked.evaluate(runs, judged, groups={"q1": "x", "q2": "y"}, bootstrap=0), out)
     assert {"differences.csv", "groups.csv"} < {path.name for path in out.iterdir()}
     one = ranked.evaluate({"a": runs["a"]}, judged, bootstrap=0)
-    ranked.write(one, out)
+    write(one, out)
     assert sorted(path.name for path in out.glob("*.csv")) == ["per-query.csv", "values.csv"]
     (out / "groups.csv").write_text("query,group\nq1,x\n", encoding="utf-8")
-    ranked.write(one, out)
+    write(one, out)
     assert (out / "groups.csv").read_text(encoding="utf-8") == "query,group\nq1,x\n"
 
 

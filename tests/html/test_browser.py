@@ -19,9 +19,11 @@ from small_runs import make_photos
 from voc_trees import shapes
 
 from rankgrad.evaluation import ranked
+from rankgrad.tasks.retrieval.page import Content
 from rankgrad.workbench.index.page import write_answers
 from rankgrad.workbench.index.query import Answer, Hit
-from rankgrad.workbench.report import Content, read_runs, write_comparison, write_report
+from rankgrad.workbench.report import read_runs, write_report
+from rankgrad.workbench.report.ranked_folder import write
 
 pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
@@ -101,7 +103,7 @@ def run_files(folder: Path) -> Path:
         for name, step in (("<img src=x onerror=alert(1)>", 5), ("short", 7), ("a-name-that-goes-on-" * 6, 3))
     }
     groups = {query: "a group of queries" for query in judged}
-    return ranked.write(ranked.evaluate(runs, judged, groups=groups, bootstrap=20), folder)
+    return write(ranked.evaluate(runs, judged, groups=groups, bootstrap=20), folder)
 
 
 def table_of(browser: Browser, kind: str) -> list[list[str]]:

@@ -31,24 +31,15 @@ from rankgrad.common.files import shown
 from rankgrad.common.progress import steps
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.statistics import paired_t_test
-from rankgrad.tasks.retrieval.page import numbers, sections
+from rankgrad.tasks.retrieval.page import Content, Pictures, Space, numbers, retrieval_gallery, sections
+from rankgrad.tasks.retrieval.page import read as read_run
 from rankgrad.tasks.retrieval.page.gallery import choose
 from rankgrad.tasks.retrieval.page.matching import match
 from rankgrad.tasks.retrieval.page.paired import paired_difference
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.html import charts
 from rankgrad.workbench.html.images import Images
-from rankgrad.workbench.report import (
-    Content,
-    Pictures,
-    Space,
-    glossary,
-    read_run,
-    read_runs,
-    retrieval_gallery,
-    write_comparison,
-    write_report,
-)
+from rankgrad.workbench.report import glossary, read_runs, write_comparison, write_report
 from rankgrad.workbench.report.content import short_names
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.runs.history import curves

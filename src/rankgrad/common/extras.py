@@ -84,7 +84,7 @@ def _requirement(extra: str) -> tuple[bool, str]:
     try:
         origin = metadata.distribution("rankgrad").read_text("direct_url.json")
     except metadata.PackageNotFoundError:  # not installed: run from its folder
-        return True, f"{Path(__file__).parents[2]}[{extra}]"
+        return True, f"{Path(__file__).parents[3]}[{extra}]"
     if origin is None:
         return False, f"rankgrad[{extra}]"
     record = json.loads(origin)

@@ -17,7 +17,7 @@ class TaskRow:
     Attributes:
         command: command that trains and resumes a run.
         settings: name of its root file of settings, see `config.TREES`.
-        trains: module with `train` and `TASK`, see `training.runner`.
+        trains: module with `train`, `check_data` and `TASK`, see `training.runner`.
         reads: module with `read`, which returns the content of a run's page, see `report.content`.
         result: file with the metrics. A run writes it last.
         files: files of a finished run, in addition to its state and its logs, by their names in `runs.folder.Run`.

@@ -20,6 +20,7 @@ from ...evaluation.ranked.given import Run
 from ...evaluation.ranked.measures import USUAL, asked
 from ...ranks.normalize import unit_rows
 from ...search.scores import Scorer
+from ...workbench.report.ranked_folder import write
 
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> our names
 PAIRS = 2**25  # scores of queries and documents that are in memory at once
@@ -401,4 +402,4 @@ class RankedRetrievalEvaluator(_OfCorpus):
         """Add a line to the csv file, and write the page."""
         super().write(folder, epoch, steps)
         if self.write_page:
-            ranked.write(self.report, os.path.join(folder, self.csv_file.removesuffix("_results.csv")))
+            write(self.report, os.path.join(folder, self.csv_file.removesuffix("_results.csv")))

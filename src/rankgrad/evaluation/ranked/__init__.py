@@ -24,7 +24,6 @@ from .reading import QRELS
 from .result import Evaluation
 from .rows import Source, from_columns, from_mapping, from_matrix, from_scores
 from .texts import Array
-from .writing import write
 
 __all__ = [
     "Difference",
@@ -34,7 +33,6 @@ __all__ = [
     "from_mapping",
     "from_matrix",
     "from_scores",
-    "write",
 ]
 
 Columns = Mapping[str, Array]

@@ -20,10 +20,10 @@ from ...losses.called import CalledLoss
 from ...models import load_weights
 from ...models.build import kind_of
 from ...models.embedding_model import moved, place_of
-from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, for_kind, load, make, packages, plain
+from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, for_kind, make, packages
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
-from ...workbench.training.state import EPOCHS, MAY_CHANGE
+from ...workbench.training.called import own_settings, resumed
 from .building import Given, read_table
 from .task import TASK, EvaluatedEmbeddings, RetrievalTask, summary
 
@@ -143,21 +143,6 @@ def fit(
     return run
 
 
-def own_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Check and copy the caller's settings.
-
-    Raises:
-        TypeError: the settings are not a dict of dotted names.
-    """
-    if settings is not None and not isinstance(settings, Mapping):
-        raise TypeError(f'settings must be a dict such as {{"trainer.max_epochs": 5}}; got {type(settings).__name__}')
-    for name, value in (settings or {}).items():
-        if isinstance(value, Mapping):
-            inner = next(iter(value.items()), ("NAME", "VALUE"))
-            raise TypeError(f"{name} is a dict in settings; use a dotted name: {{'{name}.{inner[0]}': {inner[1]!r}}}")
-    return dict(settings or {})
-
-
 def _settings(
     data: Data | str,
     loss: Loss | None,
@@ -245,32 +230,4 @@ def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
     return output.shape[1]
 
 
-def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) -> tuple[DictConfig, list[str]]:
-    """The settings with which `runner.train` resumes a run, and the settings that change.
-
-    Args:
-        folder: folder of the run.
-        config: current settings.
-        left_out: prefixes of settings that are not compared.
-
-    Raises:
-        ConfigError: the run has other settings that may not change.
-    """
-    then = runner.settings_of(load(Run(folder).config))
-    now = runner.settings_of(config)
-    differ = [
-        name
-        for name in {**then, **now}
-        if then.get(name) != now.get(name)
-        and not (name == EPOCHS and now.get(name) is None)  # the number was chosen from the data
-        and not name.startswith(("derived.", "extended", "out", "resume", *left_out))
-    ]
-    other = [name for name in differ if name not in (*MAY_CHANGE, EPOCHS)]
-    if other:
-        told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
-        raise ConfigError(f"{folder} holds a run with other settings: {told}. Use its settings, or another folder")
-    config.resume = str(folder)
-    return config, [f"{name}={as_word(plain(now.get(name)))}" for name in differ]
-
-
-__all__ = ["fit", "own_settings", "resumed"]
+__all__ = ["fit"]

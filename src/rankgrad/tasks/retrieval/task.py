@@ -42,7 +42,7 @@ from ...workbench.config import (
     section,
     trained_before,
 )
-from ...workbench.report import read_run, write_report
+from ...workbench.report import write_report
 from ...workbench.runs.embeddings import save_embeddings
 from ...workbench.runs.folder import Run
 from ...workbench.runs.history import CHOSEN_BY
@@ -66,6 +66,7 @@ from .building import (
     train_only,
 )
 from .evaluating import DISTRACTED, evaluate_model
+from .page import read as read_run
 from .tensorboard import Board
 
 PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
@@ -343,6 +344,11 @@ def _loss_name(config: DictConfig) -> str:
     if name == CalledLoss.__name__:  # its name without arguments: of SmoothAPLoss(tau=0.01), module.my_loss, <lambda>
         name = config.loss.name.partition("(")[0].rpartition(".")[2].strip("<>")
     return "+".join(parts) if isinstance(parts, DictConfig) else name
+
+
+def check_data(config: DictConfig) -> None:
+    """Raise if the data cannot be read or divided as the settings say."""
+    load_table(config)
 
 
 TASK: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", _name, RetrievalTask)

@@ -15,7 +15,7 @@ from ...losses.called import CalledLoss
 from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, plain
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
-from ..retrieval.fit import own_settings, resumed
+from ...workbench.training.called import own_settings, resumed
 from .division import held_out
 from .model import load_ranker
 from .table import ScoreTable

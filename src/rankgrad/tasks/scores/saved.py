@@ -136,7 +136,7 @@ def reading_of(settings: Any) -> dict[str, Any]:
     >>> reading_of({"data": None})
     Traceback (most recent call last):
         ...
-    rankgrad.workbench.config.targets.ConfigError: data must hold settings; got None. The file is damaged, or it is not from a run
+    rankgrad.workbench.config.targets.ConfigError: data must hold settings; got None. ...
     """
     again = "The file is damaged, or it is not from a run"
     section = settings

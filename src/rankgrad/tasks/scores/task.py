@@ -436,6 +436,12 @@ def settle(config: DictConfig, task: ScoresTask) -> None:
     config.evaluation.patience, config.trainer.max_epochs = task.patience, task.epochs
 
 
+def check_data(config: DictConfig) -> None:
+    """Raise if the data cannot be read or divided as the settings say."""
+    settings = typed(ScoreSettings, plain(config))
+    divided(load_table_of(settings), settings)
+
+
 TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, _made)
 
 

@@ -80,8 +80,8 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: see `evaluation.ranked.evaluate`; also if an option has a wrong value.
     """
-    from ...evaluation.ranked import evaluate, write
-    from ...evaluation.ranked.writing import FILES
+    from ...evaluation.ranked import evaluate
+    from ..report.ranked_folder import FILES, write
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
     lines = options.pop("lines", None)

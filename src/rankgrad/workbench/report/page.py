@@ -57,7 +57,7 @@ def write_report(
 
     >>> import tempfile, torch
     >>> from rankgrad.evaluation import evaluate
-    >>> from rankgrad.workbench.report import Content
+    >>> from rankgrad.tasks.retrieval.page import Content
     >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1], clusters="none")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = write_report(Path(folder, "mine.html"), [Content("mine", after=after)])

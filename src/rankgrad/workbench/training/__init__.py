@@ -1,6 +1,5 @@
 """Training runs: one runner for every task, with its state, data, callbacks and evaluation."""
 
-from ...tasks.retrieval.evaluating import evaluate_model
 from ..config import plain as plain
 from ..runs.embeddings import save_embeddings
 from .callbacks import EvaluateEvery as EvaluateEvery
@@ -11,4 +10,4 @@ from .module import RetrievalModule as RetrievalModule
 from .module import Schedule as Schedule
 from .state import SaveState as SaveState
 
-__all__ = ["embed", "evaluate_model", "save_embeddings"]
+__all__ = ["embed", "save_embeddings"]

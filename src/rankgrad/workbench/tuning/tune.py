@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import optuna
@@ -10,7 +11,8 @@ from omegaconf import DictConfig
 
 from ...common.files.folders import make_folder
 from ...common.progress import bar
-from ..config import ConfigError, check_paths, compose, plain, typed
+from ...tasks import TASKS
+from ..config import ConfigError, check_paths, compose
 from ..runs.compare import (
     JOURNAL,
     UnderWay,
@@ -108,20 +110,7 @@ def _check_overrides(plan: Plan, spaces: Mapping[str, Mapping[str, object]]) -> 
 def _check_data(config: DictConfig) -> None:
     """Raise if the data of a trial cannot be read or divided into folds. Otherwise the first trials would fail."""
     check_paths(config)
-    if config.task == "scores":
-        from ...tasks.scores.settings import ScoreSettings
-        from ...tasks.scores.task import divided, load_table_of
-
-        settings = typed(ScoreSettings, plain(config))
-        divided(load_table_of(settings), settings)
-    elif config.task == "search":
-        from ...tasks.search.task import check_data
-
-        check_data(config)
-    else:
-        from ...tasks.retrieval.building import load_table
-
-        load_table(config)
+    import_module(TASKS[config.task].trains).check_data(config)
 
 
 def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = LOCAL) -> None:

@@ -34,7 +34,7 @@ class Matching:
 def match(runs: Sequence[RetrievalRun]) -> Matching:
     r"""The queries that all runs with embeddings have in common, by name and class.
 
-    >>> from rankgrad.workbench.report import Content
+    >>> from rankgrad.tasks.retrieval.page import Content
     >>> def run(name, names, labels):
     ...     space = Space(torch.eye(len(names)), torch.tensor(labels), tuple(names), ("one", "two"))
     ...     return Content(name, space=space)

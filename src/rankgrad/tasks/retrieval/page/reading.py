@@ -53,7 +53,7 @@ def read(
     >>> import tempfile, torch
     >>> from omegaconf import OmegaConf
     >>> from rankgrad.workbench.config import compose
-    >>> from rankgrad.workbench.report import read_run
+    >>> from rankgrad.tasks.retrieval.page import read as read_run
     >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1], clusters="none")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = Run(Path(folder))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...common.files import atomic_write, open_file, write_text
-from ...workbench.report.ranked import write_page
-from .comparison import Difference
-from .result import Evaluation
+from ...evaluation.ranked.comparison import Difference
+from ...evaluation.ranked.result import Evaluation
+from .ranked import write_page
 
 FILES = ("evaluation.html", "evaluation.json", "values.csv", "per-query.csv", "differences.csv", "groups.csv")
 GROUP_COLUMNS = ("group", "queries", "run", "measure", "value", "low", "high")
