@@ -73,7 +73,7 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     from rankgrad import evaluation
     from rankgrad.tasks.retrieval import task as run
     from rankgrad.tasks.retrieval.page import retrieval_gallery
-    from rankgrad.workbench import config
+    from rankgrad.workbench import config, training
     from rankgrad.workbench.runs.folder import Run
 
     finished = Run(run_folder)

@@ -177,7 +177,7 @@ def test_a_process_that_was_killed_is_resumed_by_the_command(tree, finished, tmp
     words = settings(tree, "loss=ap", "ranking.warmup=3", f"out={out}", "checkpoint_minutes=0")
     program = f"""
 import os, signal
-from rankgrad import training
+from rankgrad.workbench import training
 from rankgrad.workbench.cli import main
 write, done = training.SaveState.write, []
 def write_and_die(self, trainer):
