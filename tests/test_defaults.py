@@ -48,7 +48,7 @@ DIFFER = {
 
 def used() -> Iterator[tuple[str, dict[str, Any], Callable[..., Any]]]:
     """(name, settings of a run, the class or function that takes them), for all there are."""
-    root = Path(rankgrad.__file__).parent / "configs"
+    root = Path(rankgrad.__file__).parent / "workbench" / "configs"
     for path in (path for group in ("loss", "memory", "model", "data") for path in (root / group).rglob("*.yaml")):
         name, node = str(path.relative_to(root).with_suffix("")), OmegaConf.load(path)
         content = OmegaConf.to_container(node, resolve=False)

@@ -411,7 +411,8 @@ def test_a_user_s_own_classes_need_the_name_of_their_package_every_time(capsys, 
 FUZZ = """
 import contextlib, io, json, random, resource, sys, traceback
 from pathlib import Path
-import rankgrad.workbench.training.runner, rankgrad.workbench.report, rankgrad.workbench.index.builder, rankgrad.detection.run, rankgrad.tasks.scores.task
+import rankgrad.detection.run, rankgrad.tasks.scores.task, rankgrad.workbench.training.runner
+import rankgrad.workbench.report, rankgrad.workbench.index.builder
 from rankgrad.workbench.cli import main
 
 times, cases = json.loads(sys.argv[1])

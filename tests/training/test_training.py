@@ -24,6 +24,7 @@ from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.transforms import InkEval
 from rankgrad.evaluation import evaluate
 from rankgrad.tasks.retrieval import task as runs
+from rankgrad.tasks.retrieval.evaluating import evaluate_model
 from rankgrad.workbench import training
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError
@@ -442,7 +443,7 @@ def evaluated(protocol, **columns):
     table = replace(load_glyphs().select("test").take(range(120)), protocol=protocol, **columns)
     settings = {"ks": [1], "batch_size": 50, "bootstrap": 20, "clusters": "none"}
     model = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 16))
-    return table, *training.evaluate_model(model, table, InkEval(size=28), settings)
+    return table, *evaluate_model(model, table, InkEval(size=28), settings)
 
 
 def test_queries_are_ranked_against_their_gallery_where_a_data_set_divides_them(tmp_path):

@@ -142,6 +142,7 @@ def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[
     """(report, embeddings, labels) for weights of a run, on its test set or on that of other settings."""
     from omegaconf import OmegaConf
 
+    from rankgrad.tasks.retrieval.evaluating import evaluate_model
     from rankgrad.workbench import training
     from rankgrad.workbench.config import load, make
 
@@ -149,7 +150,7 @@ def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[
     model, _ = load_weights(chosen.weights)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     table = make(config.data.load, slot="data").select(config.evaluation.split)
-    report, embeddings = training.evaluate_model(
+    report, embeddings = evaluate_model(
         model,
         table,
         make(config.data.eval_transform, slot="transform"),
