@@ -22,7 +22,7 @@ from rankgrad.evaluation import ranked
 from rankgrad.tasks.retrieval.page import Content
 from rankgrad.workbench.index.page import write_answers
 from rankgrad.workbench.index.query import Answer, Hit
-from rankgrad.workbench.report import read_runs, write_report
+from rankgrad.workbench.report import read_runs, write_comparison, write_report
 from rankgrad.workbench.report.ranked_folder import write
 
 pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")

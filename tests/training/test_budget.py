@@ -16,12 +16,12 @@ from rankgrad.common.defaults import epochs_for
 from rankgrad.tasks.retrieval.task import RetrievalTask
 from rankgrad.tasks.scores import task as scores
 from rankgrad.tasks.scores.fit import fit_scores
-from rankgrad.tasks.scores.selection import KeepBest
 from rankgrad.tasks.scores.table import ScoreTable
 from rankgrad.workbench.config import compose, load, plain
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.training.diagnosis import Facts, diagnose
 from rankgrad.workbench.training.measuring import Sample
+from rankgrad.workbench.training.selection import KeepBest
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 7, 50, 333, 1250, 15_000, 10**6])

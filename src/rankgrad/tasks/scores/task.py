@@ -31,6 +31,7 @@ from ...workbench.runs.folder import Run
 from ...workbench.training import runner
 from ...workbench.training.callbacks import Forecast
 from ...workbench.training.module import TrainedModule, check_optimizer
+from ...workbench.training.selection import KeepBest
 from .batches import ScoreRows, StratifiedBatches, list_data
 from .division import held_out
 from .encoding import Encoding
@@ -38,7 +39,6 @@ from .evaluation import ScoreReport, evaluate_scores, values_of
 from .model import build_ranker, save_ranker, score_rows
 from .page import write_page
 from .saved import save_scores
-from .selection import KeepBest
 from .settings import AUTO, GIVEN, Model, ScoreSettings
 from .table import ScoreTable, has_order, load_table
 

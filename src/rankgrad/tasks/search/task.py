@@ -36,7 +36,7 @@ from ...workbench.training.averaging import Averaging
 from ...workbench.training.callbacks import Forecast
 from ...workbench.training.measuring import look
 from ...workbench.training.module import TrainedModule, check_optimizer
-from ..scores.selection import KeepBest
+from ...workbench.training.selection import KeepBest
 from .batches import QueryLists, SearchBatch, search_data
 from .bm25 import bm25, fused
 from .collection import Collection

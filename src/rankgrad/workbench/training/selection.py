@@ -8,8 +8,8 @@ from typing import Any
 import lightning as L
 from torch import Tensor, nn
 
-from ...workbench.training.log import write
-from ...workbench.training.state import due
+from .log import write
+from .state import due
 
 
 class KeepBest(L.Callback):
