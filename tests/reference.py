@@ -187,6 +187,43 @@ def list_net_loss(tau: float = 1.0) -> Callable[[list[float], list[float]], floa
     return cost
 
 
+def list_distillation_loss(tau: float = 0.05, temperature: float = 1.0) -> Callable[[list[float], list[float]], float]:
+    def softmax(x: list[float], unit: float) -> list[float]:
+        powers = [math.exp((each - max(x)) / unit) for each in x]
+        return [power / sum(powers) for power in powers]
+
+    def cost(s: list[float], t: list[float]) -> float:
+        pairs = zip(softmax(t, temperature), softmax(s, tau), strict=True)
+        return sum(p * math.log(p / q) for p, q in pairs)
+
+    return cost
+
+
+def margin_mse_loss(tau: float = 1.0) -> Callable[[list[float], list[float]], float]:
+    def cost(s: list[float], t: list[float]) -> float:
+        pairs = [(i, j) for i in range(len(s)) for j in range(len(s)) if t[i] == max(t) > t[j]]
+        return fmean(((s[i] - s[j]) / tau - (t[i] - t[j])) ** 2 for i, j in pairs)
+
+    return cost
+
+
+def over_lists_told_apart(cost: Callable[[list[float], list[float]], float], rows: list[List]) -> float:
+    """Mean over the lists of a teacher that tells two of their items apart."""
+    costs = [cost(s, t) for s, t in rows if len(set(t)) > 1]
+    return fmean(costs) if costs else 0.0
+
+
+def grade_bce_loss(rows: list[List], tau: float = 0.1, center: float = 0.5, highest: float = 1.0) -> float:
+    costs = []
+    for s, g in rows:
+        chances = [1 / (1 + math.exp((center - x) / tau)) for x in s]
+        terms = [
+            -(y / highest * math.log(z) + (1 - y / highest) * math.log(1 - z)) for y, z in zip(g, chances, strict=True)
+        ]
+        costs += [fmean(terms)] if terms else []
+    return fmean(costs) if costs else 0.0
+
+
 def lambda_loss(
     metric: str = "ndcg", k: int | None = None, tau: float = 1.0, gain: str = "exp2"
 ) -> Callable[[list[float], list[float]], float]:

@@ -72,6 +72,10 @@ def pnp(variant: str = "Dq", tau: float = 0.01, **numbers: float):
     return per_query(reference.penalty_loss(reference.pnp(variant, **numbers), reference.sigmoid(tau)))
 
 
+def soft(cost):
+    return lambda rows: reference.over_lists_told_apart(cost, rows)
+
+
 DEFAULTS = {
     "roadmap": lambda rows: roadmap(rows, reference.h_minus()),
     "adaptive_roadmap": lambda rows: roadmap(rows, reference.h_minus(), 0.75, **reference.thresholds(rows)),
@@ -88,6 +92,9 @@ DEFAULTS = {
     "auc": lambda rows: reference.auc_loss(*reference.hardest(rows)),
     "lambda": per_query(reference.lambda_loss()),
     "list_net": per_query(reference.list_net_loss()),
+    "list_distillation": soft(reference.list_distillation_loss()),
+    "margin_mse": soft(reference.margin_mse_loss()),
+    "grade_bce": reference.grade_bce_loss,
     "recall_at_k": per_query(reference.recall_loss((1, 2, 4, 8, 16), 0.01, 1.0)),
     "suprecall": per_query(
         reference.recall_loss((1, 2, 4, 8, 16), 0.01, 1.0, (reference.heaviside, reference.h_minus()), clip=False)
@@ -161,6 +168,9 @@ VARIANTS = [
     (losses.RaMBORecallLoss(weight=(1.0, 0.5)), rambo_value(reference.recall_cost((1.0, 0.5)))),
     (losses.ROCAUCLoss(tau=0.1), lambda rows: reference.pairs_loss(rows, 0.1)),
     (losses.ListNetLoss(tau=0.1), per_query(reference.list_net_loss(0.1))),
+    (losses.ListDistillationLoss(0.2, temperature=0.5), soft(reference.list_distillation_loss(0.2, 0.5))),
+    (losses.MarginMSELoss(tau=0.1), soft(reference.margin_mse_loss(0.1))),
+    (losses.GradeBCELoss(1.0, center=0.0), lambda rows: reference.grade_bce_loss(rows, 1.0, 0.0)),
     (losses.LambdaLoss(k=3, tau=0.1), per_query(reference.lambda_loss("ndcg", 3, 0.1))),
     (losses.LambdaLoss(k=1, gain="linear"), per_query(reference.lambda_loss("ndcg", 1, gain="linear"))),
     (losses.LambdaLoss("map", tau=0.1), per_query(reference.lambda_loss("map", tau=0.1))),
@@ -402,8 +412,9 @@ def test_items_that_are_not_valid_do_not_exist(problem, name):
 # --------------------------------------------------------------------------------------------------------- monotonic
 
 
-# The weights of LambdaLoss follow the ranks: a pair that becomes wrong may weigh less than it did.
-@pytest.mark.parametrize("name", [name for name in RANK_LOSSES if name != "lambda"])
+# The weights of LambdaLoss follow the ranks: a pair that becomes wrong may weigh less than it did. The targets of a
+# soft loss can be exceeded in both directions.
+@pytest.mark.parametrize("name", [name for name in RANK_LOSSES if name != "lambda" and not LOSSES[name].soft])
 def test_raising_an_irrelevant_score_never_lowers_a_rank_loss(problem, name):
     for seed in range(2):
         scores, relevant, valid = problem(seed)
@@ -582,8 +593,12 @@ def test_vanishing_temperature_gives_the_exact_metric(problem, name):
 
 
 # AUC and Recall@k keep the tails of their sigmoids; NDCG's relevant items are level here, and share a rank of 1 + 1/2
-# or the last of their places; no permutation correlates fully with two levels of gain (test_spearman has the value).
-NEVER_NOTHING = ("auc", "roc_auc", "lambda", "list_net", "recall_at_k", "suprecall", "ndcg", "supndcg", "spearman")
+# or the last of their places; no permutation correlates fully with two levels of gain (test_spearman has the value). A
+# softmax has no 0, and a sigmoid half a score away keeps a tail.
+NEVER_NOTHING = (
+    *("auc", "roc_auc", "lambda", "list_net", "recall_at_k", "suprecall", "ndcg", "supndcg", "spearman"),
+    *("list_distillation", "grade_bce"),
+)
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in NEVER_NOTHING])
@@ -690,7 +705,7 @@ def test_statistics_tell_a_batch_without_pairs_to_learn_from_a_batch_that_is_sol
         found = loss.stats["has_relevant"], loss.stats["has_irrelevant"]
         assert [each.tolist() for each in found] == [[kind] * 10 for kind in kinds]
     scores, relevant, valid = problem()
-    for hits in (relevant, relevant * 2.0) if loss.graded else (relevant,):
+    for hits in (relevant, relevant * 0.5) if loss.graded else (relevant,):
         loss.from_scores(scores, hits, valid)
         assert torch.equal(loss.stats["has_relevant"], (relevant & valid).any(1))
         assert torch.equal(loss.stats["has_irrelevant"], (~relevant & valid).any(1))
@@ -1100,6 +1115,9 @@ OPTIONS = {
     "auc": {"step": 0.25, "slope": 10.0, "pad_steps": 2},
     "lambda": {"measure": "ndcg", "k": 3, "tau": 0.5, "gain": "linear"},
     "list_net": {"tau": 0.5},
+    "list_distillation": {"tau": 0.5, "temperature": 2.0},
+    "margin_mse": {"tau": 0.5, "normalize": False},
+    "grade_bce": {"tau": 0.5, "center": 0.0, "highest": 2.0},
     "recall_at_k": {"k": (1, 4), "tau2": (0.5, 1.0), "clip": False, "rank_query": True},
     "suprecall": {"k": (1, 4), "tau2": (0.5, 1.0), "rho": 10.0, "clip": True},
     "supndcg": {"tau": 0.002, "rho": 500.0, "delta": 0.01, "gain": "linear"},

@@ -17,6 +17,7 @@ from .adaptive_triplet import AdaptiveTripletLoss
 from .auc import AUCLoss
 from .average_precision import SmoothAPLoss, SupAPLoss
 from .base import RetrievalLoss, still
+from .distillation import GradeBCELoss, ListDistillationLoss, MarginMSELoss
 from .graded import HAPLoss, NDCGLoss, RecallAtKLoss
 from .histogram import FastAPLoss, SoftBinAPLoss
 from .lambda_loss import LambdaLoss
@@ -90,10 +91,13 @@ __all__ = [
     "AdaptiveTripletLoss",
     "CalibrationLoss",
     "FastAPLoss",
+    "GradeBCELoss",
     "HAPLoss",
     "LambdaLoss",
+    "ListDistillationLoss",
     "ListNetLoss",
     "LogSumExpLoss",
+    "MarginMSELoss",
     "NDCGLoss",
     "PNPLoss",
     "RankLoss",

@@ -70,6 +70,7 @@ class RetrievalLoss(CheckedLoss):
             finest level and raises on float gains.
         levels: whether the loss also takes integers: the number of levels that query and item share, 0 .. 64. It then
             gets hierarchical labels in this form.
+        soft: whether relevance may be negative: the scores of a teacher, whose order and differences are the targets.
         differences_only: whether the loss depends only on score differences: a constant added to a row changes nothing.
         separate: whether a query's cost, and its gradient times the number of counted queries, depend only on its own
             list. Then `from_lists` may compute lists in groups of similar length.
@@ -87,6 +88,7 @@ class RetrievalLoss(CheckedLoss):
     """
 
     graded: ClassVar[bool] = True
+    soft: ClassVar[bool] = False
     differences_only: ClassVar[bool] = False
     separate: bool = False
     optimises: ClassVar[str] = ""
@@ -436,7 +438,8 @@ class RetrievalLoss(CheckedLoss):
             self._require_between(name, gains, 0, MOST_LEVELS, f"levels must lie in 0 .. {MOST_LEVELS}")
             return
         most = min(_largest(gains), _largest(scores))
-        self._require_between(name, gains, 0, most, f"gains must be finite, >= 0 and at most {most:g}")
+        low, what = (-most, "targets must be finite") if self.soft else (0, "gains must be finite, >= 0")
+        self._require_between(name, gains, low, most, f"{what} and at most {most:g}")
 
     def _require_computable(self, name: str, scores: Scores) -> None:
         most = _largest(scores)
