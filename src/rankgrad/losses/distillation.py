@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..checks import number
-from ..types import Mask, PerQuery, Scores
+from ..common.checks import number
+from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
 if TYPE_CHECKING:
