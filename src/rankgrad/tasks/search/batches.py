@@ -46,14 +46,16 @@ class QueryLists(Dataset[SearchBatch]):
     Attributes:
         rows: [query] rows of the training queries that have a relevant document with a text.
         judged: their judgements.
+        same: [document] equal for documents with the same text.
+        filled: [document] bool, whether it has a text.
         mined: row of a query -> rows of documents, see `mining`.
     """
 
     def __init__(self, collection: Collection, settings: SearchBatches, seed: int, graded: bool) -> None:
         self.collection, self.settings, self.seed, self.graded = collection, settings, seed, graded
         part = collection.pairs("train")
-        filled = np.array([bool(text.strip()) for text in collection.documents.texts])
-        self.judged: Judged = part.take(filled[part.document])  # an empty text cannot be found
+        self.filled = np.array([bool(text.strip()) for text in collection.documents.texts])
+        self.judged: Judged = part.take(self.filled[part.document])  # an empty text cannot be found
         self.rows: Array = np.unique(self.judged.query[self.judged.grade > 0])
         self.same = collection.same_text()
         self.mined: dict[int, Array] = {}

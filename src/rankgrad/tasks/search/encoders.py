@@ -134,6 +134,7 @@ def retrieve(
     *,
     batch_size: int = 512,
     progress: bool = False,
+    corpus: Tensor | None = None,
 ) -> Found:
     """The documents with the highest cosine for each query; the search is exact.
 
@@ -144,9 +145,11 @@ def retrieve(
         depth: number of documents in a list; all, if there are fewer.
         batch_size: number of texts that are embedded at a time.
         progress: show bars.
+        corpus: [document, dim] embeddings of the corpus; None: they are computed.
     """
     depth = min(integer(depth, "depth is a number of documents", low=1), len(documents))
-    corpus = model.embed(documents.texts, "document", batch_size, progress)
+    if corpus is None:
+        corpus = model.embed(documents.texts, "document", batch_size, progress)
     score, row = topk(model.embed(queries, "query", batch_size, progress), corpus, depth, progress=progress)
     return Found(row.numpy(), score.double().numpy())
 

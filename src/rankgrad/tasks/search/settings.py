@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...common.checks import integer, number
+from ...common.checks import integer, number, one_of
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,33 @@ class SearchBatches:
         integer(self.negatives_per_query, "sampler.negatives_per_query is a number of documents", low=0)
         if self.positives_per_query is not None:
             integer(self.positives_per_query, "sampler.positives_per_query is a number of documents, or null", low=1)
+
+
+@dataclass(frozen=True)
+class Mining:
+    """`mining`: irrelevant documents that a system ranks high.
+
+    Attributes:
+        by: "bm25", "model" or "none".
+        every: number of steps after which the model mines again; None: only before the training.
+        first: first rank of the window.
+        last: last rank of the window.
+        margin: documents that score above (1 - margin) times the best relevant document are left out.
+    """
+
+    by: str
+    every: int | None
+    first: int
+    last: int
+    margin: float
+
+    def __post_init__(self) -> None:
+        one_of(self.by, "mining.by", ("bm25", "model", "none"))
+        integer(self.first, "mining.first is a rank", low=1)
+        integer(self.last, "mining.last is a rank, at least mining.first", low=self.first)
+        number(self.margin, "mining.margin is a fraction of the score of a relevant document", low=0, high=1)
+        if self.every is not None:
+            integer(self.every, "mining.every is a number of steps, or null", low=1)
 
 
 @dataclass(frozen=True)
@@ -125,6 +152,7 @@ class SearchSettings:
         prompts: see `Prompts`.
         loss: `_target_` and its arguments.
         sampler: see `SearchBatches`.
+        mining: see `Mining`.
         train: see `SearchTraining`.
         optimizer: see `training.module.TrainedModule`.
         evaluation: see `SearchEvaluation`.
@@ -140,6 +168,7 @@ class SearchSettings:
     prompts: Prompts
     loss: Mapping[str, Any]
     sampler: SearchBatches
+    mining: Mining
     train: SearchTraining
     optimizer: Mapping[str, Any]
     evaluation: SearchEvaluation
@@ -147,4 +176,4 @@ class SearchSettings:
     trainer: Mapping[str, Any]
 
 
-__all__ = ["Prompts", "SearchBatches", "SearchData", "SearchEvaluation", "SearchSettings", "SearchTraining"]
+__all__ = ["Mining", "Prompts", "SearchBatches", "SearchData", "SearchEvaluation", "SearchSettings", "SearchTraining"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
@@ -26,8 +27,10 @@ from ...common.defaults import (
     epochs_for,
 )
 from ...common.files import write_text
+from ...datasets.fingerprint import of_values
 from ...models import build_model
 from ...models.embedding_model import parameter_groups
+from ...search import topk
 from ...workbench.config import ConfigError, make, packages, plain, trained_before, typed
 from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.folder import Run
@@ -39,10 +42,11 @@ from ...workbench.training.module import TrainedModule, check_optimizer
 from ...workbench.training.selection import KeepBest
 from .batches import QueryLists, SearchBatch, search_data
 from .bm25 import bm25, fused
-from .collection import Collection
+from .collection import Array, Collection
 from .division import divided
 from .encoders import Encoders, Found, encoders, retrieve
 from .evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport, evaluate_systems, main_value
+from .mining import Miner
 from .page import write_page
 from .reading import read
 from .settings import SearchSettings
@@ -166,6 +170,8 @@ class SearchTask:
         self.module = SearchModule(self.encoders, loss, optimizer, settings.train.sub_batch)
         self.epochs = self._length()
         self.untrained: Found | None = None
+        self._embedded: dict[str, Tensor] = {}
+        self.miner = self._miner()
         self.keep_best = self._best_epoch()
         say(self._chosen())
         settled = OmegaConf.create({"trainer": {**settings.trainer, "max_epochs": self.epochs}})
@@ -213,13 +219,49 @@ class SearchTask:
 
     def _found(self, split: str) -> Found:
         """The lists of the model for the queries of a split."""
-        queries = [self.collection.queries.texts[row] for row in self.collection.rows(split).tolist()]
-        evaluation = self.settings.evaluation
+        texts, evaluation = self.collection.queries.texts, self.settings.evaluation
         return retrieve(
-            *(self.encoders, queries, self.collection.documents, evaluation.depth),
+            self.encoders,
+            [texts[row] for row in self.collection.rows(split).tolist()],
+            self.collection.documents,
+            evaluation.depth,
             batch_size=evaluation.batch_size,
             progress=self.bars,
+            corpus=self._corpus(),
         )
+
+    def _corpus(self) -> Tensor:
+        """[document, dim] embeddings by the present weights. Those of the last weights are kept."""
+        weights = self.encoders.document.state_dict().items()
+        key = str([of_values(name, value) for name, value in weights])
+        if key not in self._embedded:
+            texts, size = self.collection.documents.texts, self.settings.evaluation.batch_size
+            self._embedded = dict([*self._embedded.items()][-1:])
+            self._embedded[key] = self.encoders.embed(texts, "document", size, self.bars)
+        return self._embedded[key]
+
+    def _miner(self) -> Miner | None:
+        """The callback that mines; None: nothing is mined."""
+        mining, lists, collection = self.settings.mining, self.lists, self.collection
+        if mining.by == "none" or not self.settings.sampler.negatives_per_query:
+            return None
+        queries = [collection.queries.texts[row] for row in lists.rows.tolist()]
+        relevant = [lists.of(row).document[lists.of(row).grade > 0] for row in lists.rows.tolist()]
+
+        def by_words() -> tuple[Found, Array]:
+            found = bm25(queries, collection.documents.texts, mining.last)
+            hits = [np.isin(found.document[at], rows) for at, rows in enumerate(relevant)]
+            best = [found.score[at][hit].max() if hit.any() else np.nan for at, hit in enumerate(hits)]
+            return found, np.array(best)
+
+        def by_model() -> tuple[Found, Array]:
+            size, corpus = self.settings.evaluation.batch_size, self._corpus()
+            asked = self.encoders.embed(queries, "query", size, self.bars)
+            score, row = topk(asked, corpus, min(mining.last, len(corpus)))
+            best = [float((corpus[rows] @ asked[at]).max()) for at, rows in enumerate(relevant)]
+            return Found(row.numpy(), score.double().numpy()), np.array(best)
+
+        return Miner(lists, by_words if mining.by == "bm25" else by_model, mining)
 
     def _chosen(self) -> str:
         """A line each for batches, loss and model."""
@@ -241,12 +283,14 @@ class SearchTask:
 
     def callbacks(self) -> list[Callback]:
         """Callbacks that keep the best epoch, and forecast the training time."""
-        callbacks: list[Callback] = [] if self.keep_best is None else [self.keep_best]
+        callbacks: list[Callback] = [each for each in (self.miner, self.keep_best) if each is not None]
         return callbacks if self.quiet else [*callbacks, Forecast()]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Search with the untrained model."""
         self.encoders.to(trainer.strategy.root_device)
+        if self.miner is not None and fresh:
+            self.miner.again()
         if self.settings.lean:
             return
         self.untrained = self._found("test")

@@ -35,12 +35,12 @@ class HealthWarning(UserWarning):
     """A clear problem of a training that is still running."""
 
 
-def report(samples: Sequence[Sample], facts: Facts) -> dict[str, Any]:
-    """The content of health.json: a verdict, the findings, and the samples by column.
+def report(samples: Sequence[Sample], facts: Facts, more: Sequence[Finding] = ()) -> dict[str, Any]:
+    """The content of health.json: a verdict, the findings (`more` are those of callbacks), and the samples by column.
 
     The verdict is "healthy" or "ill". It is "too short" if there are no findings and too few steps to judge.
     """
-    findings = diagnose(samples, facts)
+    findings = [*diagnose(samples, facts), *more]
     ill = any(finding.level == "warning" for finding in findings)
     short = facts.steps < LEAST_STEPS or len(samples) < LEAST_SAMPLES
     columns = {name: [_plain(getattr(s, name)) for s in samples] for name in Sample.__dataclass_fields__}
@@ -210,15 +210,17 @@ class Health(L.Callback):
 
     def finish(self, trainer: L.Trainer) -> None:
         """Write and print the results after training. A run that was killed at this point does it when it resumes."""
-        self._finish(self._facts(trainer))
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        more = [finding for each in callbacks if hasattr(each, "findings") for finding in each.findings()]
+        self._finish(self._facts(trainer), more)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Write and print the results after an error. An interrupted run is not judged."""
         if isinstance(exception, Exception):
             self._finish(self._facts(trainer, exception))
 
-    def _finish(self, facts: Facts) -> None:
-        self.found = report(self.samples, facts)
+    def _finish(self, facts: Facts, more: Sequence[Finding] = ()) -> None:
+        self.found = report(self.samples, facts, more)
         if world()[0] != 0:
             return
         if self.path is not None and self.path.parent.is_dir():
