@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ import torch
 
 from rankgrad._version import __version__
 from rankgrad.common.files import write_text
+from rankgrad.workbench.runs.made import processor
 from rankgrad_papers.timing import memory
 from rankgrad_papers.timing.clocks import threads
 from rankgrad_papers.timing.growth import check_format, figure
@@ -145,11 +145,9 @@ def _command(names: Sequence[str], files: Mapping[str, Path | None], options: Op
 
 
 def _machine(device: torch.device) -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
     load = f"{os.getloadavg()[0]:.1f}"
     return {
-        "cpu": model[1].strip() if model else platform.processor() or platform.machine(),
+        "cpu": processor(),
         "cores": os.cpu_count() or 1,
         "memory_gib": memory.total() / 2**30,
         "system": f"{platform.system()} {platform.machine()}",

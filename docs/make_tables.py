@@ -31,7 +31,8 @@ Measured numbers are kept value by value, and all that a page says of them is co
 
 A row is one number. `metric` and `value` are always there, shares are per cent, and full precision is kept. `seed` says
 which training it was. `unit` says which alphabet, fold or data set, where those are compared: the seeds of a unit are
-then averaged first. All other columns are the setting. Rows may come in any order, and a queue of trainings adds those
+then averaged first. `commit` and `processor` say what measured it; they are empty for values from before they were
+recorded. All other columns are the setting. Rows may come in any order, and a queue of trainings adds those
 of a run when it ends (`rankgrad_papers.values`: `append`, `cells`). In the table of such a file a row is a setting: its
 mean ± standard deviation over the units, and how many there are. What follows the columns, behind a semicolon:
 
@@ -59,6 +60,7 @@ from benchmarks.runs import table as run_files
 from rankgrad.common import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
+from rankgrad.workbench.runs.made import MADE
 from rankgrad_papers import mean_ranks
 from rankgrad_papers.studies.matrix import COLUMNS
 from rankgrad_papers.studies.matrix import LOSSES as MATRIX
@@ -126,7 +128,7 @@ def table(what: str) -> str:
     with path.open(encoding="utf-8", newline="") as opened:
         rows = list(csv.DictReader(opened))
     if {"value", "by_seed"}.isdisjoint(rows[0]):
-        shown = shown or list(rows[0])
+        shown = shown or [name for name in rows[0] if name not in MADE]
         return _markdown([shown, *([row[name] for name in shown] for row in rows)])
     return of_values(read(path), shown, parts)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rankgrad_papers.studies.alphabets import POOLED
-from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, add_choices, setting_of
+from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, setting_of
 from rankgrad_papers.studies.matrix_verdicts import ALL, Matrix, told
-from rankgrad_papers.values import append
+from rankgrad_papers.values import add_lines, append
 
 ORDER = list(LOSSES)
 OTHERS = {"AP": "pml/triplet", "mAP@R": "supap", "R@1": "supap", POOLED: "supap"}
@@ -34,7 +34,7 @@ def matrix(tmp_path):
                 mean = str(float(loss in ("recall_at_k", "pml/triplet")))
                 line = {"set": data, "column": column, "loss": loss, "trial": trial, "mean": mean, "named": named}
                 lines.append(line)
-        add_choices(tmp_path / "m-chosen.csv", [{**line, "settings": ""} for line in lines])
+        add_lines(tmp_path / "m-chosen.csv", [{**line, "settings": ""} for line in lines])
     return Matrix(path)
 
 

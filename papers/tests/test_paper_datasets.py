@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,9 @@ from rankgrad_papers.datasets import (
     load_inshop,
     load_sop,
     load_vehicleid,
+    vehicleid,
 )
+from rankgrad_papers.experiments.merged import load_merged
 
 NAMES = list(TREES)
 SETTLED = json.loads(Path(__file__).with_name("data_configs.json").read_text(encoding="utf-8"))
@@ -142,7 +145,25 @@ def test_other_counts_than_the_published_are_announced_once_and_can_be_accepted(
     with pytest.warns(CountWarning, match="published counts") as caught:
         table = DATASETS[name](root)
     assert len(caught) == 1 and caught[0].filename == __file__
-    assert DATASETS[name](root, check=False).names == table.names
+    unchecked = DATASETS[name](root, check=False)
+    assert unchecked.names == table.names
+    # without a warning it is still noted, also in a table that is made from this one
+    assert str(caught[0].message) == table.off_counts == unchecked.off_counts == unchecked.select("test").off_counts
+    assert load_merged(DATASETS[name], root=root, check=False).off_counts == table.off_counts
+
+
+@pytest.mark.parametrize("which", ["TRAIN TESTS", "PAPER_TRAIN PAPER_TESTS"])
+def test_both_published_counts_of_vehicleid_are_accepted_in_training(originals, monkeypatch, which):
+    tree, (train, tests) = originals("vehicleid"), which.split()
+    monkeypatch.setattr(vehicleid, train, tree.counts["train"])
+    monkeypatch.setattr(vehicleid, tests, {size: tree.counts[f"test {size}"] for size in ("small", "medium", "large")})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = load_vehicleid(tree.root, test="medium")
+    assert table.off_counts == "" and "papers count other images of this data set: train" in table.summary()
+    monkeypatch.setattr(vehicleid, train, (8, 3))
+    with pytest.warns(CountWarning, match=r"train: \(7, 3\) instead of"):
+        load_vehicleid(tree.root, test="medium")
 
 
 def test_published_counts_add_up_to_the_published_totals():

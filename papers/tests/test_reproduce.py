@@ -36,6 +36,7 @@ from rankgrad.workbench.runs.children import Children
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.runs.history import evaluations
 from rankgrad.workbench.runs.launchers import RunCommand
+from rankgrad.workbench.runs.made import made_by
 from rankgrad_papers.analysis.decomposability import class_batches
 from rankgrad_papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
 from rankgrad_papers.experiments import reproduce as reproduce_module
@@ -653,6 +654,61 @@ def test_a_stand_in_prints_no_difference_anywhere():
     assert page.latex(stood).count(LABEL) == 3  # at the top, and in the caption of both tables
 
 
+OFF = "cub does not have the published counts. Its results are not comparable with those of papers"
+
+
+def other_counts() -> outcome.Outcome:
+    """The outcome at full size, with other counts of cub, and those that are published of sop."""
+    whole = whole_outcome(None)
+    return replace(whole, lines=(*(replace(each, off_counts=OFF) for each in whole.lines[:2]), whole.lines[2]))
+
+
+def test_data_with_other_counts_have_no_difference_and_every_file_says_so(tmp_path, monkeypatch):
+    found = other_counts()
+    text = page.markdown(found)
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in text.splitlines() if row.startswith("|")]
+    assert rows[2][:5] == ["A & B", "62.00 ± 1.41", "62.45 ± 0.48", "-", "20.5 ± 0.7"] and rows[3][3] == "-"
+    assert rows[6][:4] == ["ours", "80.00", "82.20", "-2.20"]  # of sop, whose counts are right
+    assert text.splitlines()[2] == f"**{OFF}**"
+    lines = [*csv.DictReader(page.csv_text(found).splitlines())]
+    assert {(each["dataset"], each["difference"], each["off_counts"]) for each in lines if each["paper"]} == {
+        ("cub", "", OFF),
+        ("sop", "-2.2", ""),
+    }
+    assert page.latex(found).count(OFF) == 4 and "+1.45" not in page.latex(found)  # the top, and three captions
+    content = json.loads(page.json_text(found))
+    assert content["off_counts"] == [OFF] and [each["off_counts"] for each in content["lines"]] == [OFF, OFF, ""]
+    drawn = []
+    monkeypatch.setattr(picture, "save", lambda drawing, path: drawn.append(drawing))
+    picture.picture(found, tmp_path / "x.png")
+    assert OFF in drawn[0].get_suptitle().replace("\n", " ")
+    left = [points for axis in drawn[0].axes[:2] for points in axis.collections if points.get_zorder() == 4]
+    assert not left  # of the panel of cub: no number of the paper
+
+
+def test_a_figure_from_a_file_with_other_counts_says_so(tmp_path):
+    found = relative_sweep()
+    found = replace(found, lines=tuple(replace(each, off_counts=OFF) for each in found.lines))
+    (tmp_path / "a.json").write_text(page.json_text(found), encoding="utf-8")
+    (tmp_path / "a.csv").write_text(page.csv_text(found), encoding="utf-8")
+    for name in ("a.json", "a.csv"):
+        sweep = read([tmp_path / name], found.grid)
+        assert sweep.label == OFF and {point.data for point in sweep.points} == {"cub"}
+
+
+@pytest.mark.parametrize(
+    ("fact", "told"),
+    [({}, "does not say which counts its data has"), ({"off_counts": OFF}, OFF), ({"off_counts": ""}, None)],
+)
+def test_the_counts_are_those_that_a_run_noted_when_it_read_its_data(tmp_path, fact, told):
+    run = fake_run(tmp_path / "run", (0.5,))
+    run.facts.write_text(json.dumps({"train_seconds": 1.0, "steps": 1, **fact}))
+    grid = grids()["roadmap/table2"]
+    found = outcome.outcome_line(grid, [0], {0: run}, "last", stand_in=False)
+    assert told in found.off_counts if told else found.off_counts == ""
+    assert outcome.outcome_line(grid, [0], {0: run}, "last", stand_in=True).off_counts == ""
+
+
 def test_latex_escapes_what_it_must():
     text = page.latex(whole_outcome(None))
     assert r"A \& B" in text and "62.00 $\\pm$ 1.41" in text and r"\toprule" in text
@@ -795,6 +851,7 @@ def test_rambos_hyperparameters_are_those_of_the_experiments(tmp_path):
         "here": "0.2",
         "paper": "0.2",
         "equal": "yes",
+        **made_by(),
     } in rows
     assert "| inshop | margin" in text and all((tmp_path / f"rambo-table9.{k}").exists() for k in ("md", "tex", "json"))
 

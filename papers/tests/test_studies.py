@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rankgrad.common import defaults
+from rankgrad.workbench.runs.made import made_by
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import batch_ap, full_length, graded, one_split, scores, starts, tables, texts, trees
 from rankgrad_papers.values import cells, difference, read
@@ -136,7 +137,8 @@ def test_what_was_tuned_at_full_length_is_written_once_with_the_settings_that_we
     assert {"trials=8", "folds=2", "seeds=0,1,2,3,4", "data=omniglot"} <= {*asked[0]}
     assert read(tmp_path / "a.csv").units({"loss": "log_sum_exp"}, "mAP@R") == {str(n): n for n in range(5)}
     chosen = (tmp_path / "a-chosen.csv").read_text(encoding="utf-8").splitlines()
-    assert chosen[1:] == [f"{loss},optimizer.lr=0.1 memory=none" for loss in full_length.LOSSES]
+    made = ",".join(made_by().values())
+    assert chosen[1:] == [f"{loss},optimizer.lr=0.1 memory=none,{made}" for loss in full_length.LOSSES]
 
 
 def test_the_study_of_scores_trains_every_cell_once_and_reads_no_row_of_the_test_fold(tmp_path, monkeypatch):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import statistics
 from pathlib import Path
 
 import pytest
 
 from rankgrad.evaluation.statistics import FEWEST, paired_t_test
-from rankgrad_papers.values import append, cells, difference, read
+from rankgrad.workbench.runs.made import made_by
+from rankgrad_papers.values import add_lines, append, cells, difference, read
 
 ONE, OTHER = {"loss": "supap", "rate": ".01"}, {"loss": "pnp", "rate": ".01"}
 
@@ -26,7 +28,9 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_cell_comes_back_as_it_was_added(file):
     found = read(file)
-    assert file.read_text().splitlines()[:2] == ["loss,rate,unit,seed,metric,value", "supap,.01,a0,0,R@1,70"]
+    head, first, *_ = csv.reader(file.read_text().splitlines())
+    assert head == ["loss", "rate", "unit", "seed", "metric", "value", "commit", "processor"]
+    assert first == ["supap", ".01", "a0", "0", "R@1", "70", *made_by().values()] and all(first)
     assert found.settings == [ONE, OTHER] and found.metrics == ["R@1", "mAP@R"] and found.of_units
     assert (tuple(ONE.items()), "a7", "1") in cells(file) and len(cells(file)) == 32
 
@@ -39,6 +43,23 @@ def test_a_queue_goes_on_where_the_file_ends(file):
     append(file, dict(reversed(ONE.items())), {"R@1": 1.0}, unit="a8", seed="0")
     assert read(file).units(ONE, "R@1")["a8"] == 1.0
     assert cells(file.with_name("another.csv")) == set()
+
+
+def test_values_from_before_commit_and_processor_were_recorded_stay_and_are_read(tmp_path):
+    path = tmp_path / "values.csv"
+    path.write_text('loss,seed,metric,value\n"supap, a",0,R@1,70\n', encoding="utf-8")
+    old = read(path)
+    append(path, {"loss": "pnp"}, {"R@1": 71.0}, seed="0", made={"commit": "abc", "processor": "a, b"})
+    rows = [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())]
+    assert [(row["loss"], row["commit"], row["processor"]) for row in rows] == [
+        ("supap, a", "", ""),
+        ("pnp", "abc", "a, b"),
+    ]
+    assert [*read(path)][:1] == [*old] and read(path).settings == [{"loss": "supap, a"}, {"loss": "pnp"}]
+    add_lines(tmp_path / "chosen.csv", [{"loss": "pnp", "settings": "x=1"}])
+    add_lines(tmp_path / "chosen.csv", [{"settings": "x=2", "loss": "ap"}])
+    chosen = [*csv.DictReader((tmp_path / "chosen.csv").read_text(encoding="utf-8").splitlines())]
+    assert [row["settings"] for row in chosen] == ["x=1", "x=2"] and all(row["commit"] for row in chosen)
 
 
 def test_seeds_are_averaged_within_their_unit(file):

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from small_detectors import TINY
 from voc_trees import annotation, shapes, write_tree
 
 from rankgrad.batches.samplers import EpochList, ShuffledBatches
+from rankgrad.datasets import CountWarning
 from rankgrad.detection import voc_check
 from rankgrad.detection.data import DetectionSet, read_resized
 from rankgrad.detection.run import DetectionTask
@@ -341,6 +343,24 @@ def test_official_counts_are_compared(tmp_path, monkeypatch):
     assert inspect_voc(tmp_path).wrong == 0
     (tmp_path / "VOC2007" / "ImageSets" / "Main" / "test.txt").unlink()
     assert "2007/test" in str(inspect_voc(tmp_path)) and inspect_voc(tmp_path).wrong == 1
+
+
+def test_a_training_on_other_counts_than_the_published_says_so(tmp_path, monkeypatch):
+    objects = {name: [("person", (3, 3, 20, 20), 0)] for name in ("a", "b", "c")}
+    write_tree(tmp_path / "VOC2007", {"trainval": ["a", "b"], "test": ["c"], "val": ["b"]}, objects)
+    write_tree(tmp_path / "VOC2012", {"trainval": ["a"]}, objects)
+
+    def task(train="2007/trainval+2012/trainval"):
+        words = ["data=voc", f"data.root={tmp_path}", f"data.train={train}", "train.batch_size=1", *TINY]
+        return DetectionTask(plain_values(compose(words, "detect")), quiet=True)
+
+    with pytest.warns(CountWarning) as caught:
+        told = task().off_counts
+    assert told == " ".join(str(each.message) for each in caught) and len(caught) == 2
+    assert "3 images, 3 objects (3 with the difficult ones) instead of 16551 images, 40058 objects (47223" in told
+    counts = {"2007/trainval": (2, 2, 2), "2007/test": (1, 1, 1), "2012/trainval": (1, 1, 1)}
+    monkeypatch.setattr(voc_check, "COUNTS", counts)
+    assert task().off_counts == task("2007/val").off_counts == ""  # of 2007/val no counts are published
 
 
 def test_a_folder_of_something_else_is_told_what_to_give(tmp_path):

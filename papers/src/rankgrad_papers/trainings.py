@@ -16,7 +16,7 @@ from rankgrad.workbench.config import ConfigError
 from rankgrad.workbench.runs.compare import shared, train_in_turn
 from rankgrad.workbench.runs.folder import Run
 
-from .values import append, cells
+from .values import append, cells, made_of
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def train_missing(
             if if_failed is None:
                 return
         its, numbers = left[folder], measure(Run(folder)) if error is None else if_failed or {}
-        append(values, its.setting, numbers, unit=its.unit, seed=its.seed)
+        made = made_of(folder) if error is None else None
+        append(values, its.setting, numbers, unit=its.unit, seed=its.seed, made=made)
         if error is None:
             shutil.rmtree(folder, ignore_errors=True)
         text = ", ".join(f"{metric} {number:.4g}" for metric, number in numbers.items())

@@ -5,7 +5,11 @@ The columns of a file of values:
     metric, value    the name and the number: mAP@R, 42.5. Fractions are in per cent.
     seed             the seed of the training
     unit             the unit of the sample: an alphabet, a fold of classes, a data set
+    commit           the commit of the code that measured it
+    processor        the processor that measured it
     others           the setting, such as loss, rate, memory
+
+Commit and processor are empty, or no columns, where they were not recorded: before this was done.
 
 A file has `seed`, `unit` or both. The unit of a comparison is `unit`, and the seeds of a unit are averaged first.
 Without that column it is the seed. A cell of an experiment is a setting with its unit and seed: `append` writes all its
@@ -18,11 +22,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankgrad.common.files import write_text
 from rankgrad.evaluation.statistics import PairedDifference, paired_t_test
+from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.made import MADE, joined, made_by
 
 SEED, UNIT, METRIC, VALUE = "seed", "unit", "metric", "value"
 # The columns of an ID.csv that identify a row.
@@ -149,7 +156,7 @@ def read(path: Path) -> Values:
         raise ValueError(f"{path} has no values: it needs the columns metric, value, and seed or unit; got {columns}")
     values = []
     for line, row in enumerate(rows, 2):
-        setting = tuple((name, row[name]) for name in columns if name not in (SEED, UNIT, METRIC, VALUE))
+        setting = tuple((name, row[name]) for name in columns if name not in (SEED, UNIT, METRIC, VALUE, *MADE))
         try:
             values.append(Value(setting, row.get(UNIT, ""), row.get(SEED, ""), row[METRIC], float(row[VALUE])))
         except ValueError:
@@ -169,37 +176,81 @@ def _reproduced(rows: list[dict[str, str]]) -> list[Value]:
     return list(values)
 
 
-def append(path: Path, setting: Setting, numbers: Mapping[str, float], *, unit: str = "", seed: str = "") -> None:
+def append(
+    path: Path,
+    setting: Setting,
+    numbers: Mapping[str, float],
+    *,
+    unit: str = "",
+    seed: str = "",
+    made: Mapping[str, str] | None = None,
+) -> None:
     """Add a cell to a file. All its numbers are written at once, so that no cell is incomplete.
 
     Args:
-        path: of the file; created if it does not exist. The columns of an existing file are kept.
+        path: of the file; created if it does not exist. The columns of an existing file are kept; columns for commit
+            and processor are added to a file without them, and are empty for the values that it has.
         setting: column -> text.
         numbers: metric -> value.
         unit: needed if the file has units.
         seed: needed if the file has seeds.
+        made: commit and processor, see `made_of`; None: of this process.
 
     Raises:
         ValueError: the file has other columns, or has this cell already.
     """
     ids = {name: text for name, text in ((UNIT, unit), (SEED, seed)) if text}
-    columns = [*setting, *ids, METRIC, VALUE]
+    columns = [*setting, *ids, METRIC, VALUE, *MADE]
     there = path.exists() and path.stat().st_size > 0
     if there:
         with path.open(encoding="utf-8", newline="") as opened:
             head = next(csv.reader(opened))
-        if sorted(head) != sorted(columns):
+        if sorted({*head, *MADE}) != sorted(columns):
             raise ValueError(f"{path} has columns {', '.join(head)}; this cell has {', '.join(columns)}")
         if (tuple((name, setting[name]) for name in head if name in setting), unit, seed) in cells(path):
             raise ValueError(f"{path} has this cell already: {_text((*setting.items(), *ids.items()))}")
-        columns = head
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, lineterminator="\n")
-    if not there:
-        writer.writeheader()
-    writer.writerows({**setting, **ids, METRIC: metric, VALUE: f"{value:.8g}"} for metric, value in numbers.items())
+        columns = _with_made(path)
+    made = made_by() if made is None else made
+    cell = [{**setting, **ids, **made, METRIC: metric, VALUE: f"{value:.8g}"} for metric, value in numbers.items()]
+    text = lines([*([] if there else [columns]), *([row[name] for name in columns] for row in cell)])
     with path.open("a", encoding="utf-8", newline="") as opened:
-        opened.write(stream.getvalue())
+        opened.write(text)
+
+
+def _with_made(path: Path) -> list[str]:
+    """The columns of a file, after those for commit and processor were added to it if it had none."""
+    with path.open(encoding="utf-8", newline="") as opened:
+        head, *rows = csv.reader(opened)
+    new = [name for name in MADE if name not in head]
+    if new:
+        write_text(path, lines([[*head, *new], *([*row, *[""] * len(new)] for row in rows)]))
+    return [*head, *new]
+
+
+def made_of(folder: Path) -> dict[str, str]:
+    """Commit and processor of the finished run in a folder; empty texts for a run from before they were noted."""
+    return joined([Run(folder).read_facts()])
+
+
+def lines(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as the text of a csv."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
+
+
+def add_lines(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    """Add rows that have no values, such as settings that were chosen, to a file; with commit and processor.
+
+    Args:
+        path: created if it does not exist. Its columns are kept.
+        rows: column -> text.
+    """
+    new = [{**row, **made_by()} for row in rows]
+    there = path.exists()
+    columns = _with_made(path) if there else list(new[0])
+    with path.open("a", encoding="utf-8", newline="") as opened:
+        opened.write(lines([*([] if there else [columns]), *([row[name] for name in columns] for row in new)]))
 
 
 def cells(path: Path) -> set[tuple[tuple[tuple[str, str], ...], str, str]]:

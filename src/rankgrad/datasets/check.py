@@ -19,6 +19,8 @@ from .images import Box, image_area, look, some
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
 Status = Literal["ok", "note", "wrong"]
 
+# End of the sentence on counts that differ.
+NOT_COMPARABLE = "Its results are not comparable with those of papers"
 NAMED = 5  # number of broken images that are named
 
 
@@ -228,6 +230,23 @@ def _files(folder: str) -> set[str]:
 def count(table: Table) -> tuple[int, int]:
     """(images, classes)."""
     return len(table), len(torch.unique(table.label))
+
+
+def off_counts(table: Table, counts: Counts, elsewhere: Mapping[str, Counts] | None = None) -> str:
+    """A sentence if the counts of a table are not the published ones; else empty.
+
+    Args:
+        table: the whole data set.
+        counts: published counts of its parts.
+        elsewhere: source -> other published counts, which are accepted too.
+    """
+    counted = {name: count(part) for name, part in parts_of(table).items()}
+    if any(all(counted.get(part) == n for part, n in each.items()) for each in (counts, *(elsewhere or {}).values())):
+        return ""
+    off = [
+        f"{part}: {counted.get(part, (0, 0))} instead of {n}" for part, n in counts.items() if counted.get(part) != n
+    ]
+    return f"{table.name} does not have the published counts (images, classes): {'; '.join(off)}. {NOT_COMPARABLE}"
 
 
 def _need(home: Path, need: Need) -> Observation:

@@ -62,6 +62,8 @@ class Rows(ABC):
         skipped: (path, reason) of each file that cannot be used.
         remarks: further lines of the summary.
         understood: one sentence on how the loader understood its files. It is the first line of the summary.
+        off_counts: a sentence if the counts differ from the published ones, so that results are not comparable with
+            those of papers. Empty: they are equal, or none are published.
         takes: plural noun for the rows. It is also the kind of input of a model (`models.TAKES`).
 
     Raises:
@@ -84,6 +86,7 @@ class Rows(ABC):
     skipped: Skipped = ()
     remarks: tuple[str, ...] = ()
     understood: str = ""
+    off_counts: str = ""
 
     takes: ClassVar[str]
 

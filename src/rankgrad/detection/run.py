@@ -24,6 +24,7 @@ from ..datasets.fingerprint import fingerprint
 from ..models.state_dicts import is_state_dict, misfits, no_larger_than, one_line, read_plain, write_plain
 from ..workbench.config import ConfigError, load, make, packages, plain, section, typed
 from ..workbench.runs.folder import Run, check_kind
+from ..workbench.runs.warned import other_counts
 from ..workbench.training import runner
 from .adapter import LossHandle, use_ap_loss
 from .data import DetectionData, DetectionSet
@@ -33,6 +34,7 @@ from .settings import DetectionImages, DetectorSettings
 from .training import DetectorModule, detect
 from .voc import Scenes, listed, load_voc
 from .voc_ap import LEARNED, DetectionReport, Detections, check_ious, evaluate_voc, read_content, table
+from .voc_check import off_counts
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class DetectionTask:
         integer(settings.evaluation.every, "evaluation.every counts epochs", low=0)
         self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
         say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
+        self.off_counts = " ".join(filter(None, map(off_counts, (self.scenes, self.test))))
         self.learned = _learned(data, data.test)
         if self.learned:
             say(
@@ -215,6 +218,7 @@ def evaluate_run(
     model, names = load_detector(run.weights)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     test = load_voc(data.root, data.test if split is None else split, names)
+    off_counts(test)
     images = DetectionSet(test.scenes, *data.sides)
     detections = detect(model, images, batch_size=how.batch_size, workers=data.workers, progress=progress)
     learned = 0 if root is not None else _learned(data, data.test if split is None else split)
@@ -309,4 +313,5 @@ train = partial(runner.train, TASK)
 
 def summary(run: Run) -> str:
     """AP per class as a table, and the paths of folder and page."""
-    return "\n".join([table(read_content(run.after)), "", f"run:    {run.folder}", f"report: {run.page}"])
+    wrong = [f"! {warned}" for warned in other_counts(run)]
+    return "\n".join([table(read_content(run.after)), "", f"run:    {run.folder}", f"report: {run.page}", *wrong])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
-from ..datasets.check import Inspection, Observation
+from ..datasets.check import NOT_COMPARABLE, CountWarning, Inspection, Observation
 from ..datasets.images import image_size, some
 from .voc import CLASSES, FOLDERS, Scenes, Wrong, class_names, folder, image_names, load_voc, set_names
 
@@ -45,6 +46,30 @@ def inspect_voc(root: str | Path, images: bool = False) -> Inspection:
     return Inspection(f"Pascal VOC: {', '.join(map(str, homes.values()))}", tuple(findings))
 
 
+def off_counts(scenes: Scenes) -> str:
+    """A sentence, with a warning, if an official set does not have the published counts; else empty.
+
+    Warns:
+        CountWarning: the sentence.
+    """
+    published = [COUNTS[name] for name in scenes.name.split("+") if name in COUNTS]
+    if len(published) < len(scenes.name.split("+")):
+        return ""  # a set of one's own, or one of which no counts are published
+    wanted, counts = tuple(map(sum, zip(*published, strict=True))), _counts(scenes)
+    if wanted == counts:
+        return ""
+    told = "{} images, {} objects ({} with the difficult ones)"
+    text = f"{scenes.name} does not have the published counts: {told.format(*counts)} instead of "
+    text += f"{told.format(*wanted)}. {NOT_COMPARABLE}"
+    warnings.warn(text, CountWarning, stacklevel=2)
+    return text
+
+
+def _counts(scenes: Scenes) -> tuple[int, int, int]:
+    """Numbers of images, of objects without difficult ones, and of all objects."""
+    return len(scenes), sum(scenes.objects().values()), sum(scenes.objects(difficult=True).values())
+
+
 def _home(root: Path, year: str | None) -> Path | None:
     try:
         return folder(root, year)
@@ -64,7 +89,7 @@ def _official(root: Path, split: str, images: bool) -> list[Observation]:
         return [Observation("wrong", f"{split}: {error}", todo)]
     if wrong:
         return private if split == "2012/test" else _unusable(wrong)
-    counts = (len(scenes), sum(scenes.objects().values()), sum(scenes.objects(difficult=True).values()))
+    counts = _counts(scenes)
     text = f"{split}: {counts[0]} images, {counts[1]} objects ({counts[2]} with the difficult ones)"
     published = COUNTS.get(split)
     if published is None or published == counts:

@@ -15,7 +15,7 @@ from torch import Tensor
 from rankgrad.common.checks import setting
 from rankgrad.common.files import inside
 from rankgrad.datasets.base import Cache, Table, check_reading
-from rankgrad.datasets.check import Counts, CountWarning, count, missing_files, parts_of
+from rankgrad.datasets.check import Counts, CountWarning, missing_files, off_counts
 from rankgrad.datasets.images import some
 
 Row = tuple[Any, ...]
@@ -188,6 +188,7 @@ def listed(
 def finished(
     make: Callable[[], Table],
     counts: Counts,
+    elsewhere: Mapping[str, Counts] | None = None,
     *,
     check: bool,
     shorter_side: int | None = None,
@@ -200,6 +201,7 @@ def finished(
     Args:
         make: reads the lists; called after the settings are checked.
         counts: published counts.
+        elsewhere: source -> other published counts, which are accepted too.
         check: check that every listed file exists, and compare the counts.
         shorter_side: see `load_folder`.
         draft: see `load_folder`.
@@ -214,6 +216,7 @@ def finished(
     """
     check_reading(shorter_side=shorter_side, draft=draft, cache=cache, cache_dir=cache_dir)
     table = make()
+    off = off_counts(table, counts, elsewhere)
     if check:
         assert table.paths is not None
         missing = missing_files(table.paths)
@@ -222,13 +225,6 @@ def finished(
                 f"{table.name}: {len(missing)} of {len(table)} listed images are missing: {some(missing)}. "
                 "'rankgrad datasets check' says what to do"
             )
-        counted = {name: count(part) for name, part in parts_of(table).items()}
-        off = [f"{p}: {counted.get(p, (0, 0))} instead of {n}" for p, n in counts.items() if counted.get(p) != n]
         if off:
-            warnings.warn(
-                f"{table.name} does not have the published counts (images, classes): {'; '.join(off)}. Its results are "
-                "not comparable with those of papers",
-                CountWarning,
-                stacklevel=3,
-            )
-    return replace(table, shorter_side=shorter_side, draft=draft).cached(cache, cache_dir)
+            warnings.warn(off, CountWarning, stacklevel=3)
+    return replace(table, shorter_side=shorter_side, draft=draft, off_counts=off).cached(cache, cache_dir)

@@ -8,6 +8,7 @@ faked licence plates and corrected the lists. Papers still print the first count
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -62,8 +63,11 @@ def load_vehicleid(
         raise ValueError(f"VehicleID's protocols are 'leave_one_out' and 'one_gallery'; got {protocol!r}")
     if super_labels not in (None, "model", "color"):
         raise ValueError(f"super_labels must be 'model', 'color' or None; got {super_labels!r}")
-    counts = {"train": TRAIN, "test": TESTS[test]}
-    return finished(lambda: _table(_home(root), test, protocol, super_labels), counts, check=check, **reading)
+    counts, papers = {"train": TRAIN, "test": TESTS[test]}, {"train": PAPER_TRAIN, "test": PAPER_TESTS[test]}
+    read = lambda: _table(_home(root), test, protocol, super_labels)  # noqa: E731
+    table = finished(read, counts, {"the papers": papers}, check=check, **reading)
+    other = ", ".join(f"{part} {images} of {vehicles}" for part, (images, vehicles) in papers.items())
+    return replace(table, remarks=(*table.remarks, f"papers count other images of this data set: {other}"))
 
 
 def _home(root: str | Path) -> Path:

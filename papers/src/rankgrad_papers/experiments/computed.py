@@ -17,6 +17,7 @@ from torch import Tensor
 from rankgrad import losses
 from rankgrad.common.files import write_text
 from rankgrad.workbench.config import ConfigError, compose
+from rankgrad.workbench.runs.made import made_by
 
 from ..analysis import auc_slopes
 from .catalogue import Entry
@@ -62,7 +63,7 @@ def make(entry: Entry, out: Path, dry_run: bool = False) -> str:
     write_text(out / f"{stem}.md", text)
     write_text(out / f"{stem}.tex", table)
     write_text(out / f"{stem}.csv", sheet.csv())
-    write_text(out / f"{stem}.json", json.dumps(content | {"notes": list(result.notes)}, indent=1) + "\n")
+    write_text(out / f"{stem}.json", json.dumps(content | {"notes": list(result.notes), **made_by()}, indent=1) + "\n")
     return f"{text}\nwrote {out / stem}.md, .csv, .tex, .json"
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from rankgrad.common.files import read_json, read_npz, write_text
+from rankgrad.datasets.check import NOT_COMPARABLE
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.models.weights import load_weights
-from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.folder import OFF_COUNTS, Run
 from rankgrad.workbench.runs.history import CHOSEN_BY, Chooser, best
 
 from ..analysis.decomposability import class_batches, gaps
@@ -138,6 +139,21 @@ def other_test(run: Run, test: Sequence[str], chosen: Checkpoint) -> Report:
     return report
 
 
+def off_counts(run: Run, rule: str, test: Sequence[str] = ()) -> str:
+    """A sentence if a number of a run cannot be compared with the paper's, because its data has other counts.
+
+    Args:
+        run: finished run.
+        rule: see `measure`.
+        test: settings of another test set.
+    """
+    text: str = run.read_facts().get(OFF_COUNTS, f"{run.folder.name} does not say which counts its data has")
+    chosen = checkpoint(run, rule) if test else None
+    if text or chosen is None or not chosen.there:
+        return text
+    return next((note for note in other_test(run, test, chosen).notes if NOT_COMPARABLE in note), "")
+
+
 def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[Report, Tensor, Tensor]:
     """(report, embeddings, labels) for weights of a run, on its test set or on that of other settings."""
     from omegaconf import OmegaConf
@@ -149,7 +165,8 @@ def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[
     config = OmegaConf.merge(load(run.config), OmegaConf.from_dotlist(list(test)))
     model, _ = load_weights(chosen.weights)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    table = make(config.data.load, slot="data").select(config.evaluation.split)
+    whole = make(config.data.load, slot="data")
+    table = whole.select(config.evaluation.split)
     report, embeddings = evaluate_model(
         model,
         table,
@@ -158,6 +175,8 @@ def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[
         workers=config.data.workers,
         seed=config.seed,
     )
+    if whole.off_counts:
+        report = replace(report, notes=(*report.notes, whole.off_counts))
     return report, embeddings, table.label
 
 

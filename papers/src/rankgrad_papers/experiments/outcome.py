@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rankgrad.workbench.runs.folder import Run
 
 from ..values import difference
 from . import measures
 from .grid import Cell, Grid
-from .measures import RELATIVE, measure
+from .measures import RELATIVE, measure, off_counts
 from .numbers import Number, find, select
 
 
@@ -25,6 +25,8 @@ class ResultLine:
         runs: seed -> run; empty if there are no runs.
         values: metric -> seed -> value, in the units of the paper's tables.
         paper: metric -> data set -> printed number.
+        off_counts: a sentence if its data does not have the published counts, so that it is not compared with the
+            paper. Empty in a stand-in, which is not compared either.
     """
 
     row: str
@@ -33,6 +35,7 @@ class ResultLine:
     runs: Mapping[int, Run]
     values: Mapping[str, Mapping[int, float]]
     paper: Mapping[str, Mapping[str, Number]]
+    off_counts: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -94,6 +97,13 @@ class Outcome:
     seeds: tuple[int, ...]
     missing: tuple[str, ...] = field(default=())
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Why numbers are not compared with the paper: the label of a stand-in, or data with other counts."""
+        if self.label is not None:
+            return (self.label,)
+        return tuple(dict.fromkeys(line.off_counts for line in self.lines if line.off_counts))
+
 
 def group(grid: Grid, settings: Mapping[int, Sequence[str]], stand_in: bool) -> list[tuple[int, ...]]:
     """Numbers of the cells of each line: one cell; or in a stand-in, all cells of a method with the same settings.
@@ -135,7 +145,8 @@ def outcome_line(grid: Grid, numbers: Sequence[int], runs: Mapping[int, Run], ru
                     paper.setdefault(metric, {})[cell.dataset] = number
     labels = {key: value for key, value in first.where.items() if not (stand_in and key == "dataset")}
     labels |= {axis: f"{place:g}" for axis, place in first.varies.items()}
-    return ResultLine(first.row, labels, cells, done, values, paper)
+    off = "" if stand_in else next(filter(None, (off_counts(run, rule, first.test) for run in done.values())), "")
+    return ResultLine(first.row, labels, cells, done, values, paper, off)
 
 
 def relative(lines: Sequence[ResultLine]) -> list[ResultLine]:
@@ -149,7 +160,7 @@ def relative(lines: Sequence[ResultLine]) -> list[ResultLine]:
             for metric in asked:
                 of = RELATIVE[metric][0]
                 values[metric] = measures.relative(metric, line.values.get(of, {}), reference.values.get(of, {}))
-            line = ResultLine(line.row, line.labels, line.cells, line.runs, values, line.paper)
+            line = replace(line, values=values)
         lines_made.append(line)
     return lines_made
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankgrad import tables
+from rankgrad.workbench.runs.made import MADE, joined, made_by
 
 from .measures import DISTANCES, MINUTES
 from .numbers import Number
@@ -38,9 +39,11 @@ class Sheet:
         return tables.markdown([self.columns, *self.rows])
 
     def csv(self) -> str:
-        """As csv."""
+        """As csv, with the commit and the processor."""
         stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerows([self.columns, *self.rows])
+        made = made_by()
+        rows = [[*self.columns, *made], *([*row, *made.values()] for row in self.rows)]
+        csv.writer(stream, lineterminator="\n").writerows(rows)
         return stream.getvalue()
 
     def latex(self) -> str:
@@ -88,7 +91,8 @@ def _results(outcome: Outcome, lines: Sequence[ResultLine]) -> Sheet:
             if papers[metric]:
                 cells.append(" / ".join(_printed(numbers.get(name)) for name in papers[metric]))
                 if outcome.label is None:
-                    cells.append(_difference(line.values.get(metric, {}), next(iter(numbers.values()), None)))
+                    number = None if line.off_counts else next(iter(numbers.values()), None)
+                    cells.append(_difference(line.values.get(metric, {}), number))
             row += cells if metric in asked[line] else [""] * len(cells)
         rows.append([*row, str(len(line.runs))])
     return Sheet([*columns, "seeds"], rows)
@@ -138,8 +142,7 @@ def markdown(outcome: Outcome) -> str:
     """The whole page in Markdown."""
     grid = outcome.grid
     parts = [f"# {_title(outcome)}"]
-    if outcome.label:
-        parts.append(f"**{outcome.label}**")
+    parts += [f"**{label}**" for label in outcome.labels]
     parts.append(_how(outcome))
     for name, sheet in results(outcome):
         parts += [*([f"## {name}"] if name else []), sheet.markdown()]
@@ -160,11 +163,11 @@ def markdown(outcome: Outcome) -> str:
 
 def latex(outcome: Outcome) -> str:
     """Tables with captions; they need the package booktabs."""
-    label = f" {outcome.label}." if outcome.label else ""
+    label = "".join(f" {label}." for label in outcome.labels)
     tables = [(f"{outcome.grid.title}{f', {n}' if n else ''}.{label} {_how(outcome)}", s) for n, s in results(outcome)]
     if outcome.tests:
         tables.append((f"Paired t-tests over seeds.{label}", comparisons(outcome)))
-    lines = [f"% {outcome.grid.id}{': ' + outcome.label if outcome.label else ''}"]
+    lines = [f"% {': '.join([outcome.grid.id, *outcome.labels])}"]
     for caption, sheet in tables:
         lines += [r"\begin{table}", r"\centering", sheet.latex(), rf"\caption{{{_escape(caption)}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
@@ -178,14 +181,15 @@ def csv_text(outcome: Outcome) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     head = ["id", "row", *COLUMNS, "varies", "metric", "paper", "paper_std", "ours_on", "ours", "ours_std", "n"]
-    writer.writerow([*head, "by_seed", "difference", "rule", "settings", "label"])
+    writer.writerow([*head, "by_seed", "difference", "rule", "settings", "label", "off_counts", *MADE])
     for line in outcome.lines:
+        made = joined(run.read_facts() for run in line.runs.values()).values()
         for cell in line.cells:
             for metric in cell.metrics:
                 values = line.values.get(metric, {})
                 number = line.paper.get(metric, {}).get(cell.dataset)
                 mean, std = _mean_std(values)
-                printed_value = None if number is None or outcome.label else number.value
+                printed_value = None if number is None or outcome.label or line.off_counts else number.value
                 varies = " ".join(f"{axis}={place:g}" for axis, place in cell.varies.items())
                 where = (cell.where.get(name, "") for name in COLUMNS)
                 printed = ("", "") if number is None else (number.text, number.std)
@@ -194,7 +198,8 @@ def csv_text(outcome: Outcome) -> str:
                 difference = "" if mean is None or printed_value is None else f"{mean - printed_value:.6g}"
                 on = outcome.data or cell.dataset
                 row = [outcome.grid.id, line.row, *where, varies, metric, *printed, on, *own, len(values), seeds]
-                writer.writerow([*row, difference, outcome.rule, " ".join(cell.settings), outcome.label or ""])
+                why = (outcome.label or "", line.off_counts)
+                writer.writerow([*row, difference, outcome.rule, " ".join(cell.settings), *why, *made])
     return stream.getvalue()
 
 
@@ -204,6 +209,7 @@ def json_text(outcome: Outcome) -> str:
         "id": outcome.grid.id,
         "title": outcome.grid.title,
         "label": outcome.label,
+        "off_counts": list(outcome.labels) if outcome.label is None else [],
         "rule": outcome.rule,
         "seeds": list(outcome.seeds),
         "settings": list(outcome.settings),
@@ -219,6 +225,8 @@ def _line(line: ResultLine) -> Mapping[str, object]:
         "row": line.row,
         "labels": dict(line.labels),
         "settings": list(line.cells[0].settings),
+        "off_counts": line.off_counts,
+        **joined(run.read_facts() for run in line.runs.values()),
         "runs": {str(seed): run.folder.name for seed, run in line.runs.items()},
         "values": {metric: {str(seed): v for seed, v in values.items()} for metric, values in line.values.items()},
         "paper": {

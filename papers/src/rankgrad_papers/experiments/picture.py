@@ -35,7 +35,7 @@ def picture(outcome: Outcome, path: Path) -> None:
         drawing = curves(from_outcome(outcome, drawn(outcome.grid)))
     else:
         drawing = _dots(outcome)
-        _title(drawing, f"{outcome.grid.id}: {outcome.grid.title}", outcome.label)
+        _title(drawing, f"{outcome.grid.id}: {outcome.grid.title}", " ".join(outcome.labels))
     save(drawing, path)
 
 
@@ -65,7 +65,7 @@ def _dots(outcome: Outcome) -> Any:
     for row, (name, lines) in zip(axes, panels.items(), strict=True):
         for axis, metric in zip(row, metrics, strict=True):
             for place, line in enumerate(reversed(lines)):
-                explained |= _dot(axis, place, line, metric, outcome.label is None)
+                explained |= _dot(axis, place, line, metric, not (outcome.label or line.off_counts))
             first = axis is row[0]
             axis.set_yticks(range(len(lines)))
             axis.set_yticklabels([_label(line, names) if first else "" for line in reversed(lines)])

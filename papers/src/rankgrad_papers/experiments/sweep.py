@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rankgrad.common.checks import unknown
 from rankgrad.workbench.config import ConfigError, compose, keys, load
-from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.folder import OFF_COUNTS, Run
 
 from .grid import Cell, Grid, grids
 from .measures import RELATIVE, measure, relative
@@ -56,7 +56,7 @@ class Sweep:
 
     Attributes:
         title: heading of the picture.
-        label: label of a stand-in, or None.
+        label: label of a stand-in, or which data do not have the published counts; None: neither.
         points: the points. If runs are not finished, they may have no values yet.
     """
 
@@ -90,7 +90,7 @@ def from_outcome(outcome: Outcome, metrics: Sequence[str]) -> Sweep:
         for axis, place in (line.cells[0].varies or BASELINE).items()
         for metric in metrics
     ]
-    return Sweep(f"{outcome.grid.id}: {outcome.grid.title}", outcome.label, tuple(points))
+    return Sweep(f"{outcome.grid.id}: {outcome.grid.title}", " ".join(outcome.labels) or None, tuple(points))
 
 
 def read(
@@ -151,6 +151,7 @@ def from_json(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         label, title = content["label"], f"{content['id']}: {content['title']}"
+        told = " ".join(content.get("off_counts", ())) or None
         points = [
             Point(
                 line["row"],
@@ -170,7 +171,7 @@ def from_json(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
             f"{path} is not an ID.json of rankgrad reproduce ({type(error).__name__}: {error}); for runs of "
             "rankgrad compare give their folder"
         ) from None
-    return _some(Sweep(title, label, tuple(points)), path, grid, metrics)
+    return _some(Sweep(title, label or told, tuple(points)), path, grid, metrics)
 
 
 def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
@@ -181,9 +182,10 @@ def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
         if missing:
             raise ConfigError(f"{path} has no column {missing[0]}; needed: row, varies, metric, by_seed")
         points: dict[tuple[object, ...], Point] = {}
-        label = None
+        label, told = None, dict[str, None]()
         for number, row in enumerate(reader, 2):
             label = row.get("label") or label
+            told |= {text: None for text in (row.get("off_counts"),) if text}
             axis, sign, place = (row["varies"] or "=0").rpartition("=")
             if axis not in ("", *axes(grid)) or row["metric"] not in metrics or not row["by_seed"]:
                 continue
@@ -199,6 +201,7 @@ def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
                     f"{row['varies']!r} and {row['by_seed']!r}"
                 ) from None
             points[point.row, axis, point.place, point.data, point.metric] = point  # a stand-in repeats its points
+    label = label or " ".join(told) or None
     return _some(Sweep(f"{grid.id}: {grid.title}", label, tuple(points.values())), path, grid, metrics)
 
 
@@ -258,7 +261,8 @@ def from_runs(
                 points[row, axis, place, metric] = relative(metric, values, theirs)
     kept = {key: values for key, values in points.items() if key[3] in metrics}
     averaged = [Point(row, axis, place, "", metric, values) for (row, axis, place, metric), values in kept.items()]
-    return _some(Sweep(title, None, tuple(averaged)), folders[0], grid, metrics)
+    told = dict.fromkeys(text for run in runs if (text := run.read_facts().get(OFF_COUNTS)))
+    return _some(Sweep(title, " ".join(told) or None, tuple(averaged)), folders[0], grid, metrics)
 
 
 def _some(sweep: Sweep, path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:

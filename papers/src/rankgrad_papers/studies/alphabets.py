@@ -9,7 +9,6 @@ If the command is interrupted, run it again and it continues.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from rankgrad.workbench.runs.compare import compare_variants, folders_of, own_se
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.tuning.tune import tune
 
-from ..values import append, cells
+from ..values import add_lines, append, cells, made_of
 from . import command
 
 ALPHABETS = (
@@ -127,14 +126,12 @@ def main(words: Sequence[str] | None = None) -> None:
             work = given.runs / alphabet / "".join(c if c.isalnum() else "-" for c in method)
             runs, settings = cell(method, alphabet, given.data_root, work, given.jobs)
             numbers = [measured(Run(folder)) for folder in runs]
-            for seed, values in zip(SEEDS, numbers, strict=True):
+            for seed, folder, values in zip(SEEDS, runs, numbers, strict=True):
                 if str(seed) in done:  # an interrupted command had written it
                     continue
-                append(given.values, {"method": method}, values, unit=alphabet, seed=str(seed))
-            new = not chosen.exists()
-            with chosen.open("a", encoding="utf-8", newline="") as opened:
-                writer = csv.writer(opened, lineterminator="\n")
-                writer.writerows([["method", "alphabet", "settings"]] * new + [[method, alphabet, settings]])
+                made = made_of(folder)
+                append(given.values, {"method": method}, values, unit=alphabet, seed=str(seed), made=made)
+            add_lines(chosen, [{"method": method, "alphabet": alphabet, "settings": settings}])
             print(f"{method}, {alphabet}: mAP@R {np.mean([each['mAP@R'] for each in numbers]):.1f}", flush=True)
 
 

@@ -9,13 +9,12 @@ omniglot/default-recipe of `one_split`. If the command is interrupted, run it ag
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.tuning.tune import tune
 
-from ..values import append, cells
+from ..values import add_lines, append, cells, made_of
 from . import command
 from .alphabets import measured
 from .one_split import LETTERS, SEEDS
@@ -36,11 +35,11 @@ def main(words: Sequence[str] | None = None) -> None:
     for loss in LOSSES:
         for seed, folder in zip(SEEDS, outcome.runs[loss], strict=True):
             if ((("loss", loss),), "", str(seed)) not in cells(given.values):
-                append(given.values, {"loss": loss}, measured(Run(folder)), seed=str(seed))
-    with given.values.with_name(f"{given.values.stem}-chosen.csv").open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.writer(opened, lineterminator="\n")
-        writer.writerow(["loss", "settings"])
-        writer.writerows([loss, " ".join(outcome.winners[loss].settings)] for loss in LOSSES)
+                run = Run(folder)
+                append(given.values, {"loss": loss}, measured(run), seed=str(seed), made=made_of(folder))
+    chosen = given.values.with_name(f"{given.values.stem}-chosen.csv")
+    chosen.unlink(missing_ok=True)
+    add_lines(chosen, [{"loss": loss, "settings": " ".join(outcome.winners[loss].settings)} for loss in LOSSES])
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.tuning.space import NumberRange, Value, Values, settings_of, space_of
 
 from ..trainings import Training, train_missing
-from ..values import difference, read
+from ..values import add_lines, difference, read
 from . import command, loss_setting
 from .alphabets import POOLED, measured
 from .tables import METHODS as TABLE_METHODS
@@ -220,16 +220,6 @@ def chosen(path: Path, data: str) -> list[Choice]:
         return [row for row in csv.DictReader(opened) if row["set"] == data]
 
 
-def add_choices(path: Path, choices: Sequence[Choice]) -> None:
-    """Add the choices of a set to the file."""
-    new = not path.exists()
-    with path.open("a", encoding="utf-8", newline="") as opened:
-        writer = csv.DictWriter(opened, list(choices[0]), lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(choices)
-
-
 # -------------------------------------------------------------------------------------------------------- the drawing
 
 
@@ -355,7 +345,7 @@ def run(data: str, given: argparse.Namespace) -> None:
     train_missing(folds, searched, work / "search", words, columns_of, jobs=given.jobs, if_failed=no_values)
     if not chosen(picked, data):
         choices = choose(data, searched, given.trials, given.folds)
-        add_choices(
+        add_lines(
             picked, [{**line, "settings": " ".join(settings[line["loss"]][int(line["trial"])])} for line in choices]
         )
     kept = sorted(chosen(picked, data), key=lambda line: not line["named"])  # trials of the named losses come first

@@ -19,7 +19,7 @@ from rankgrad.workbench.runs.compare import compare_variants, folders_of
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.training.state import read_state
 
-from ..values import append, cells
+from ..values import append, cells, made_of
 from . import command
 
 NAME = "cross_entropy"
@@ -69,6 +69,7 @@ def main(words: Sequence[str] | None = None) -> None:
             setting,
             {TOP_1: right, "R@1": 100 * run.read_values()["R@1"], "CPU minutes": minutes},
             seed=seed,
+            made=made_of(folder),
         )
         print(f"top-1 {right:.1f} %, {minutes:.0f} minutes of one processor")
     print(f"weights: {Run(folder).weights}")

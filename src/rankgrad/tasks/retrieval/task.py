@@ -46,7 +46,7 @@ from ...workbench.report import write_report
 from ...workbench.runs.embeddings import save_embeddings
 from ...workbench.runs.folder import Run
 from ...workbench.runs.history import CHOSEN_BY
-from ...workbench.runs.warned import below_before
+from ...workbench.runs.warned import below_before, other_counts
 from ...workbench.training import runner
 from ...workbench.training.averaging import Averaging
 from ...workbench.training.callbacks import Forecast
@@ -97,6 +97,7 @@ class RetrievalTask:
         self.bars = bool(config.trainer.enable_progress_bar) and not quiet
         check_retrieval(config)  # before any file is read
         self.table = load_table(config, None if given is None else given.table, say)
+        self.off_counts = self.table.off_counts
         self.test = self.table.select(config.evaluation.split)
         self.held_out = to_choose_on(config, self.table)
         self.run: Run | None = None
@@ -384,5 +385,5 @@ def summary(run: Run) -> str:
         untrained = f"{100 * before.values[name]:.1f}" if before is not None and known else "-"
         rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
     page = [f"report: {run.page}"] if run.page.exists() else []
-    worse = [f"! {warned}" for warned in below_before(run)]
-    return "\n".join([aligned(rows), *after.notes, "", f"run:    {run.folder}", *page, *worse])
+    wrong = [f"! {warned}" for warned in (*other_counts(run), *below_before(run))]
+    return "\n".join([aligned(rows), *after.notes, "", f"run:    {run.folder}", *page, *wrong])

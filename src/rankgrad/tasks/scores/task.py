@@ -141,6 +141,7 @@ class ScoresTask:
     """
 
     memories: Sequence[str] = ()
+    off_counts = ""  # no table of rows has published counts
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from . import signals
 from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
+from .made import joined
 from .warned import BELOW, FIRST_HIT, UNTRAINED, together, untrained_groups, warnings_of
 
 Following = Callable[[], tuple[Path, Sequence[str]] | None]
@@ -449,6 +450,7 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
             loss: [{"seed": s, **asdict(each)} for s, found in of.items() for each in found]
             for loss, of in warned.items()
         },
+        **joined(r.read_facts() for of in runs.values() for r in of.values()),
         "train_seconds": {loss: [r.read_facts()["train_seconds"] for r in of.values()] for loss, of in runs.items()},
     }
     write_text(out / "compare.json", json.dumps(content, indent=1))

@@ -23,12 +23,15 @@ from ...tasks import TASKS
 from ..config.targets import ConfigError
 from .log import TABLE
 
+# The fact that the data does not have its published counts: a sentence, or an empty text.
+OFF_COUNTS = "off_counts"
 # The facts that are used in computations, and their types.
 FACTS: dict[str, tuple[type, ...]] = {
     "steps": (int,),
     "epochs": (int,),
     "train_seconds": (int, float, type(None)),
     "train_cpu_seconds": (int, float, type(None)),
+    OFF_COUNTS: (str,),
 }
 
 # Names of the files of a run that have a checksum, and all names that it writes in its folder, beside its result.
@@ -179,9 +182,9 @@ class Run:
         if not self.facts.exists():
             return {}
         facts = read_json(self.facts, "steps", "train_seconds")
-        wrong = [name for name, kinds in FACTS.items() if not isinstance(facts.get(name, 0), kinds)]
+        wrong = [name for name, kinds in FACTS.items() if not isinstance(facts.get(name, kinds[0]()), kinds)]
         if wrong:
-            raise ValueError(f"{self.facts} is damaged: {wrong[0]} must be a number; got {facts[wrong[0]]!r}. {AGAIN}")
+            raise ValueError(f"{self.facts} is damaged: {wrong[0]} has another type; got {facts[wrong[0]]!r}. {AGAIN}")
         return facts
 
     def read_values(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...common.files import AGAIN, read_json
 from ...tasks import TASKS
-from .folder import Run
+from .folder import OFF_COUNTS, Run
 
 # Training ended below the start if the main metric or this one did.
 FIRST_HIT = "R@1"
@@ -46,7 +46,8 @@ class Warned:
 
 
 def warnings_of(run: Run, after: Mapping[str, float] | None = None) -> list[Warned]:
-    """The warnings of a run: first a result below that of the untrained network, then those of `training.health`.
+    """The warnings of a run: data without its published counts, a result below that of the untrained network, and
+    those of `training.health`.
 
     Args:
         run: the folder.
@@ -55,7 +56,7 @@ def warnings_of(run: Run, after: Mapping[str, float] | None = None) -> list[Warn
     Raises:
         ValueError: a file is damaged.
     """
-    found = below_before(run, after)
+    found = [*other_counts(run), *below_before(run, after)]
     if run.health.exists():
         findings = read_json(run.health, "findings")["findings"]
         try:
@@ -64,6 +65,12 @@ def warnings_of(run: Run, after: Mapping[str, float] | None = None) -> list[Warn
             raise ValueError(f"{run.health} is damaged: its findings have another format. {AGAIN}") from None
         found += [Warned(*map(str, each)) for each in of]
     return found
+
+
+def other_counts(run: Run) -> list[Warned]:
+    """A warning if the data of a run did not have its published counts; else []."""
+    text = run.read_facts().get(OFF_COUNTS)
+    return [Warned(OFF_COUNTS, text, "'rankgrad datasets check' says what to do")] if text else []
 
 
 def below_before(run: Run, after: Mapping[str, float] | None = None) -> list[Warned]:

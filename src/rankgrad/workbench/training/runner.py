@@ -39,8 +39,9 @@ from ...common.progress import bars_are_seen
 from ...models.build import READ
 from ..config import PATHS, ConfigError, flat, load, packages, plain
 from ..runs import launch, signals
-from ..runs.folder import Run, created, opened
+from ..runs.folder import OFF_COUNTS, Run, created, opened
 from ..runs.log import TEST
+from ..runs.made import made_by
 from .callbacks import Clock, EvaluateEvery, LossBar, ProgressLines
 from .data import EpochData, SetEpoch
 from .early import OURS, check_trainer
@@ -70,6 +71,10 @@ class Task(Protocol[Result]):
     @property
     def memories(self) -> Sequence[str]:
         """Prefixes of weights whose size may differ from the saved state. They take the saved size."""
+
+    @property
+    def off_counts(self) -> str:
+        """A sentence if the data does not have its published counts, see `datasets.Rows`; else empty."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Facts that identify the data."""
@@ -285,7 +290,7 @@ def _train(
     L.seed_everything(config.seed, verbose=False)  # random numbers drawn before must not change the training
     took = _fit(trainer, task, None if state is None else run.state)
     _, result = task.evaluate(trainer, task.trained())
-    facts = {**took, **_facts(trainer, config), "plugins": used, "data": data}
+    facts = {**took, **_facts(trainer, config), "plugins": used, "data": data, OFF_COUNTS: task.off_counts}
     on_first(lambda: run.finish(task.write(run, result, facts)))
 
 
@@ -301,6 +306,7 @@ def _facts(trainer: L.Trainer, config: DictConfig) -> dict[str, Any]:
         "processes": trainer.world_size,
         "threads": torch.get_num_threads(),
         "device": str(trainer.strategy.root_device),
+        **made_by(trainer.strategy.root_device),
     }
 
 

@@ -16,6 +16,7 @@ from ...common.files import read_json, write_text
 from ...evaluation.statistics import FEWEST, PairedDifference, caution, holm, paired_t_test
 from ...tables import markdown
 from ..runs.compare import difference_cells, folders_of, mean_text
+from ..runs.made import MADE
 from .plan import Plan
 from .space import Space
 from .study import Study, Tried
@@ -227,15 +228,14 @@ def _budget(trials: Sequence[Tried]) -> Budget:
 def _csv(outcome: Outcome, folds: int) -> str:
     names = list(dict.fromkeys(name for space in outcome.spaces.values() for name in space))
     head = ["loss", "trial", "state", outcome.metric, *(f"fold{fold}" for fold in range(1, folds + 1))]
-    rows: list[list[object]] = [[*head, "steps", "seconds", *names]]
+    rows: list[list[object]] = [[*head, "steps", "seconds", *MADE, *names]]
     for loss, trials in outcome.trials.items():
         for trial in trials:
             values = [*trial.folds, *[""] * (folds - len(trial.folds))]
             value = "" if trial.value is None else trial.value
             chosen = [trial.chosen.get(name, "") for name in names]
-            rows.append(
-                [loss, trial.number, trial.state, value, *values, trial.steps, round(trial.seconds, 1), *chosen]
-            )
+            took = [trial.steps, round(trial.seconds, 1), *trial.made.values()]
+            rows.append([loss, trial.number, trial.state, value, *values, *took, *chosen])
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

@@ -26,6 +26,7 @@ from ...common.files import open_file
 from ...common.files.folders import refuse_links
 from ..config import ConfigError, compose
 from ..runs.folder import Run
+from ..runs.made import joined
 from .space import Space, Value, settings_of
 
 # Number of trials before TPE's model and the median pruner are used: the defaults, and random points.
@@ -87,6 +88,7 @@ class Tried:
         settings: KEY=VALUE settings of the trial, in addition to those of all runs.
         steps: training steps, over all folds.
         seconds: training time, over all folds.
+        made: commit and processor, see `runs.made`.
     """
 
     number: int
@@ -97,6 +99,7 @@ class Tried:
     settings: tuple[str, ...]
     steps: int
     seconds: float
+    made: dict[str, str]
 
 
 @dataclass
@@ -310,6 +313,7 @@ class Study:
             tuple(settings_of(self.space, trial.params, self.base)),
             sum(fact["steps"] for fact in facts),
             sum(fact["train_seconds"] for fact in facts),
+            joined(facts),
         )
 
     def best(self) -> Tried | None:
