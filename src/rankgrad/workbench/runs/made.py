@@ -16,7 +16,7 @@ from ..._version import __version__
 COMMIT, PROCESSOR = "commit", "processor"
 MADE = (COMMIT, PROCESSOR)
 CHANGED = "+changes"  # behind a commit: the code differs from it
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 
 
 def made_by(device: torch.device | None = None) -> dict[str, str]:
