@@ -140,6 +140,7 @@ class SearchTask:
     """
 
     memories: Sequence[str] = ()
+    off_counts = ""  # no collection of documents has published counts here
 
     def __init__(
         self, config: Mapping[str, Any], quiet: bool, say: runner.Say = runner.silent, pretrained: bool = False
