@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -712,3 +713,102 @@ def test_a_file_that_is_read_is_not_replaced_by_a_result(tmp_path, capsys):
 def test_options_that_do_not_go_together_are_named(capsys, words, named):
     assert main(["evaluate", *words]) == 2
     assert named in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------------------------- fusion, and writing
+
+
+def drawn_runs(seed: int, systems: int = 3) -> dict[str, dict[str, dict[str, float]]]:
+    """Runs with equal scores, and with queries that only some of them have."""
+    g = np.random.default_rng(seed)
+    return {
+        f"s{system}": {
+            f"q{query}": {
+                f"d{document}": float(g.integers(0, 9)) for document in g.permutation(12)[: g.integers(1, 12)]
+            }
+            for query in g.permutation(6)[:4]
+        }
+        for system in range(systems)
+    }
+
+
+def fused_slowly(runs: Any, k: float, weights: dict[str, float], depth: int | None) -> dict[str, list[tuple[str, Any]]]:
+    found: dict[str, dict[str, Fraction]] = {}
+    for name, run in runs.items():
+        for query, listed in run.items():
+            order = sorted(listed, key=lambda document: (listed[document], document), reverse=True)
+            for rank, document in enumerate(order, start=1):
+                scores = found.setdefault(query, {})
+                scores[document] = scores.get(document, Fraction(0)) + Fraction(weights[name]) / Fraction(k + rank)
+    return {q: sorted(each.items(), key=lambda x: (x[1], x[0]), reverse=True)[:depth] for q, each in found.items()}
+
+
+@pytest.mark.parametrize(("k", "depth", "weights"), [(60, None, [1, 1, 1]), (0, 3, [1, 1, 1]), (2.5, 5, [2, 1, 0.5])])
+def test_fusion_equals_a_slow_one_in_fractions(k, depth, weights, tmp_path):
+    for seed in range(4):
+        runs = drawn_runs(seed)
+        wanted = fused_slowly(runs, k, dict(zip(runs, weights, strict=True)), depth)
+        paths = [ranked.write_run(run, tmp_path / f"{name}.run.gz", name) for name, run in runs.items()]
+        for given in (runs, paths):
+            found = ranked.fuse(given, k, depth, weights=weights)
+            assert {*found} == {*wanted}
+            for query, listed in found.items():
+                assert list(listed) == [document for document, _ in wanted[query]]
+                assert list(listed.values()) == pytest.approx([float(score) for _, score in wanted[query]], rel=1e-15)
+        by_name = ranked.fuse(runs, k, depth, weights=dict(zip(runs, weights, strict=True)))
+        assert by_name == ranked.fuse(dict(reversed(runs.items())), k, depth, weights=weights[::-1])
+
+
+def test_a_run_that_was_written_is_the_same_run(tmp_path):
+    [run] = drawn_runs(5, 1).values()
+    qrels = {query: {"d1": 1, "d2": 2} for query in run}
+    path = ranked.write_run(run, tmp_path / "mine.run", tag="mine")
+    for line in path.read_text().splitlines():
+        query, q0, document, rank, score, tag = line.split(" ")
+        assert q0 == "Q0" and tag == "mine" and run[query][document] == float(score) and int(rank) >= 1
+    assert numbers({"a": run}, qrels) == numbers([path], qrels)
+    for wrong in ({"q 1": {"d": 1.0}}, {"q": {"": 1.0}}, {"q": {"a\u2003b": 1.0}}):
+        with pytest.raises(ValueError, match="white space"):
+            ranked.write_run(wrong, tmp_path / "wrong.run")
+    with pytest.raises(ValueError, match="tag"):
+        ranked.write_run(run, tmp_path / "wrong.run", tag="my system")
+    with pytest.raises(ValueError, match="finite"):
+        ranked.write_run({"q": {"d": float("nan")}}, tmp_path / "wrong.run")
+    assert not (tmp_path / "wrong.run").exists()
+
+
+def test_the_command_adds_the_fusion_with_its_tests(tmp_path, capsys):
+    g = np.random.default_rng(0)
+    qrels = {f"q{query}": {f"d{query}": 1} for query in range(12)}
+    for name in ("one", "two"):
+        run = {query: {f"d{document}": float(g.random()) for document in range(12)} for query in qrels}
+        ranked.write_run(run, tmp_path / f"{name}.run", name)
+    lines = [f"{query} 0 {document} 1\n" for query, each in qrels.items() for document in each]
+    (tmp_path / "q.qrels").write_text("".join(lines))
+    paths = [str(tmp_path / f"{name}.run") for name in ("one", "two")]
+    command = ["--qrels", str(tmp_path / "q.qrels"), "-m", "map", "--fuse", "-o", str(tmp_path / "out")]
+    assert main(["evaluate", *paths, *command]) == 0
+    assert "fusion - one" in capsys.readouterr().out
+    content = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert content["runs"] == ["one", "two", "fusion"] and "map" in content["intervals"]["fusion"]
+    wanted = evaluate({"fusion": ranked.fuse(paths)}, qrels, ["map"], bootstrap=0).values["fusion"]["map"]
+    assert content["values"]["fusion"]["map"] == wanted
+    assert main(["evaluate", paths[0], *command]) == 2
+    assert "two or more runs" in capsys.readouterr().err
+    assert main(["evaluate", paths[0], "--fuse"]) == 2
+    assert "--qrels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"weights": [1]}, "weights must be 2 numbers"),
+        ({"weights": [1, -1]}, "the weight of a run"),
+        ({"weights": {"a": 1, "c": 1}}, "for the runs a, b; got a, c"),
+        ({"k": -1}, "k is added to every rank"),
+        ({"depth": 0}, "depth is a number of documents"),
+    ],
+)
+def test_wrong_options_of_a_fusion_are_named(given, message):
+    with pytest.raises(ValueError, match=message):
+        ranked.fuse({"a": RUN, "b": RUN}, **given)

@@ -433,3 +433,6 @@ def _chosen(rows: Tensor | None, queries: int, device: torch.device) -> Tensor:
     if len(torch.unique(rows)) < len(rows):
         raise ValueError(f"rows must hold each query once; {len(rows) - len(torch.unique(rows))} are repeated")
     return rows.to(device)
+
+
+from .retrieval import retrieve as retrieve  # noqa: E402  (it uses topk)

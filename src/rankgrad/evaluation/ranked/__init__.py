@@ -17,6 +17,7 @@ import numpy as np
 from ...common.checks import coverage, integer, number, one_of, unknown
 from ...common.files import shown
 from .comparison import Difference, differences, intervals, pairs_of
+from .fusion import fuse, write_run
 from .given import Groups, Run, groups_of, runs_of, source
 from .measures import USUAL, JudgedLists, ListMeasure, asked, averaged, highest, meaning, summed
 from .placing import Judgements, Placed, placed, some
@@ -33,6 +34,8 @@ __all__ = [
     "from_mapping",
     "from_matrix",
     "from_scores",
+    "fuse",
+    "write_run",
 ]
 
 Columns = Mapping[str, Array]

@@ -166,13 +166,7 @@ def _judged(
     groups = rows.groups
     query = of_group[groups]
     pairs = pair_keys(rows.documents.keys(judgements.seed), query)
-    refuse_repeated(pairs, rows, run, "listed")
-    wrong = ~np.isfinite(rows.values)
-    if wrong.any():
-        row_of_it = int(np.argmax(wrong))
-        raise ValueError(
-            f"{run.place(rows, row_of_it)}: the score must be a finite number; got {rows.values[row_of_it]:g}"
-        )
+    refuse_wrong_lists(pairs, rows, run)
     here = spans(judgements.starts[of_group], np.diff(judgements.starts)[of_group])
     here = here[np.argsort(judgements.pairs[here])]
     keys = judgements.pairs[here]
@@ -188,10 +182,10 @@ def _judged(
     same = rows.documents.take(row).equal(judgements.documents.take(judgement))
     row, judgement = row[same], judgement[same]
     scores = rows.values.astype(np.float32).astype(np.float64) if single else rows.values
-    return query[row], _ranks(rows, scores, groups, row), judgement
+    return query[row], ranks_in_lists(rows, scores, groups, row), judgement
 
 
-def _ranks(rows: ListRows, scores: Array, groups: Array, wanted: Array) -> Array:
+def ranks_in_lists(rows: ListRows, scores: Array, groups: Array, wanted: Array) -> Array:
     """[wanted] rank of rows in their groups: 1 + number of rows of higher score, or of equal score and later name."""
     first = np.zeros(len(rows), bool)
     first[rows.starts[rows.sizes > 0]] = True
@@ -259,6 +253,21 @@ def pair_keys(documents: Array, query: Array) -> Array:
         query: [row] index of the query.
     """
     return mixed(documents + query.astype(np.uint64) * _ODD)
+
+
+def refuse_wrong_lists(pairs: Array, rows: ListRows, run: Source) -> None:
+    """Raise if a document is in a list twice, or a score is not a finite number.
+
+    Args:
+        pairs: [row] key of query and document.
+        rows: rows of some lists.
+        run: source of the rows.
+    """
+    refuse_repeated(pairs, rows, run, "listed")
+    wrong = ~np.isfinite(rows.values)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(f"{run.place(rows, row)}: the score must be a finite number; got {rows.values[row]:g}")
 
 
 def refuse_repeated(pairs: Array, rows: ListRows, source: Source, how: str) -> None:

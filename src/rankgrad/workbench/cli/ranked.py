@@ -8,7 +8,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-NEEDS = ("measures", "level", "gains", "missing", "depth", "judged_only", "groups", "baseline", "trec_eval", "lines")
+NEEDS = (
+    "measures",
+    "level",
+    "gains",
+    "missing",
+    "depth",
+    "judged_only",
+    "groups",
+    "baseline",
+    "trec_eval",
+    "lines",
+    "fuse",
+)
+FUSED = "fusion"  # name of the fused run
 
 
 def add_ranked(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +55,11 @@ def add_ranked(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--baseline", metavar="NAME", help="compare every other run only with this one (default: all pairs)"
+    )
+    group.add_argument(
+        "--fuse",
+        action="store_true",
+        help="add the fusion of all run files (reciprocal rank fusion) as a further run, named fusion",
     )
     group.add_argument(
         "--trec-eval",
@@ -80,7 +98,8 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: see `evaluation.ranked.evaluate`; also if an option has a wrong value.
     """
-    from ...evaluation.ranked import evaluate
+    from ...evaluation.ranked import evaluate, fuse
+    from ...evaluation.ranked.given import runs_of
     from ..report.ranked_folder import FILES, write
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
@@ -97,7 +116,12 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     for path in (*arguments.sources, arguments.qrels, arguments.groups):
         if path and arguments.out and path.resolve() in {(arguments.out / name).resolve() for name in FILES}:
             raise ValueError(f"-o {arguments.out} would replace {path}, which is read here; give another folder")
-    evaluation = evaluate(arguments.sources, arguments.qrels, bootstrap=arguments.bootstrap, **options)
+    runs: dict[str, Any] = dict(runs_of(arguments.sources))
+    if options.pop("fuse", False):
+        if FUSED in runs:
+            raise ValueError(f"--fuse names its run {FUSED!r}, and a run file has this name: rename the file")
+        runs[FUSED] = fuse(runs)
+    evaluation = evaluate(runs, arguments.qrels, bootstrap=arguments.bootstrap, **options)
     if lines:
         for run in evaluation.runs:
             print("\n".join(evaluation.lines(run, every=lines == "each")))
