@@ -10,6 +10,7 @@ from rankgrad_papers.timing.results import Options, Result
 from . import (
     allocator,
     bank,
+    csv_files,
     detection,
     evaluator,
     gallery,
@@ -43,6 +44,7 @@ SUITES: dict[str, Suite] = {
     "texts": texts.texts,
     "launches": launches.launches,
     "lists": lists.lists,
+    "csv_files": csv_files.csv_files,
 }
 GPU_SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,

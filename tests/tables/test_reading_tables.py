@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import random
 import re
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.text import read_texts
 from rankgrad.datasets.vectors import load_table as load_vectors
 from rankgrad.evaluation.ranked import evaluate
+from rankgrad.tables import arrow
 from rankgrad.tasks.scores import reading
 from rankgrad.tasks.scores.table import load_table
 
@@ -186,20 +189,92 @@ def test_a_wrong_row_of_a_long_csv_is_named(case, tmp_path, monkeypatch):
         load_table(tmp_path / "rows.csv", test_fraction=None)
 
 
-@pytest.mark.parametrize("change", ["quotes", "empty lines", "end"])
+@pytest.mark.parametrize("change", ["quotes", "a text of two lines", "empty lines", "end"])
 def test_other_lines_of_a_long_csv_are_read_row_by_row(change, tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "COMPARED", 16)
     lines = long_csv().split("\n")
     if change == "quotes":
         lines[120] = '0.5,"Bonn, Rhein",1,0'
+    elif change == "a text of two lines":
+        lines[120] = '0.5,"Bonn\nRhein",1,0'
     elif change == "empty lines":
         lines[120] += "\n\n"
     else:
         lines += ["", ""]
     (tmp_path / "rows.csv").write_text("\r\n".join("\n".join(lines).split("\n")), encoding="utf-8", newline="")
     table = load_table(tmp_path / "rows.csv", test_fraction=None)
-    assert len(table) == 200 and table.rows[-1] == 201 + 2 * (change == "empty lines")
-    assert table.features["city"][119] == ("Bonn, Rhein" if change == "quotes" else table.features["city"][119])
+    assert len(table) == 200 and table.rows[-1] == 201 + {"empty lines": 2, "a text of two lines": 1}.get(change, 0)
+    cities = {"quotes": "Bonn, Rhein", "a text of two lines": "Bonn\r\nRhein"}
+    assert table.features["city"][119] == cities.get(change, table.features["city"][119])
+
+
+def test_a_wide_csv_is_read_by_fewer_rows_at_once(tmp_path, monkeypatch):
+    (tmp_path / "rows.csv").write_text(long_csv(), encoding="utf-8")
+    whole = load_table(tmp_path / "rows.csv", drop=["code"], test_fraction=None)
+    monkeypatch.setattr(reading, "CELLS", 50)
+    lengths = []
+    monkeypatch.setattr(reading, "islice", lambda rows, most: lengths.append(most) or islice(rows, most))
+    wide = load_table(tmp_path / "rows.csv", drop=["code"], test_fraction=None)
+    assert set(lengths) == {12} and wide.rows.tolist() == whole.rows.tolist()
+    for column in whole.features:
+        np.testing.assert_array_equal(wide.features[column], whole.features[column])
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 7, 2**20])
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ('a,b\n"1","x, y"\r\n"","say ""no"""\n1,"z"', True),
+        ('a,b\n1,5 inch\n"2",""""\n', True),
+        ('a,b\n1,"two\nlines"\n', False),
+        ('a,b\n1,"two\rlines"\n', False),
+        ('a,b\n1,5" pipe\n2,6" pipe\n', False),
+        ('a,b\n1,"two"words\n', False),
+        ('a,b\n1,"open', False),
+        ('a,b\n1,"', False),
+    ],
+)
+def test_double_quotes_around_fields_of_one_line_are_told_from_others(text, whole, part):
+    file = arrow._RowsOfOneLine(io.BytesIO(text.encode()), ",")
+    read = []
+    try:
+        while bytes_read := file.read(part):
+            read.append(bytes_read)
+        fits = True
+    except ValueError:
+        fits = False
+    assert fits == whole and (not whole or b"".join(read).decode() == text)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_quoted_fields_of_a_long_csv_are_read_by_pyarrow(end, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "COMPARED", 16)
+    lines = [line.split(",") for line in long_csv().splitlines()]
+    for row in lines[20::3]:
+        row[1] = ['Bonn, "Rhein"', "Wien"][len(row[0]) % 2]
+    content = end.join(",".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) for row in lines)
+    (tmp_path / "rows.csv").write_text(content, encoding="utf-8", newline="")
+    fast = load_table(tmp_path / "rows.csv", test_fraction=None)
+    called = []
+    monkeypatch.setattr(reading, "plain_columns", lambda *given, **named: called.append(given))
+    slow = load_table(tmp_path / "rows.csv", test_fraction=None)
+    assert called and arrow.plain_columns(
+        tmp_path / "rows.csv", ",", width=4, above=1, skip=0, about=0, words={3: None}, missing=[]
+    )
+    for column in slow.features:
+        np.testing.assert_array_equal(fast.features[column], slow.features[column])
+    assert fast.rows.tolist() == slow.rows.tolist()
+
+
+def test_rows_between_two_quotes_of_a_long_csv_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "COMPARED", 16)
+    lines = [line.split(",") for line in long_csv().splitlines()]
+    for row in lines[20:90:3]:
+        row[1] = '"Bonn, Rhein"'
+    lines[100][1], lines[110][1] = '"Koblenz', 'Mainz"'
+    (tmp_path / "rows.csv").write_text("\n".join(map(",".join, lines)), encoding="utf-8")
+    with pytest.raises(ValueError, match="line 101: the double quote .* closed only in line 111"):
+        load_table(tmp_path / "rows.csv", test_fraction=None)
 
 
 PRICES = ["{}.5%", "${}", "{} EUR", "USD {}", "({})", "{}'250", "\u2212{}", "{} kg", "€ {},5", "-{} %", "{}\u202f250"]

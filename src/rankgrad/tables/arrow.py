@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,10 +74,11 @@ def plain_columns(
     width: int,
     above: int,
     skip: int,
+    about: int,
     words: Mapping[int, Callable[[list[str]], Array] | None],
     missing: Collection[str],
 ) -> dict[int, Array] | None:
-    """Columns of a csv in which each line is a row without a double quote: much faster than row by row.
+    """Columns of a csv in which each line is a row: much faster than row by row.
 
     Args:
         path: the file.
@@ -85,6 +86,7 @@ def plain_columns(
         width: number of fields of a row.
         above: number of lines above the rows.
         skip: number of first rows that are left unset in the result.
+        about: number of rows, if it is known approximately.
         words: place of a column -> function from its different texts to words; None: it has numbers. Other columns are
             not read.
         missing: texts of a missing number.
@@ -93,48 +95,85 @@ def plain_columns(
         place -> [row] float64, NaN for a missing number; or [row] words. None: pyarrow is not installed, or a line is
         not such a row, which `delimited` then reads or names.
     """
-    if find_spec("pyarrow") is None or (rows := _rows_without_quotes(path, above)) is None:
+    if find_spec("pyarrow") is None or width < 2 or not sign.isascii():
         return None
     from pyarrow import ArrowException, csv, float64, string
 
     names = [str(place) for place in range(width)]
     kinds = {str(place): float64() if of_words is None else string() for place, of_words in words.items()}
-    # arrays of the final length, because fresh memory for each part would take as long as reading it
-    columns = {place: np.empty(rows, np.float64 if of_words is None else object) for place, of_words in words.items()}
+    # memory that is not written costs nothing; fresh memory for each part would take as long as reading it
+    columns = {place: np.empty(about, object if words[place] else np.float64) for place in words}
     end = skip
     try:
-        reader = csv.open_csv(
-            path,
-            csv.ReadOptions(
-                column_names=names, skip_rows=above, skip_rows_after_names=skip, block_size=2**18 + 2**10 * width
-            ),
-            csv.ParseOptions(delimiter=sign, quote_char=False),
-            csv.ConvertOptions(
-                column_types=kinds, include_columns=[*kinds], null_values=[*missing], strings_can_be_null=False
-            ),
-        )
-        for batch in reader:
-            begin, end = end, end + len(batch)
-            if end > rows:
-                return None
-            for (place, of_words), column in zip(words.items(), batch.columns, strict=True):
-                if of_words is not None:
-                    coded = column.dictionary_encode()
-                    columns[place][begin:end] = of_words(coded.dictionary.to_pylist())[coded.indices.to_numpy()]
-                else:
-                    columns[place][begin:end] = column.to_numpy(zero_copy_only=False)
-    except (ArrowException, OSError):
+        with opened(path) as file:
+            reader = csv.open_csv(
+                _RowsOfOneLine(file, sign),
+                csv.ReadOptions(
+                    column_names=names, skip_rows=above, skip_rows_after_names=skip, block_size=2**20 + 2**10 * width
+                ),
+                csv.ParseOptions(delimiter=sign, ignore_empty_lines=False),
+                csv.ConvertOptions(
+                    column_types=kinds, include_columns=[*kinds], null_values=[*missing], strings_can_be_null=False
+                ),
+            )
+            for batch in reader:
+                begin, end = end, end + len(batch)
+                for (place, of_words), values in zip(words.items(), batch.columns, strict=True):
+                    if end > len(columns[place]):
+                        more = np.empty(max(end - begin, begin), columns[place].dtype)
+                        columns[place] = np.concatenate([columns[place][:begin], more])
+                    if of_words is not None:
+                        coded = values.dictionary_encode()
+                        of_each = of_words(coded.dictionary.to_pylist())
+                        columns[place][begin:end] = of_each[np.from_dlpack(coded.indices)]
+                    else:  # `to_numpy` would import pandas
+                        given = values.fill_null(np.nan) if values.null_count else values
+                        columns[place][begin:end] = np.from_dlpack(given)
+    except (ArrowException, OSError, ValueError):
         return None
-    return columns if end == rows else None  # fewer rows: there are empty lines
+    empty = np.arange(skip, end)  # rows that have no value: an empty line is read as one
+    for column in columns.values():
+        values = column[empty]
+        empty = empty[(values == None) | (values != values)]  # noqa: E711 - of an array
+    return None if len(empty) else {place: column[:end] for place, column in columns.items()}
 
 
-def _rows_without_quotes(path: Path, above: int) -> int | None:
-    count, last = 0, b"\n"
-    with opened(path) as file:
-        for _ in range(above):
-            file.readline()
-        while part := file.read(2**20):
-            if b'"' in part:
-                return None
-            count, last = count + part.count(b"\n"), part[-1:]
-    return count + (last != b"\n")
+class _RowsOfOneLine:
+    """The bytes of a csv, for as long as its double quotes surround whole fields of one line.
+
+    Raises:
+        ValueError: by `read`, at a double quote inside a text without quotes, or a line break between two of them.
+    """
+
+    closed = False
+
+    def __init__(self, file: IO[bytes], sign: str) -> None:
+        self.file, self.last, self.inside = file, b"\n", 0
+        self.beside = np.isin(np.arange(256), [*map(ord, ('"', "\r", "\n", sign))])  # what may be next to a quote
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        whole = self.file.read(size)
+        for begin in range(0, max(len(whole), 1), 2**16):  # such parts stay in the cache of a processor
+            part = whole[begin : begin + 2**16]
+            if self.inside or b'"' in part or (self.last == b'"' and part):
+                self._check(part)
+            self.last = part[-1:]
+        return whole
+
+    def _check(self, part: bytes) -> None:
+        whole = self.last + part
+        text = np.frombuffer(whole, np.uint8)
+        before = int(whole[:1] == b'"')  # the last quote of the part before, whose next byte was not known
+        quotes = np.flatnonzero(text == ord('"'))
+        first = (self.inside - before) % 2
+        opening, closing = quotes[first::2], quotes[1 - first :: 2]
+        breaks = [np.flatnonzero(text == ord(end)) for end in ("\n", "\r") if end.encode() in whole]
+        self.inside = (first + len(quotes)) % 2
+        if not (
+            self.beside[text[opening[opening > 0] - 1]].all()
+            and self.beside[text[closing[closing + 1 < len(text)] + 1]].all()
+            and not any(((first + np.searchsorted(quotes, each)) % 2).any() for each in breaks)
+            and (part or not self.inside)
+        ):
+            raise ValueError("a double quote or a line break is inside a field")

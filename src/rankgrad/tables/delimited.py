@@ -17,7 +17,7 @@ from .text import kind_of, opened_text
 
 DELIMITERS = (",", "\t", ";", "|")
 TAB = r"\t"  # how a user types a tab
-COMPARED = 2**14  # number of first rows that decide what a column holds
+COMPARED = 2**12  # number of first rows that decide what a column holds
 _SEP = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # a first line of Excel, which names the delimiter
 _LINE_END = re.compile(r"\r\n?|\n")
 
@@ -39,7 +39,7 @@ def delimited(
             two double quotes, or the file is not UTF-8. Several columns may have no name.
     """
     sign, above = sign_of(path, delimiter)
-    with opened_text(path) as file, steps(_about(path) if show else None, "reading", "row", show) as advance:
+    with opened_text(path) as file, steps(about_rows(path) if show else None, "reading", "row", show) as advance:
         for _ in range(above):
             file.readline()
         reader = csv.reader(file, delimiter=sign, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True)
@@ -89,8 +89,8 @@ def sign_of(path: Path, delimiter: str | None) -> tuple[str, int]:
     return "\t" if sign == TAB else sign, 1 if said else 0
 
 
-def _about(path: Path) -> int | None:
-    """About the number of rows, by the length of the first ones."""
+def about_rows(path: Path) -> int | None:
+    """About the number of rows, by the length of the first ones; None: the file is gzipped."""
     with path.open("rb") as file:
         head = file.read(2**16)
     return None if path.suffix.lower() == ".gz" else path.stat().st_size * head.count(b"\n") // max(len(head), 1)

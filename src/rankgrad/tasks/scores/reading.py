@@ -17,7 +17,7 @@ from ...common.files import read_npz, shown
 from ...datasets.division import split_called
 from ...evaluation.ranked.reading import QUERY
 from ...tables.arrow import parquet_table, plain_columns
-from ...tables.delimited import COMPARED, delimited, sign_of
+from ...tables.delimited import COMPARED, about_rows, delimited, sign_of
 from ...tables.text import kind_of, text_of
 from .columns import (
     MISSING,
@@ -36,6 +36,7 @@ from .svmlight import looks_like_svmlight, read_svmlight
 
 Array = npt.NDArray[Any]
 FORMATS = "csv, tsv, parquet, npz, or svmlight lines (GRADE qid:QUERY 1:VALUE ...)"
+CELLS = 2**22  # texts of a csv that are in memory at once
 SIZES = (".query", ".group")  # LightGBM's and XGBoost's names for a file of query sizes, beside the file of the rows
 
 
@@ -126,8 +127,8 @@ def _from_sizes(path: Path, columns: ScoreColumns) -> Array:
 def read_csv(path: Path, wanted: Wanted, delimiter: str | None) -> ScoreColumns:
     """Read the columns of a csv with a header.
 
-    A column has numbers if at least half of its first 16384 values are numbers; else it has words. In a column that is
-    read as words, 3 and 3.0 are one word.
+    A column has numbers if at least half of its first 4096 values (fewer, of more than 1024 columns) are numbers; else
+    it has words. In a column that is read as words, 3 and 3.0 are one word.
 
     Args:
         path: the file.
@@ -151,14 +152,15 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str | None) -> ScoreColumns:
     # several columns may have no name, such as the empty ones of a spreadsheet
     places = {place: columns[name] for place, name in enumerate(header) if name in columns}
     rows = np.empty(0, dtype=np.int64)
-    while part := list(islice(lines, COMPARED)):
+    most = min(COMPARED, max(CELLS // max(len(header), 1), 1))
+    while part := list(islice(lines, most)):
         numbers = [line for line, _ in part]
         cells = list(zip(*(fields for _, fields in part), strict=True))
         for place, column in places.items():
             column.add(cells[place], numbers)
         rows = np.append(rows, numbers)
-        if len(rows) == COMPARED and numbers[-1] == first + COMPARED and places:
-            more = _add_plain(path, delimiter, len(header), first, places)
+        if len(rows) == most and numbers[-1] == first + most and places:
+            more = _add_plain(path, delimiter, len(header), first, most, places)
             rows = np.append(rows, np.arange(more) + numbers[-1] + 1)
             if more:
                 break
@@ -169,20 +171,23 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str | None) -> ScoreColumns:
     return ScoreColumns.of(values, rows, path, "line", unread=unread)
 
 
-def _add_plain(path: Path, delimiter: str | None, width: int, above: int, places: Mapping[int, _CsvColumn]) -> int:
-    """Add the rows after the first `COMPARED`, if they are plain; returns their number, 0 if they are not."""
+def _add_plain(
+    path: Path, delimiter: str | None, width: int, above: int, skip: int, places: Mapping[int, _CsvColumn]
+) -> int:
+    """Add the rows after the first ones, if they are plain; returns their number, 0 if they are not."""
     arrays = plain_columns(
         path,
         sign_of(path, delimiter)[0],
         width=width,
         above=above,
-        skip=COMPARED,
+        skip=skip,
+        about=round(1.05 * (about_rows(path) or 0)) + COMPARED,
         words={place: column.words if column.of_words else None for place, column in places.items()},
         missing=SPELT,
     )
     for place, array in (arrays or {}).items():
         places[place].complete(array, above + 1)
-    return len(next(iter(arrays.values()))) - COMPARED if arrays else 0
+    return len(next(iter(arrays.values()))) - skip if arrays else 0
 
 
 def _floats(cells: Sequence[str]) -> Array | None:

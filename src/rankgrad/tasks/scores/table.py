@@ -400,7 +400,8 @@ def _features(
 ) -> dict[str, Array]:
     """The feature columns: name -> [row] values."""
     chosen = [name for name in read.values if name not in taken] if features is None else list(features)
-    absent = [name for name in (*chosen, *drop, *words) if name not in read.values and name not in read.unread]
+    known, dropped = {*read.values, *read.unread}, set(drop)
+    absent = [name for name in (*chosen, *drop, *words) if name not in known]
     if read.sparse:
         absent = [name for name in absent if not re.fullmatch(r"x[0-9]+", name)]
     if absent:
@@ -411,7 +412,7 @@ def _features(
     both = [name for name in chosen if name in taken]
     if both:
         raise ValueError(f"{both[0]!r} is the label, the query or the split; leave it out of {setting('features')}")
-    left = [name for name in chosen if name not in set(drop)]
+    left = [name for name in chosen if name not in dropped]
     if not left:
         raise ValueError(f"{shown(path)} has no column for a feature; it has {', '.join(map(shown, read.listed))}")
     return {name: read.values[name] if name in read.values else np.zeros(len(read.rows)) for name in left}
@@ -579,7 +580,7 @@ def _with_test(table: ScoreTable, fraction: float, seed: int) -> ScoreTable:
             raise ValueError(f"{table.name} has rows of split test, and none to train on")
         return table
     rows = np.flatnonzero(split == "train")
-    train = table.subset(rows)
+    train = replace(table, features={}).subset(rows)
     assert train.relevance is not None
     query = None if train.query is None else train.query.numpy()
     drawn = split.astype("<U5")
