@@ -236,6 +236,7 @@ def test_weights_of_an_earlier_run_start_another(tree, finished, tmp_path, capsy
     states = [torch.load(each.weights, weights_only=True)["state"] for each in (finished, run)]
     weights = [key for key in states[0] if key.endswith("weight")]
     assert weights and all(torch.equal(states[0][key], states[1][key]) for key in weights)
+    assert run.read_untrained() == finished.read_values() and not finished.before.exists()
     words = settings(tree, f"init={finished.folder}", "model.hidden=8", f"out={tmp_path / 'other'}")
     assert "does not hold the model of these settings" in fails(capsys, "detect", "train", *words)
 

@@ -68,7 +68,8 @@ def copied(run: Run, folder: Path) -> Run:
 def test_a_run_leaves_model_scores_numbers_and_a_page_and_all_are_well(finished, name):
     run = finished[name]
     assert run.finished and check(run.folder).wrong == {}
-    assert {run.weights, run.scores, run.page, run.facts, run.checksums} <= {*run.folder.iterdir()}
+    assert {run.before, run.weights, run.scores, run.page, run.facts, run.checksums} <= {*run.folder.iterdir()}
+    assert run.read_untrained().keys() == run.read_values().keys()
 
 
 def test_the_ap_of_a_run_is_that_of_its_scores(finished):
@@ -395,8 +396,12 @@ def test_losses_are_compared_by_the_metric_of_the_table(tables, tmp_path, monkey
     monkeypatch.setattr(comparing, "Children", Here())
     words = settings(tables[name], "trainer.max_epochs=1")
     assert main(["compare", "loss=squared_error,roc_auc", "seeds=0,1", *words, "-o", str(tmp_path)]) == 0
-    assert f"| {metric}, against squared_error |" in capsys.readouterr().out
-    values = json.loads((tmp_path / "compare.json").read_text())["values"]
+    told, content = capsys.readouterr().out, json.loads((tmp_path / "compare.json").read_text())
+    assert f"| {metric}, against squared_error |" in told
+    untrained = [Run(tmp_path / f"squared_error-seed{seed}").read_untrained()[metric] for seed in (0, 1)]
+    assert content["untrained"]["untrained"][metric] == [100 * value for value in untrained]
+    assert "| untrained " in told and "| untrained " in (tmp_path / "compare.md").read_text()
+    values = content["values"]
     assert {loss: len(each[metric]) for loss, each in values.items()} == {"squared_error": 2, "roc_auc": 2}
     assert (tmp_path / "compare.html").is_file()
 

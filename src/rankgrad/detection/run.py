@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from .._version import __version__
-from ..batches.distributed import GlobalBatch
+from ..batches.distributed import GlobalBatch, on_first
 from ..batches.memory.scores import ScoreMemory
 from ..common.checks import integer
 from ..common.files import write_npz, write_text
@@ -106,7 +106,10 @@ class DetectionTask:
         return []
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
-        """Nothing to do: an untrained detector is not evaluated."""
+        """Evaluate a detector that was trained before. One with a new head finds nothing before it is trained."""
+        if self.settings.init is not None and (fresh or not on_first(run.before.exists)):
+            _, found = self.evaluate(trainer, self.trained())
+            on_first(lambda: write_text(run.before, found.report.to_json()))
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedDetections]:
         """AP as VOC measures it."""

@@ -71,7 +71,7 @@ TASKS: Mapping[str, TaskRow] = {
         trains="rankgrad.tasks.scores.task",
         reads="rankgrad.tasks.scores.page",
         result="after.json",
-        files=("config", "weights", "scores", "facts", "page", "after"),
+        files=("config", "before", "weights", "scores", "facts", "page", "after"),
         columns=("NDCG@10", "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "MRR", "P@10"),
         mains=("NDCG@10", "AP"),
         trial=TRIAL,

@@ -115,6 +115,7 @@ def read(
 
 def _described(run: Run, report: ScoreReport | None, pictures: bool, trust: Sequence[str]) -> ScoresContent:
     common = read_common(run, report, trust)
+    common["before"] = ScoreReport.from_json(run.before) if run.before.exists() else None
     data = common["config"]["data"]
     common["config"]["data"] = {**data, "name": Path(data["root"] or data["name"]).stem}
     if report is None or not pictures:

@@ -28,6 +28,7 @@ from ...tables import aligned
 from ...workbench.config import ConfigError, default_loss, make, packages, plain, typed
 from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.folder import Run
+from ...workbench.runs.warned import below_before
 from ...workbench.training import runner
 from ...workbench.training.callbacks import Forecast
 from ...workbench.training.module import TrainedModule, check_optimizer
@@ -259,7 +260,11 @@ class ScoresTask:
         return callbacks if self.quiet else [*callbacks, Forecast()]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
-        """Do nothing: an untrained model is not evaluated."""
+        """Evaluate the untrained model, to compare with it. Its metrics have no intervals."""
+        if self.settings.lean or not (fresh or not run.before.exists()):
+            return
+        scores = score_rows(self.module.model, self.encoding.encode(self.parts.test), trainer.strategy.root_device)
+        write_text(run.before, evaluate_scores(scores, self.parts.test, bootstrap=0).to_json())
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedScores]:
         """Metrics of the test rows. They have intervals only after training."""
@@ -452,16 +457,19 @@ train = partial(runner.train, TASK)
 
 def summary(run: Run) -> str:
     """Metrics in per cent with their intervals, and the paths of the results."""
-    report = ScoreReport.from_json(run.after)
-    rows = [["", "%", "95 % interval"]]
+    report, before = ScoreReport.from_json(run.after), run.read_untrained()
+    rows = [["", "before", "after", "95 % interval"]]
     for name, value in report.values.items():
         around = report.intervals.get(name)
-        rows.append([name, f"{100 * value:.1f}", f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""])
+        untrained = f"{100 * before[name]:.1f}" if name in before else "-"
+        interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
+        rows.append([name, untrained, f"{100 * value:.1f}", interval])
     facts = run.read_facts()
     kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
     trained = f"trained {facts['steps']} steps{kept}"
     page = [f"report: {run.page}"] if run.page.exists() else []
-    return "\n".join([aligned(rows), trained, *report.notes, "", f"run:    {run.folder}", *page])
+    worse = [f"! {warned}" for warned in below_before(run)]
+    return "\n".join([aligned(rows), trained, *report.notes, "", f"run:    {run.folder}", *page, *worse])
 
 
 __all__ = [
