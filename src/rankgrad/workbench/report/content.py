@@ -207,6 +207,18 @@ def named(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def data_name(config: Mapping[str, Any]) -> str:
+    """Name of the data of a run. Files of one's own are called after their folder or file, since all have one kind.
+
+    >>> data_name({"data": {"name": "folder", "root": "photos/birds"}}), data_name({"data": {"name": "glyphs"}})
+    ('birds', 'glyphs')
+    """
+    name, data = named(config.get("data")), config.get("data")
+    root = data.get("root") if isinstance(data, Mapping) else None
+    own = Path(str(root)).stem if root and name in ("folder", "manifest", "text", "table") else ""
+    return own or name
+
+
 # ------------------------------------------------------------------------------------------------------------- reading
 
 

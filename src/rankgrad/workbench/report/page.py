@@ -21,7 +21,7 @@ from ..html.text import enumeration, number
 from ..runs.log import TEST
 from ..runs.warned import together
 from . import tables
-from .content import Extent, Method, RunContent, Section, named, one_kind, read_runs
+from .content import Extent, Method, RunContent, Section, data_name, named, one_kind, read_runs
 from .glossary import short
 
 MOST_RUNS = 8  # number of colours and dashes that readers can distinguish
@@ -161,23 +161,15 @@ def _write(
 
 def _title(runs: Sequence[RunContent]) -> str:
     """Names of the data and the runs. If the name of a run begins with that of its data, this part is removed."""
-    data = [name for name in dict.fromkeys(_data(run) for run in runs) if name]
+    data = [name for name in dict.fromkeys(data_name(run.config) for run in runs) if name]
     names = [run.name.removeprefix(f"{data[0]}-") if len(data) == 1 else run.name for run in runs]
     return ": ".join(filter(None, (enumeration(data), enumeration(names, 4))))
-
-
-def _data(run: RunContent) -> str:
-    """Name of the data. Files of one's own are called after their folder or file, since all have one kind."""
-    name, data = named(run.config.get("data")), run.config.get("data")
-    root = data.get("root") if isinstance(data, Mapping) else None
-    own = Path(str(root)).stem if root and name in ("folder", "manifest", "text", "table") else ""
-    return own or name
 
 
 def _facts(run: RunContent) -> list[tuple[str, str]]:
     """Data, loss, model, seed, steps and training time, for the head of the page."""
     known = {
-        "data": _data(run),
+        "data": data_name(run.config),
         "loss": run.loss,
         "model": named(run.config.get("model")),
         "seed": str(run.config.get("seed", "")),

@@ -15,6 +15,8 @@ from typing import Any
 from ...common.files import read_json, write_text
 from ...evaluation.statistics import FEWEST, PairedDifference, caution, holm, paired_t_test
 from ...tables import markdown
+from ..config import plain
+from ..report.content import data_name
 from ..runs.compare import difference_cells, folders_of, mean_text
 from ..runs.made import MADE
 from .plan import Plan
@@ -83,6 +85,7 @@ class Outcome:
         untrained: row of an untrained network -> metric -> values over the seeds, on the test data.
         differences: in the maximised metric, from the first loss.
         runs: loss -> folders of the runs on the test data.
+        data: its name.
     """
 
     metric: str
@@ -95,6 +98,7 @@ class Outcome:
     untrained: Mapping[str, Mapping[str, Sequence[float]]]
     differences: Sequence[LossDifference]
     runs: Mapping[str, Sequence[Path]]
+    data: str
 
     def text(self) -> str:
         """The tables, in Markdown."""
@@ -176,6 +180,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
         untrained,
         _differences(final, metric, len(set(seeds))),
         {loss: folders_of([final_name(loss, winners[loss])], seeds, out / FINAL).popitem()[1] for loss in final},
+        data_name(plain(studies[0].base)),
     )
     write_text(out / "trials.csv", _csv(outcome, plan.folds))
     write_text(out / "tune.json", json.dumps(_plain(outcome), indent=1))

@@ -53,7 +53,7 @@ def write_tuning(path: str | os.PathLike[str], outcome: Outcome) -> Path:
             "workbench/report/page.css",
             "workbench/tuning/page.css",
         ],
-        title=f"Tuned with the same budget: {enumeration(list(outcome.trials), 4)}",
+        title=f"{outcome.data}, tuned with the same budget: {enumeration(list(outcome.trials), 4)}",
         facts=[("metric", outcome.metric), ("trials per loss", number(max(counts, default=0)))],
         notes=notes,
         metric=outcome.metric,
