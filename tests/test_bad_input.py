@@ -298,7 +298,7 @@ def test_labels_of_no_kind_are_an_error(labels):
     ids=["float", "numpy", "floats", "none", "objects", "ragged"],
 )
 def test_labels_that_number_no_classes_are_an_error(labels):
-    with pytest.raises((TypeError, ValueError), match="labels must"):
+    with pytest.raises((TypeError, ValueError), match="labels (must|has no value)"):
         losses.SmoothAPLoss()(embeddings(), labels)
 
 
@@ -986,3 +986,45 @@ def test_zero_rows_stand_at_cosine_distance_one():
 def test_bound_of_impossible_batches_is_an_error(options):
     with pytest.raises(ValueError):
         metrics.decomposability_bound(**options)
+
+
+def columns_with_a_missing_label():
+    import pandas as pd
+    import pyarrow as pa
+
+    whole, words = [0, 0, None, 1], ["a", "a", None, "b"]
+    return {
+        "Int64": pd.Series(whole, dtype="Int64"),
+        "of pyarrow in pandas": pd.Series(whole, dtype="int64[pyarrow]"),
+        "float64": pd.Series(whole, dtype="float64"),
+        "string": pd.Series(words, dtype="string"),
+        "boolean": pd.Series([True, True, None, False], dtype="boolean"),
+        "category": pd.Series(words, dtype="category"),
+        "of pyarrow": pa.array(whole),
+        "chunks of pyarrow": pa.chunked_array([words[:1], words[1:]]),
+        "objects": np.array(whole, dtype=object),
+        "list": whole,
+        "tensor": torch.tensor([0, 0, torch.nan, 1]),
+    }
+
+
+@pytest.mark.parametrize("kind", columns_with_a_missing_label())
+def test_rows_without_a_label_are_named(kind):
+    labels, embeddings = columns_with_a_missing_label()[kind], torch.eye(4)
+    message = "labels has no value in 1 of 4 rows: 2. Leave"
+    with pytest.raises(ValueError, match=message):
+        evaluate(embeddings, labels)
+    with pytest.raises(ValueError, match=message):
+        losses.SmoothAPLoss()(embeddings, labels)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"])
+def test_embeddings_of_one_byte_are_evaluated_in_float32(kind):
+    generator = torch.Generator().manual_seed(0)
+    small = (20 * torch.rand(12, 4, generator=generator)).to(getattr(torch, kind))
+    labels = torch.arange(12) // 3
+    assert evaluate(small, labels, bootstrap=0).values == evaluate(small.float(), labels, bootstrap=0).values
+    with pytest.raises(ValueError, match=f"got torch.{kind} .*Pass embeddings.float"):
+        losses.SmoothAPLoss()(small, labels)
+    with pytest.raises(TypeError, match="float8; got .V1. Convert"):
+        evaluate(small.view(torch.uint8).numpy().view("V1"), labels)

@@ -146,7 +146,7 @@ def test_integers_of_another_byte_order_of_objects_and_of_read_only_memory_are_l
         assert relevance.as_labels(given)[0].tolist() == [3, 1]
     with pytest.raises(ValueError, match="got larger ones"):
         relevance.as_labels(np.array([2**70, 1], dtype=object))
-    for given in ([True, False], [1, None], [1.0, 2.0]):
+    for given in ([True, False], [1.0, 2.0]):
         with pytest.raises(TypeError, match="got object"):
             relevance.as_labels(np.array(given, dtype=object))
 

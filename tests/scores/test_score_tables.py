@@ -563,3 +563,42 @@ def test_the_example_of_lightgbm_is_read_with_its_queries():
     train, test = table.part("train"), table.part("test")
     assert len(train.query_names) == 201 and len(test.query_names) == 50
     assert table.relevance.unique().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_value_null_of_letor_is_missing_and_the_grade_minus_one_is_not_judged(tmp_path):
+    lines = ["-1 qid:1 1:NULL 2:.5", "2 qid:1 1:3 2:null", "0 qid:1 1:1 2:.25", "0 qid:2 1:2 2:NaN", "-1 qid:3 1:1 2:1"]
+    (tmp_path / "rank.txt").write_text("\n".join(lines), encoding="utf-8")
+    table = load_table(tmp_path / "rank.txt", test_fraction=None)
+    assert table.rows.tolist() == [2, 3, 4] and table.relevance.tolist() == [2, 0, 0]
+    assert table.query_names == ("1", "2")
+    np.testing.assert_array_equal(table.features["x1"], [3, 1, 2])
+    np.testing.assert_array_equal(table.features["x2"], [np.nan, 0.25, np.nan])
+    assert any("2 of 5 rows have the grade -1" in note for note in table.notes)
+    (tmp_path / "rank.txt").write_text("1 qid:1 1:NULL 2:x", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 1: '2:x' has no number"):
+        load_table(tmp_path / "rank.txt")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "-1 qid:1 1:1\n1 qid:1 1:2",
+        "-1 1:1\n1 1:2\n0 1:3",
+        "-1 qid:1 1:1\n-2 qid:1 1:2\n0 qid:1 1:3\n1 qid:1 1:4",
+    ],
+)
+def test_other_negative_grades_are_refused(lines, tmp_path):
+    (tmp_path / "rank.txt").write_text(lines, encoding="utf-8")
+    with pytest.raises(ValueError, match="is -[12]; grades must be >= 0.* positive=1"):
+        load_table(tmp_path / "rank.txt")
+
+
+@pytest.mark.parametrize("end", [".weight", ".init", ".position"])
+def test_files_beside_the_rows_that_are_not_read_are_named(end, tmp_path):
+    for name in ("rank.train", "rank.test"):
+        (tmp_path / name).write_text("1 1:1\n0 1:2\n1 1:3\n0 1:4\n", encoding="utf-8")
+    (tmp_path / f"rank.train{end}").write_text("1\n2\n1\n2\n", encoding="utf-8")
+    (tmp_path / f"test{end}").write_text("1\n", encoding="utf-8")
+    for path in (tmp_path / "rank.train", tmp_path):
+        notes = load_table(path, test_fraction=None).notes
+        assert any(note.startswith(f"rank.train{end} is not used") for note in notes)

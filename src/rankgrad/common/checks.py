@@ -220,6 +220,35 @@ def _masked(value: object) -> int:
     return sum(map(_masked, value)) if isinstance(value, (list, tuple)) else 0
 
 
+def no_missing(value: object, name: str) -> None:
+    """Raise if a row has no value: None, NaN, or what pandas calls missing.
+
+    Args:
+        value: the argument, [row] or [row, column].
+        name: its name in messages.
+
+    Raises:
+        ValueError: naming the rows.
+
+    >>> no_missing([1, None, 3, None], "labels")
+    Traceback (most recent call last):
+        ...
+    ValueError: labels has no value in 2 of 4 rows: 1, 3. Leave these rows out, or give them a value
+    """
+    array = np.asarray(value, dtype=None if hasattr(value, "dtype") else object)
+    if array.dtype.kind not in "fO" or not array.size:
+        return
+    known = ("NAType", "NaTType")  # of pandas, which is not imported for this check
+    missing = [each is None or type(each).__name__ in known or each != each for each in array.ravel().tolist()]
+    rows = np.flatnonzero(np.array(missing, dtype=bool).reshape(len(array), -1).any(1)).tolist()
+    if rows:
+        some = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
+        raise ValueError(
+            f"{name} has no value in {len(rows)} of {len(array)} rows: {some}. Leave these rows out, or give them a "
+            "value"
+        )
+
+
 def tensor(value: Numbers, name: str) -> Tensor:
     """Numbers as a tensor, from tensors (unchanged), numpy arrays and (nested) lists.
 
@@ -247,6 +276,13 @@ def tensor(value: Numbers, name: str) -> Tensor:
         array = np.require(value, requirements=["C", "W"])
     except ValueError:
         raise ValueError(f"{name} must have rows of equal length; got rows of different lengths") from None
+    if array.dtype.kind == "O":
+        no_missing(array, name)
+    if array.dtype.kind == "V" and array.dtype.itemsize == 1:
+        raise TypeError(
+            f"{name} has numbers of one byte whose type numpy does not know, such as float8; got {array.dtype}. "
+            "Convert them where they are made: astype(numpy.float32)"
+        )
     if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16 or array.dtype == np.longdouble:
         raise TypeError(f"{name} must be numbers: a tensor, a numpy array or a list; got {array.dtype}")
     return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))

@@ -12,7 +12,7 @@ from ..common.checks import Numbers, query_weights
 from ..common.checks import tensor as as_tensor
 from ..ranks.normalize import unit_rows
 from ..ranks.relevance import Labels, as_labels, words_of
-from ..search import check_embeddings
+from ..search import check_embeddings, of_one_byte
 from .arrays import Array, some, to_numpy
 
 
@@ -113,6 +113,7 @@ def _truth(labels: Labels, ref_labels: Labels | None, queries: Tensor, gallery: 
 
 def _embeddings(name: str, value: Numbers, device: torch.device | str | None) -> Tensor:
     given = as_tensor(value, name).detach()
+    given = given.float() if of_one_byte(given) else given
     check_embeddings(name, given)
     wide = given.dtype == torch.float64
     return given.to(device=device if device is not None else given.device, dtype=given.dtype if wide else torch.float32)

@@ -232,8 +232,9 @@ def labels_on(
 
 def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:
     for name, rows in (("embeddings", embeddings), ("ref_emb", ref_emb)):
-        if rows is not None and (rows.dim() != 2 or not rows.is_floating_point()):
-            raise ValueError(f"{name} must be a float tensor [row, dim]; got {rows.dtype} {tuple(rows.shape)}")
+        if rows is not None and (rows.dim() != 2 or not rows.is_floating_point() or rows.dtype.itemsize == 1):
+            cure = f". Pass {name}.float()" if rows.dtype.itemsize == 1 else ""
+            raise ValueError(f"{name} must be a float tensor [row, dim]; got {rows.dtype} {tuple(rows.shape)}{cure}")
     if ref_emb is not None and ref_emb.shape[1] != embeddings.shape[1]:
         raise ValueError(
             f"embeddings have {embeddings.shape[1]} dimensions, ref_emb has {ref_emb.shape[1]}: was the head changed?"

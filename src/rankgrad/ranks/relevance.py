@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..common.checks import dense, tensor, unmasked
+from ..common.checks import dense, no_missing, tensor, unmasked
 from .types import Mask
 
 Array = npt.NDArray[Any]
@@ -105,6 +105,8 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
             raise ValueError(
                 f"{name} must fit into signed 64-bit integers; got larger ones. Pass them as strings."
             ) from None
+    if kind == "O" or (kind == "f" and numbers.ndim == 1 and _whole_or_missing(numbers)):
+        no_missing(numbers, name)
     if kind not in "biuUS":
         cure = "Number the classes, e.g. by numpy.unique(labels, return_inverse=True)[1]."
         if kind == "f" and numbers.ndim == 2:
@@ -116,6 +118,12 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
             raise ValueError(f"{name} must fit into signed 64-bit integers; got {numbers.max()}. Pass them as strings.")
         numbers = numbers.astype(np.int64)
     return numbers
+
+
+def _whole_or_missing(numbers: Tensor | Array) -> bool:
+    """Whether floats are whole numbers where they are not NaN: integers of a column in which some are missing."""
+    floats = numbers.detach().cpu().double().numpy() if isinstance(numbers, Tensor) else numbers
+    return bool((np.isnan(floats) | (floats == np.round(floats))).all())
 
 
 def _is_integer(value: object) -> bool:

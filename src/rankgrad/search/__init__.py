@@ -26,6 +26,7 @@ from ..ranks.types import Ranks, TiedRanks
 from .scores import Scorer, Similarity
 from .scores import check_embeddings as check_embeddings
 from .scores import duplicate_rows as duplicate_rows
+from .scores import of_one_byte as of_one_byte
 
 MEMORY = 256 * 2**20  # largest number of bytes of a block of scores and its pairs
 MAX_BLOCK = 256  # queries; larger blocks do not make the matrix product faster

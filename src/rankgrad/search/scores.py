@@ -237,6 +237,11 @@ def _as_whole(rows: Tensor) -> Tensor | None:
     return None
 
 
+def of_one_byte(embeddings: Tensor) -> bool:
+    """Whether numbers are int8, uint8 or float8, which save memory. In float32 they are exact."""
+    return embeddings.dtype.itemsize == 1 and embeddings.dtype != torch.bool
+
+
 def check_embeddings(name: str, embeddings: Tensor) -> None:
     """Raise unless embeddings are a non-empty, finite floating-point tensor [row, dim].
 
@@ -250,9 +255,10 @@ def check_embeddings(name: str, embeddings: Tensor) -> None:
         ...
     ValueError: queries must be finite; row 1 (first of 1) holds nan. Look at the model's output for that sample.
     """
-    if not isinstance(embeddings, Tensor) or not embeddings.dtype.is_floating_point:
+    if not isinstance(embeddings, Tensor) or not embeddings.dtype.is_floating_point or embeddings.dtype.itemsize == 1:
         kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
-        raise TypeError(f"{name} must be a floating-point tensor [row, dim]; got {kind}")
+        cure = f". Pass {name}.float()" if isinstance(embeddings, Tensor) else ""
+        raise TypeError(f"{name} must be a floating-point tensor [row, dim] of 16 bits or more; got {kind}{cure}")
     dense(embeddings, name)
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(f"{name} must be a non-empty matrix [row, dim]; got shape {tuple(embeddings.shape)}")

@@ -37,6 +37,7 @@ from .svmlight import looks_like_svmlight, read_svmlight
 Array = npt.NDArray[Any]
 FORMATS = "csv, tsv, parquet, npz, or svmlight lines (GRADE qid:QUERY 1:VALUE ...)"
 CELLS = 2**22  # texts of a csv that are in memory at once
+BESIDE = (".weight", ".init", ".position", ".base_margin")  # theirs for other files beside it, which are not read
 SIZES = (".query", ".group")  # LightGBM's and XGBoost's names for a file of query sizes, beside the file of the rows
 
 
@@ -59,7 +60,7 @@ def files_of(root: Path) -> list[tuple[str, Path]]:
     files: dict[str, Path] = {}
     for path in sorted(root.iterdir()):
         split = split_called(path.stem) or split_called(path.suffix[1:])
-        if not path.is_file() or not split or path.suffix in SIZES:
+        if not path.is_file() or not split or path.suffix in (*SIZES, *BESIDE):
             continue
         if split in files:
             raise ValueError(
@@ -104,6 +105,21 @@ def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Score
     if sizes is not None and "query" in wanted and not set(QUERY) & set(columns.values):
         columns.values["query"] = _from_sizes(sizes, columns)
     return columns
+
+
+def unread_beside(path: Path) -> list[str]:
+    """A sentence for each file beside the rows that LightGBM or XGBoost would read, and this library does not.
+
+    Args:
+        path: the file of the rows.
+    """
+    there = [path.with_name(path.name + end) for end in BESIDE if path.with_name(path.name + end).is_file()]
+    return [
+        f"{shown(file.name)} is not used: all rows have the same weight."
+        if file.suffix == ".weight"
+        else f"{shown(file.name)} is not used."
+        for file in there
+    ]
 
 
 def _from_sizes(path: Path, columns: ScoreColumns) -> Array:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...common.files import shown
 from ...common.progress import through
 from ...tables.text import opened, text_of
-from .columns import EMPTY, ScoreColumns, as_words, number_in, refuse_infinite
+from .columns import EMPTY, MISSING, ScoreColumns, as_words, number_in, refuse_infinite
 
 Array = npt.NDArray[Any]
 MOST = 2**31  # largest number of values in a table: 16 GB
@@ -74,11 +74,17 @@ def read_svmlight(path: Path) -> ScoreColumns:
 
 
 def _pairs(features: str, place: str) -> Array:
-    """[feature, 2] number and value."""
+    """[feature, 2] number and value; NULL, as in LETOR's files, and other words for a missing value become NaN."""
     try:
-        pairs = np.array(list(map(float, features.replace(":", " ").split()))).reshape(-1, 2)
+        words = features.replace(":", " ").split()
+        try:
+            pairs = np.array(list(map(float, words))).reshape(-1, 2)
+        except ValueError:
+            numbers = (np.nan if word.lower() in MISSING else float(word) for word in words)
+            pairs = np.array(list(numbers)).reshape(-1, 2)
     except ValueError:
-        wrong = next(pair for pair in features.split() if number_in(pair.partition(":")[2]) is None)
+        values = {pair: pair.partition(":")[2] for pair in features.split()}
+        wrong = next(pair for pair, text in values.items() if number_in(text) is None and text.lower() not in MISSING)
         raise ValueError(f"{place}: {shown(wrong)!r} has no number as its value") from None
     if not (pairs[1:, 0] > pairs[:-1, 0]).all():
         after = int((pairs[1:, 0] <= pairs[:-1, 0]).argmax())

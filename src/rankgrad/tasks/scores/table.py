@@ -24,7 +24,7 @@ from ...evaluation.ranked.reading import QUERY
 from ...ranks.relevance import Labels
 from .columns import MISSING, TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
 from .division import held_out
-from .reading import files_of, read_file
+from .reading import files_of, read_file, unread_beside
 
 Array = npt.NDArray[Any]
 LARGEST = torch.finfo(torch.float32).max  # grades are float32
@@ -303,14 +303,19 @@ def load_table(
         files=read.files,
         name=shown(path.name),
     )
-    if features is None:
-        table = replace(table, notes=tuple(_notes(read, table.features, drop)))
+    notes = [note for _, file in files for note in unread_beside(file)]
+    table = replace(table, notes=(*notes, *(_notes(read, table.features, drop) if features is None else [])))
     if "query" in roles:
         ids, names = _queries(table, read.values[roles["query"]], roles["query"])
         table = replace(table, query=ids, query_names=names)
     if "label" in roles:
         values = read.values[roles["label"]]
-        said = partial(_label_at, files, wanted, roles["label"], delimiter)
+        judged = _judged(table, values) if positive is None else np.full(len(values), True)
+        said = partial(_label_at, files, wanted, roles["label"], delimiter, np.flatnonzero(judged))
+        if not judged.all():
+            left_out = f"{int((~judged).sum())} of {len(values)} rows have the grade -1 (not judged) and are left out."
+            table, values = replace(table.subset(judged), notes=(*table.notes, left_out)), values[judged]
+            read = replace(read, values={name: column[judged] for name, column in read.values.items()})
         table = replace(table, relevance=_relevance(table, values, roles["label"], positive, said))
         if positive is None:
             table = replace(table, notes=(*table.notes, *_mostly_relevant(table, values)))
@@ -458,12 +463,29 @@ def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple
     return torch.from_numpy(np.repeat(np.arange(len(first)), sizes)), tuple(values[first].tolist())
 
 
-def _label_at(files: Sequence[tuple[str, Path]], wanted: Wanted, name: str, delimiter: str | None, row: int) -> str:
-    """The label of a row as the file has it, for a message; "" if it is empty."""
+def _judged(table: ScoreTable, values: Array) -> npt.NDArray[np.bool_]:
+    """[row] bool. In LETOR's files -1 is a grade beside 0, 1, ...: the row was not judged. Elsewhere it is a class."""
+    every = np.full(len(values), True)
+    if table.query is None or values.dtype == object:
+        return every
+    judged: npt.NDArray[np.bool_] = values != -1
+    return judged if (values == 0).any() and (values > 0).any() and not (values[judged] < 0).any() else every
+
+
+def _label_at(
+    files: Sequence[tuple[str, Path]],
+    wanted: Wanted,
+    name: str,
+    delimiter: str | None,
+    rows: Array,
+    row: int,
+) -> str:
+    """The label of one of the rows as the file has it, for a message; "" if it is empty."""
     only = frozenset([name])
     given = replace(wanted, words=only, only=only, literal=only, drop=frozenset())
     values = joined([read_file(path, given, delimiter) for _, path in files]).values[name]
-    return str(values[row]) if isinstance(values[row], str) else ""
+    value = values[rows[row]]
+    return value if isinstance(value, str) else ""
 
 
 def _relevance(

@@ -20,6 +20,7 @@ from ...common.checks import Numbers, integer, tensor
 from ...common.files import remove_leftovers, write_text
 from ...common.files.folders import lock
 from ...ranks.normalize import unit_rows
+from ...search import of_one_byte
 from .disk import (
     COPY,
     FORMAT,
@@ -118,6 +119,7 @@ class Index:
                 is damaged.
         """
         queries = tensor(queries, "queries")
+        queries = queries.float() if of_one_byte(queries) else queries
         if queries.dim() != 2 or not queries.is_floating_point() or queries.shape[1] != self.dim:
             raise ValueError(
                 f"the index holds {self.dim}-d embeddings and needs queries float [query, {self.dim}]; got "
