@@ -670,6 +670,8 @@ def test_the_command_writes_a_page_of_several_runs_and_says_what_was_left_out(tm
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("differences.csv", "evaluation.html", "evaluation.json", "groups.csv", "per-query.csv", "values.csv")
     ]
+    title = (tmp_path / "out" / "evaluation.html").read_text("utf-8").partition("<title>")[2].partition("</title>")[0]
+    assert title.startswith(f"{qrels.stem}: ") and title.endswith("b")  # the judgements, and the runs
 
 
 def test_tables_of_an_earlier_evaluation_do_not_stay(tmp_path):

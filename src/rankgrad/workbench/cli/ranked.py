@@ -100,6 +100,7 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     """
     from ...evaluation.ranked import evaluate, fuse
     from ...evaluation.ranked.given import runs_of
+    from ..html.text import enumeration
     from ..report.ranked_folder import FILES, write
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
@@ -130,7 +131,8 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     else:
         print(evaluation)
     if arguments.out:
-        page = write(evaluation, arguments.out)
+        judgements = Path(arguments.qrels.name.removesuffix(".gz")).stem
+        page = write(evaluation, arguments.out, title=f"{judgements}: {enumeration(list(evaluation.runs), 4)}")
         print(f"wrote {page}, and the numbers as csv and json in the same folder", file=sys.stderr)
 
 
