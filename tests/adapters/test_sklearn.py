@@ -61,7 +61,14 @@ def queries(seed: int = 0):
     return rows, grades, g.permutation(np.repeat(np.arange(40), 15))
 
 
-@parametrize_with_checks([RankClassifier(**SMALL), Ranker(**{**SMALL, "steps": 10})])
+NOT_REPEATED = "a loss of ranks takes no weights, and a network on batches differs where a row is repeated"
+UNMET = {f"check_sample_weight_equivalence_on_{kind}_data": NOT_REPEATED for kind in ("dense", "sparse")}
+UNMET["check_sample_weights_not_overwritten"] = "a loss of ranks refuses weights that differ"
+
+
+@parametrize_with_checks(
+    [RankClassifier(**SMALL), Ranker(**{**SMALL, "steps": 10})], expected_failed_checks=lambda estimator: UNMET
+)
 @pytest.mark.filterwarnings("ignore")  # the checks provoke warnings
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
@@ -355,3 +362,35 @@ def test_mistakes_are_told():
             Ranker(steps=1).fit(rows, np.zeros(200) if query is None else query % 2, query=query)
     with pytest.raises(ValueError, match="unknown metric 'APP'"):
         scorer("APP")  # cross_val_score would turn an error while it scores into NaN
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+@pytest.mark.parametrize("kind", [RankClassifier, Ranker])
+def test_losses_of_single_rows_take_weights(kind, loss):
+    rows = np.zeros((40, 1))
+    rows[::2] = 1
+    labels = np.arange(40) % 4 == 0  # half of the rows with 1, none of those with 0
+    weights = np.where(labels, 3.0, 1.0)
+    own = {"loss": loss, "hidden": (), "steps": 400, "batch": 40, "learning_rate": 0.1, "weight_decay": 0.0}
+    model = kind(**own, random_state=0).fit(rows, labels, sample_weight=weights)
+    assert weights.tolist() == np.where(labels, 3.0, 1.0).tolist()
+    score = float(model._scores(rows[:1])[0])
+    wanted = {"cross_entropy": np.log(3), "squared_error": 0.75}[loss]
+    assert score == pytest.approx(wanted, abs=0.02)
+    alike = kind(**own, random_state=0).fit(rows, labels, sample_weight=2 * np.ones(40))
+    none = kind(**own, random_state=0).fit(rows, labels)
+    np.testing.assert_array_equal(alike._scores(rows), none._scores(rows))
+
+
+@pytest.mark.parametrize("weights", [[-1.0] + [1.0] * 39, [0.0] * 40, [np.nan] + [1.0] * 39, [1.0] * 39])
+def test_wrong_weights_are_refused(weights):
+    with pytest.raises(ValueError, match="finite and >= 0|at least one non-zero|inconsistent numbers"):
+        RankClassifier("cross_entropy", steps=1).fit(
+            np.arange(40.0)[:, None], np.arange(40) > 30, sample_weight=weights
+        )
+
+
+@pytest.mark.parametrize("kind", [RankClassifier, Ranker])
+def test_losses_of_ranks_refuse_weights_that_differ(kind):
+    with pytest.raises(ValueError, match="cannot weigh single rows.*cross_entropy"):
+        kind(steps=1).fit(np.arange(40.0)[:, None], np.arange(40) > 30, sample_weight=np.arange(40))

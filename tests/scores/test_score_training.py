@@ -117,6 +117,14 @@ def plain_settings(table: Path, *more: str):
     return plain(compose(settings(table, *more), "scores"))
 
 
+@pytest.mark.parametrize(("loss", "start"), [("cross_entropy", torch.logit), ("squared_error", torch.clone)])
+def test_losses_of_single_rows_start_at_their_best_constant(tables, loss, start):
+    given = task.ScoresTask(plain_settings(tables["list"], f"loss={loss}"), True)
+    *_, bias = (value for name, value in given.module.model.named_parameters() if name.endswith("bias"))
+    wanted = start((given.parts.train.relevance > 0).double().mean())
+    assert bias.item() == pytest.approx(wanted.item(), abs=1e-6)
+
+
 def test_the_size_that_is_said_of_batches_is_the_largest_where_queries_differ(tables):
     said: list[str] = []
     given = task.ScoresTask(plain_settings(tables["queries"]), True, said.append)

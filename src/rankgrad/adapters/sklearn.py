@@ -32,7 +32,7 @@ from ..evaluation import measures
 from ..evaluation.statistics import FEW_DRAWN
 from ..losses import RetrievalLoss, find
 from ..tasks.scores import one_list
-from ..tasks.scores.baselines import CrossEntropy, SquaredError
+from ..tasks.scores.baselines import CrossEntropy, SquaredError, begin_at_the_best_constant
 from ..tasks.scores.batches import usual_positives
 from ..tasks.scores.division import held_out
 from ..tasks.scores.encoding import NumberColumn, fitted_numbers
@@ -70,13 +70,18 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         self.learning_rate, self.weight_decay, self.random_state = learning_rate, weight_decay, random_state
         self.early_stopping = early_stopping
 
-    def _train(self, rows: Array, relevance: Tensor, query: Tensor | None) -> None:
+    def _train(self, rows: Array, relevance: Tensor, query: Tensor | None, sample_weight: Any) -> None:
         batch = integer(self.batch, "batch is a number of rows", low=2)
         steps = integer(self.steps, "steps counts steps of AdamW", low=1)
         if not has_order(relevance, query):
             raise ValueError("no query has rows of different relevance, so no order can be learned")
         hidden = (self.hidden,) if isinstance(self.hidden, (int, Integral)) else tuple(self.hidden)
-        loss = self._loss(relevance)
+        loss, weights = self._loss(relevance), _weights(sample_weight, len(rows))
+        if weights is not None and not isinstance(loss, (CrossEntropy, SquaredError)):
+            raise ValueError(
+                f"{type(loss).__name__} compares the rows of both classes with each other, and cannot weigh single "
+                "rows. Give no sample_weight, or loss='cross_entropy' or 'squared_error', which take it"
+            )
         self.columns_ = [_column(rows[:, place], f"x{place}") for place in range(rows.shape[1])]
         inputs = self._encoded(rows)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -86,8 +91,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.network_ = build_ranker(Model(hidden=hidden), inputs.shape[1]).double()
-            if isinstance(loss, CrossEntropy):
-                _begin_at_the_log_odds(self.network_, relevance[train])
+            of_train = None if weights is None else weights[train]
+            begin_at_the_best_constant(self.network_, loss, relevance[train], of_train)
             optimizer = torch.optim.AdamW(
                 self.network_.parameters(), self.learning_rate, weight_decay=self.weight_decay
             )
@@ -96,7 +101,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             for step, chosen in enumerate(_batches(grades, own, batch, steps), 1):
                 optimizer.zero_grad()
                 ids = None if own is None else own[chosen]
-                value = loss.from_lists(self.network_(part[chosen]), grades[chosen], ids)
+                own_weights = {} if of_train is None else {"weights": of_train[chosen]}
+                value = loss.from_lists(self.network_(part[chosen]), grades[chosen], ids, **own_weights)
                 value.backward()
                 optimizer.step()
                 schedule.step()
@@ -195,14 +201,17 @@ def _column(values: Array, name: str) -> NumberColumn:
     return NumberColumn(name, float(values[0]), 1.0, False) if column is None else column
 
 
-def _begin_at_the_log_odds(network: torch.nn.Module, hits: Tensor) -> None:
-    """Set the last bias to the score that is the best one for all rows alike.
-
-    From 0, cross-entropy on rare rows lowers all scores first, and by all weights: for some hundred steps the rows that
-    are far from the others, as rare ones are, have the lowest scores.
-    """
-    *_, last = (layer for layer in network.modules() if isinstance(layer, torch.nn.Linear))
-    torch.nn.init.constant_(last.bias, float(hits.double().mean().logit()))
+def _weights(given: Any, rows: int) -> Tensor | None:
+    """[row] weights with the mean 1; None: all are alike."""
+    if given is None:
+        return None
+    weights = np.asarray(column_or_1d(unmasked(given, "sample_weight")), dtype=np.float64)
+    check_consistent_length(weights, range(rows))
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ValueError("sample_weight must be finite and >= 0")
+    if not weights.any():
+        raise ValueError("Sample weights must contain at least one non-zero number.")  # the words of scikit-learn
+    return None if (weights == weights[0]).all() else torch.from_numpy(weights / weights.mean())
 
 
 def _batches(relevance: Tensor, query: Tensor | None, size: int, steps: int) -> Iterator[Tensor]:
@@ -274,8 +283,8 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
         )
         self.positive = positive
 
-    def fit(self, X: Any, y: Any) -> RankClassifier:
-        """Train on rows [row, feature] and their classes [row].
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RankClassifier:
+        """Train on rows [row, feature] and their classes [row]; cross-entropy and the squared error take weights [row].
 
         Warns if the positive class is the larger one and `positive` does not name it.
         """
@@ -297,7 +306,7 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
                 f"for rare positives: name the positive class, positive={self.classes_.tolist()[0]!r}",
                 stacklevel=2,
             )
-        self._train(X, hits, None)
+        self._train(X, hits, None, sample_weight)
         ordered = np.sort(self._scored(X))[::-1]
         self.threshold_ = float(ordered[count - 1] + ordered[count]) / 2
         return self
@@ -360,8 +369,11 @@ class Ranker(_Network):
 
     _takes = "queries"
 
-    def fit(self, X: Any, y: Any, query: Any = None) -> Ranker:
-        """Train on rows [row, feature], grades [row] >= 0 and query ids [row]; without ids all rows are one list."""
+    def fit(self, X: Any, y: Any, query: Any = None, sample_weight: Any = None) -> Ranker:
+        """Train on rows [row, feature], grades [row] >= 0 and query ids [row]; without ids all rows are one list.
+
+        Cross-entropy and the squared error take weights [row].
+        """
         X, y = validate_data(self, unmasked(X, "X"), unmasked(y, "y"), **ROWS, y_numeric=True, ensure_min_samples=2)
         X = _dense(X)
         negative = np.flatnonzero(y < 0)
@@ -370,7 +382,7 @@ class Ranker(_Network):
         self.has_queries_ = query is not None
         grades = torch.from_numpy(np.array(y, dtype=np.float64))  # a copy: pandas' y is read-only
         hits = bool(((grades == 0) | (grades == 1)).all())  # every loss takes bool, only some take grades
-        self._train(X, grades > 0 if hits else grades, _ids(query, len(X)))
+        self._train(X, grades > 0 if hits else grades, _ids(query, len(X)), sample_weight)
         return self
 
     def predict(self, X: Any) -> Array:

@@ -33,6 +33,7 @@ from ...workbench.training import runner
 from ...workbench.training.callbacks import Forecast
 from ...workbench.training.module import TrainedModule, check_optimizer
 from ...workbench.training.selection import KeepBest
+from .baselines import begin_at_the_best_constant
 from .batches import ScoreRows, StratifiedBatches, list_data
 from .division import held_out
 from .encoding import Encoding
@@ -187,6 +188,8 @@ class ScoresTask:
         self.data = list_data(rows, settings.sampler, settings.seed)
         width = self.encoding.width
         model = build_ranker(self.model_settings, width) if given is None else given.built(rows.inputs)
+        if given is None:
+            begin_at_the_best_constant(model, loss, relevance)
         self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
         self.epochs, self.patience = self._length()
         self.keep_best = self._best_epoch()
