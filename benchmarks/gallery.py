@@ -15,7 +15,7 @@ from rankgrad_papers.timing.results import Cell, Options, Result, ResultTable
 if TYPE_CHECKING:
     from rankgrad.workbench.index.disk import Kind
 
-KINDS: tuple[Kind, ...] = ("exact", "ivf", "ivfpq")  # building hnsw takes minutes
+KINDS: tuple[Kind, ...] = ("exact", "hnsw")
 
 
 def gallery(options: Options) -> Result:
@@ -26,7 +26,7 @@ def gallery(options: Options) -> Result:
         "Random points around 5 000 centres, half as far from their centre as the centres are from the middle; cosine. "
         "'Build' is the processor time from a memory-mapped file to a measured index. Recall is of the 10 nearest, for "
         "1 000 query rows. 'Exact / own' is the time of a single query by exact search, divided by the time of this "
-        "kind. 'Held' is bytes per row that an index keeps in memory; the vectors of ivfpq stay on the disk."
+        "kind. 'Held' is bytes per row that an index keeps in memory."
     )
     columns = (
         "rows, kind",

@@ -10,7 +10,6 @@ Make an index of embeddings. `rankgrad search` then finds the images or texts th
 
   rankgrad index photos.npz -o photos.index               exact: compares a query with every image
   rankgrad index photos.npz -o photos.index --kind hnsw   for millions of images: compares with a part of them
-  rankgrad index photos.npz -o photos.index --kind ivfpq  for embeddings that do not fit in memory
 
 EMB is an npz that `rankgrad embed` wrote. The index is a folder with index.json and a file of vectors. An approximate
 index is compared with exact search when it is built. The command needs faiss: pip install "rankgrad[search]".
@@ -21,14 +20,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("embeddings", type=Path, metavar="EMB", help="npz that rankgrad embed wrote")
     parser.add_argument("-o", "--out", type=Path, help="folder to write (default: EMB with the ending .index)")
-    parser.add_argument(
-        "--kind", choices=("exact", "hnsw", "ivf", "ivfpq"), default="exact", help="kind of index (default: exact)"
-    )
+    parser.add_argument("--kind", choices=("exact", "hnsw"), default="exact", help="kind of index (default: exact)")
     parser.add_argument(
         "--effort",
         type=int,
-        help="a higher value finds more and takes longer. Number of candidates for hnsw (default: 64), number of cells "
-        "for ivf and ivfpq (default: one in 16)",
+        help="number of candidates of hnsw (default: 64); a higher value finds more and takes longer",
     )
 
 

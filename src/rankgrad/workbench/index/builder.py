@@ -1,15 +1,13 @@
 """Embeddings of a gallery -> an `Index`, and the recall of an index that searches only a part of the gallery.
 
-An exact index is the default; its scores equal those of `search.topk` up to rounding. The other kinds search only a
-part of the gallery; their recall is measured when they are built. "ivfpq" is for more vectors than fit in memory. It
-keeps short codes in memory and compares the best candidates with the original vectors, which are in a third file
-(`rows`) that is mapped into memory. For all kinds, the gallery is read block by block and may be mapped
-(`Embedded.load`).
+An exact index is the default; its scores equal those of `search.topk` up to rounding. A graph ("hnsw") searches only a
+part of the gallery, and its recall is measured when it is built. The gallery is read block by block and may be mapped
+into memory (`Embedded.load`). For vectors that do not fit in memory, take the npz of `rankgrad embed` to a vector
+store of your own.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -30,11 +28,7 @@ from .gallery import BLOCK, Index
 ASKED = 1000  # rows that `measure` uses as queries
 RECALL_AT = 10
 LINKS = 32  # links per node of hnsw; its authors recommend 5 to 48, more for high dimensions
-PER_CELL = 39  # smallest number of rows per cell of ivf; below it, faiss warns of poor cells
-TRAINED = 64  # largest number of rows per cell for training the cells
-CODED = 39 * 256  # smallest number of rows for training codes of bytes in faiss
 TILE = 2**14  # rows that are added, or compared with `ASKED` queries, at once
-SHORT = 1e9  # rows x cells x dim; below it, the cells are found in about a second, without a progress bar
 
 
 def build(
@@ -49,17 +43,14 @@ def build(
 
     Args:
         gallery: the embeddings; see `Embedded.load`.
-        kind: "exact"; or "hnsw", "ivf" or "ivfpq", which search a part of a large gallery and whose recall is measured
-            here. All but "ivfpq" hold the vectors in memory while they are built.
+        kind: "exact"; or "hnsw", which searches a part of a large gallery and whose recall is measured here.
         normalize: search by cosine; False: by inner product, for a model that was trained without normalisation.
-        effort: for "hnsw", the number of candidates kept during the search (default 64); for "ivf" and "ivfpq", the
-            number of cells searched (default one cell in 16). A larger value finds more and takes longer. Not for
-            "exact".
-        seed: of the cells and codes, and of the queries of the measurement.
+        effort: for "hnsw", the number of candidates kept during the search (default 64). A larger value finds more and
+            takes longer.
+        seed: of the queries of the measurement.
 
     Raises:
-        ValueError: the kind is unknown, effort < 1, embeddings are empty or not finite, or there are too few for
-            "ivfpq".
+        ValueError: the kind is unknown, effort < 1, or embeddings are empty or not finite.
         ModuleNotFoundError: faiss is not installed.
 
     >>> gallery = Embedded(np.eye(3, dtype=np.float32), ("a", "b", "c"), np.array([0, 0, 1]), ("cat", "dog"))
@@ -71,18 +62,15 @@ def build(
     if kind not in KINDS:
         raise ValueError(f"unknown kind of index {kind!r}; known: {', '.join(KINDS)}")
     if effort is not None:
-        effort = integer(effort, "effort is the number of searched candidates or cells", low=1)
+        effort = integer(effort, "effort is the number of searched candidates", low=1)
     if effort is not None and kind == "exact":
-        raise ValueError("an exact index always searches everything: use effort with the other kinds")
+        raise ValueError("an exact index always searches everything: effort is for hnsw")
     if 0 in gallery.embeddings.shape:  # faiss ends the process
         raise ValueError(f"a gallery needs embeddings [image, dim] with numbers; got {gallery.embeddings.shape}")
-    if kind == "ivfpq" and len(gallery.names) < CODED:
-        raise ValueError(f"ivfpq needs {CODED:,} rows or more to learn its codes; got {len(gallery.names):,}: use ivf")
-    vectors = _vectors(gallery, kind, effort, normalize, seed)
+    vectors = _vectors(gallery, kind, effort, normalize)
     index = Index(
         *(vectors, gallery.names, gallery.labels, gallery.class_names, kind, normalize, gallery.origin),
         texts=gallery.texts,
-        rows=gallery.embeddings if kind == "ivfpq" else None,
     )
     return index if kind == "exact" else replace(index, measured=measure(index, gallery.embeddings, seed=seed))
 
@@ -99,20 +87,20 @@ def _as_compared(rows: npt.NDArray[np.float32], normalize: bool) -> Tensor:
     return unit_rows(block) if normalize else block
 
 
-def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool, seed: int) -> Any:
+def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool) -> Any:
     """The faiss index of a gallery.
 
     Raises:
         ValueError: an embedding is not finite.
     """
-    vectors = _without_rows(gallery.embeddings, kind, effort, normalize, seed)
+    vectors = _empty(gallery.embeddings.shape[1], kind, effort)
     bad, first, done = 0, -1, 0
     with steps(len(gallery.names), "indexing", "row") as advance:
         for block in (part for whole in _blocks(gallery.embeddings, normalize) for part in torch.split(whole, TILE)):
             wrong = (~block.isfinite().all(1)).nonzero().flatten()
             first = done + int(wrong[0]) if len(wrong) and first < 0 else first
             bad, done = bad + len(wrong), done + len(block)
-            if not bad and vectors.is_trained:
+            if not bad:
                 vectors.add(block.numpy())
             advance(len(block))
     if bad:
@@ -120,39 +108,14 @@ def _vectors(gallery: Embedded, kind: Kind, effort: int | None, normalize: bool,
     return vectors
 
 
-def _without_rows(
-    embeddings: npt.NDArray[np.float32], kind: Kind, effort: int | None, normalize: bool, seed: int
-) -> Any:
-    """A faiss index for these embeddings, before they are added. Its cells and codes are trained on a sample of them.
-
-    The training is left out if an embedding of the sample is not finite.
-    """
+def _empty(dim: int, kind: Kind, effort: int | None) -> Any:
+    """A faiss index without rows."""
     faiss = faiss_module()
-    count, dim = embeddings.shape
     if kind == "exact":
         return faiss.IndexFlatIP(dim)
-    if kind == "hnsw":
-        vectors = faiss.IndexHNSWFlat(dim, LINKS, faiss.METRIC_INNER_PRODUCT)
-        vectors.hnsw.efConstruction = 200
-        vectors.hnsw.efSearch = 64 if effort is None else effort
-        return vectors
-    # the number of cells is near the size of a cell, so that both parts of the search take equally long
-    cells = max(1, min(round(4 * math.sqrt(count)), count // PER_CELL))
-    if kind == "ivf":
-        vectors = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, cells, faiss.METRIC_INNER_PRODUCT)
-    else:
-        length = max(size for size in range(1, max(1, min(64, dim // 4)) + 1) if dim % size == 0)  # bytes of a code
-        vectors = faiss.IndexIVFPQ(faiss.IndexFlatIP(dim), dim, cells, length, 8, faiss.METRIC_INNER_PRODUCT)
-        vectors.pq.cp.seed = seed + 1
-    vectors.cp.seed = seed + 1
-    drawn = np.random.default_rng(seed).choice(count, min(count, max(TRAINED * cells, CODED)), replace=False)
-    sample = _as_compared(embeddings[np.sort(drawn)], normalize)
-    if bool(sample.isfinite().all()):
-        # faiss does not tell how far it is
-        with steps(1, "finding cells", "step", len(sample) * cells * dim > SHORT, delay=0) as advance:
-            vectors.train(sample.numpy())
-            advance(1)
-    vectors.nprobe = min(cells, math.ceil(cells / 16) if effort is None else effort)
+    vectors = faiss.IndexHNSWFlat(dim, LINKS, faiss.METRIC_INNER_PRODUCT)
+    vectors.hnsw.efConstruction = 200
+    vectors.hnsw.efSearch = 64 if effort is None else effort
     return vectors
 
 
@@ -186,7 +149,7 @@ def measure(index: Index, embeddings: npt.NDArray[np.float32], *, seed: int = 0)
     flat = faiss_module().IndexFlatIP(dim)
     flat.add(block)
     times = []
-    for search, share in ((replace(index, vectors=flat, rows=None), len(block) / count), (index, 1.0)):
+    for search, share in ((replace(index, vectors=flat), len(block) / count), (index, 1.0)):
         start = time.perf_counter()
         for row in torch.split(queries[:100], 1):
             search.topk(row, k)

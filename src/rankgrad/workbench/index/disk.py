@@ -15,24 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import numpy as np
-
 from ...common.extras import install
 from ...common.files import atomic_write, open_file, read_json
 from ...common.files.folders import HOLDER, LOCK
 from .embedder import Origin, check_inside, sha256_of
 
-Kind = Literal["exact", "hnsw", "ivf", "ivfpq"]
-KINDS: tuple[Kind, ...] = ("exact", "hnsw", "ivf", "ivfpq")
+Kind = Literal["exact", "hnsw"]
+KINDS: tuple[Kind, ...] = ("exact", "hnsw")
 
 # Name of each class in faiss.
-TYPES = {"exact": "IndexFlat", "hnsw": "IndexHNSWFlat", "ivf": "IndexIVFFlat", "ivfpq": "IndexIVFPQ"}
+TYPES = {"exact": "IndexFlat", "hnsw": "IndexHNSWFlat"}
 
-# The first four bytes of a file of faiss name the class of the index. In an index with cells, those of the index that
-# finds the cells are at QUANTIZER.
-KNOWN = (b"IxFI", b"IHNf", b"IwFl", b"IwPQ")
-FLAT = (b"IxFI", b"IxF2", b"IxFl")
-QUANTIZER = 53
+KNOWN = (b"IxFI", b"IHNf")  # the first four bytes of a file of faiss name the class of the index
 
 FORMAT = "rankgrad-index-1"
 HEAD = "index.json"
@@ -91,7 +85,6 @@ def _check_head(path: Path, head: dict[str, Any]) -> None:
     texts = [head["class_names"], head["names"], *([head["texts"]] if "texts" in head else [])]
     fits = {
         "vectors": _names_file(vectors, r"vectors-[0-9a-f]+\.faiss"),
-        "rows": _names_file(head["rows"], r"rows-[0-9a-f]+\.f32") if "rows" in head else head["kind"] != "ivfpq",
         "images, dim": all(type(head[name]) is int and head[name] > 0 for name in ("images", "dim")),
         "kind": head["kind"] in KINDS,
         "normalized": isinstance(head["normalized"], bool),
@@ -150,53 +143,25 @@ def read_vectors(path: Path, head: Mapping[str, Any]) -> Any:
         raise ValueError(f"{path} is refused: {outside}. rankgrad does not write such files. {AGAIN}")
     if not isinstance(vectors, getattr(faiss, TYPES[head["kind"]])):
         raise ValueError(f"{path} must be an index of the kind {head['kind']}; got a {type(vectors).__name__}")
-    wrong = _wrong(vectors)
-    if wrong:
-        raise ValueError(f"{path} is damaged: {wrong}. {AGAIN}")
+    if vectors.metric_type != faiss.METRIC_INNER_PRODUCT:
+        raise ValueError(f"{path} is damaged: its scores are not inner products. {AGAIN}")
     return vectors
 
 
 def _outside(path: Path) -> str:
     """Why faiss would open another file than `path` to read an index, or may do so; "" if it opens no other file.
 
-    The file of an index can name a second file with its cells, at any place. faiss opens it for writing.
+    A file of faiss can name a second file, at any place, which faiss opens for writing.
     """
     with path.open("rb") as file:
-        head = file.read(QUANTIZER + 4)
-    if head[:4] not in KNOWN:
+        head = file.read(4)
+    if head not in KNOWN:
         return "it is an unknown kind of index"
-    # faiss reads the index that finds the cells before all others, so its kind must be known before
-    if head[:2] == b"Iw" and head[QUANTIZER:] not in FLAT:
-        return "its cells are found by another index"
     faiss = faiss_module()
     vectors = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)  # this opens no second file
-    if isinstance(vectors, faiss.IndexHNSW):
-        flat = isinstance(faiss.downcast_index(vectors.storage), faiss.IndexFlat)
-        return "" if flat else "its vectors are in another index"
-    if isinstance(vectors, faiss.IndexIVF):
-        cells = None if vectors.invlists is None else faiss.downcast_InvertedLists(vectors.invlists)
-        own = isinstance(cells, faiss.OnDiskInvertedLists) and not cells.filename  # the cells are in `path` itself
-        return "" if own else "its cells are in another file"
+    if isinstance(vectors, faiss.IndexHNSW) and not isinstance(faiss.downcast_index(vectors.storage), faiss.IndexFlat):
+        return "its vectors are in another index"
     return ""
-
-
-def _wrong(vectors: Any) -> str:
-    """The error in vectors that faiss has read, since faiss checks little itself; "" if they can be searched."""
-    faiss = faiss_module()
-    if vectors.metric_type != faiss.METRIC_INNER_PRODUCT:
-        return "its scores are not inner products"
-    if not isinstance(vectors, faiss.IndexIVF):
-        return ""
-    if not vectors.is_trained or (vectors.quantizer.ntotal, vectors.quantizer.d) != (vectors.nlist, vectors.d):
-        return "it has no cells"
-    if vectors.nprobe < 1:
-        return "it searches no cell"
-    lists = vectors.invlists
-    rows = np.concatenate(
-        [faiss.rev_swig_ptr(lists.get_ids(cell), lists.list_size(cell)) for cell in range(vectors.nlist)]
-    )
-    same = len(rows) == vectors.ntotal and bool((np.sort(rows) == np.arange(len(rows))).all())
-    return "" if same else "its cells hold other rows than its own"
 
 
 def store(folder: Path, part: str, ending: str, write: Callable[[IO[bytes]], object]) -> dict[str, Any]:
@@ -217,7 +182,7 @@ def vector_files(folder: Path) -> set[Path]:
 
 def ours(name: str) -> bool:
     """Whether an index has a file of this name. The name of complete vectors has their hash."""
-    return re.fullmatch(r"index\.json|vectors(-[0-9a-f]{16})?\.faiss|rows(-[0-9a-f]{16})?\.f32", name) is not None
+    return re.fullmatch(r"index\.json|vectors(-[0-9a-f]{16})?\.faiss", name) is not None
 
 
 def need_own(folder: Path) -> None:

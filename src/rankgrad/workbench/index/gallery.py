@@ -22,7 +22,6 @@ from ...common.files.folders import lock
 from ...ranks.normalize import unit_rows
 from ...search import of_one_byte
 from .disk import (
-    COPY,
     FORMAT,
     HEAD,
     Kind,
@@ -36,11 +35,8 @@ from .disk import (
     vector_files,
 )
 from .embedder import Embedder, Origin, sha256_of, weights_of
-from .rows import StoredRows, write_rows
 from .threshold import Threshold
 
-CANDIDATES = 10  # ivfpq compares this multiple of the length of the list exactly ...
-FEWEST = 100  # ... but at least this many candidates
 BLOCK = 2**25  # numbers of the gallery that are in memory at once
 
 
@@ -54,14 +50,11 @@ class Index:
         labels: [image] long.
         class_names: of the labels.
         kind: "exact": every row is compared. "hnsw": a graph is searched (Malkov and Yashunin, TPAMI 2018,
-            arXiv:1603.09320). "ivf": only the cells nearest to the query are searched. "ivfpq": the rows of these cells
-            are compared by codes of some bytes (product quantization: Jégou, Douze and Schmid, TPAMI 2011), then the
-            best candidates exactly.
+            arXiv:1603.09320).
         normalized: whether rows and queries are normalised to length 1, so that scores are cosines.
         origin: model and folder; None: the index can be searched with vectors only.
         measured: quality of an approximate index; None for "exact".
         texts: [row] the texts of the rows; empty if the rows are not texts.
-        rows: for "ivfpq", the original vectors: an array [image, dim], or `rows.StoredRows`.
 
     >>> from rankgrad.workbench.index import build
     >>> from rankgrad.workbench.index.embedder import Embedded
@@ -80,7 +73,6 @@ class Index:
     origin: Origin | None = None
     measured: Measured | None = None
     texts: tuple[str, ...] = field(default=(), repr=False)
-    rows: Any = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -104,8 +96,8 @@ class Index:
     def topk(self, queries: Numbers, k: int) -> tuple[Tensor, Tensor]:
         """The k rows with the highest inner product with each query, best first; of equal scores the lower row first.
 
-        Of rows with the same score as the k-th one, any may be in the list. All kinds but "exact" may miss rows. If
-        fewer than k are found, the list ends with score -inf and row -1.
+        Of rows with the same score as the k-th one, any may be in the list. The graph "hnsw" may miss rows. If fewer
+        than k are found, the list ends with score -inf and row -1.
 
         Args:
             queries: [query, dim] float, finite: a tensor on any device, a numpy array or a list.
@@ -131,21 +123,13 @@ class Index:
             raise ValueError("queries contain NaN or infinity; check the model's output for these images")
         asked = (unit_rows(rows) if self.normalized else rows).contiguous().numpy()
         k = min(k, len(self))
-        wanted = k if self.rows is None else min(max(CANDIDATES * k, FEWEST), len(self))
-        scores, items = self.vectors.search(asked, wanted)
-        if self.rows is not None:
-            scores = np.stack([self._exact(*pair) for pair in zip(asked, items, strict=True)])
+        scores, items = self.vectors.search(asked, k)
         best, place = torch.from_numpy(scores), torch.from_numpy(items)
         best = best.masked_fill(place < 0, -torch.inf)
         by_row = torch.where(place < 0, len(self), place).argsort(1)  # first by row, then stable by score
         best, place = best.gather(1, by_row), place.gather(1, by_row)
         best, order = torch.sort(best, dim=1, descending=True, stable=True)
         return best[:, :k], place.gather(1, order)[:, :k]
-
-    def _exact(self, asked: npt.NDArray[np.float32], items: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Scores of a query with some items; the score of item -1 is arbitrary."""
-        rows = torch.from_numpy(self.rows[items.clip(min=0)])
-        return ((unit_rows(rows) if self.normalized else rows) @ torch.from_numpy(asked)).numpy()
 
     def embedder(
         self,
@@ -217,10 +201,6 @@ class Index:
         kept, stored = vector_files(folder), dict[str, Any]()
         try:
             stored["vectors"] = store(folder, "vectors", "faiss", self._write_vectors)
-            if self.rows is not None:
-                step = max(1, BLOCK // self.dim)
-                blocks = (self.rows[np.arange(at, min(at + step, len(self)))] for at in range(0, len(self), step))
-                stored["rows"] = store(folder, "rows", "f32", lambda file: write_rows(file, blocks, self.dim))
             head = {
                 "format": FORMAT,
                 **stored,
@@ -252,7 +232,7 @@ class Index:
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
-        """Read an index of `save`. The SHA-256 of its vectors is checked; the `rows` of "ivfpq" are checked when read.
+        """Read an index of `save`. The SHA-256 of its vectors is checked.
 
         If another process replaces the index in the meantime, the new one is read.
 
@@ -279,12 +259,6 @@ class Index:
                 f"the files of {folder} do not belong together: {HEAD} has {head['images']} images in {head['dim']} "
                 f"dimensions, {path.name} has {vectors.ntotal} in {vectors.d}"
             )
-        rows = None
-        if head["kind"] == "ivfpq":
-            stored = folder / head["rows"]["file"]
-            if not stored.is_file():
-                raise FileNotFoundError(f"{folder} lacks {stored.name}, its original vectors. {COPY}")
-            rows = StoredRows(stored, head["images"], head["dim"])
         return cls(
             vectors,
             tuple(head["names"]),
@@ -295,5 +269,4 @@ class Index:
             head["origin"],
             head["measured"],
             tuple(head.get("texts", ())),
-            rows,
         )
