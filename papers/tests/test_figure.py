@@ -15,7 +15,6 @@ import pytest
 import torch
 from drawn_runs import a_run, rand, tiles, two_of_photos
 
-from rankgrad.tasks.retrieval.page import examples as retrieved
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError
 from rankgrad_papers.analysis import (
@@ -27,6 +26,7 @@ from rankgrad_papers.analysis import (
     landscapes,
     margin_collapse,
     pnp_toy,
+    retrieved,
     style,
 )
 from rankgrad_papers.experiments import catalogue, figures, picture, sweep

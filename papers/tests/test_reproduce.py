@@ -30,7 +30,6 @@ from rankgrad.tasks.retrieval import building
 from rankgrad.tasks.retrieval import task as runs
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError, compose, load, make, options
-from rankgrad.workbench.figure_style import figure, save
 from rankgrad.workbench.runs import compare as compare_module
 from rankgrad.workbench.runs.children import Children
 from rankgrad.workbench.runs.folder import Run
@@ -44,6 +43,7 @@ from rankgrad_papers.experiments.grid import Cell, Grid, grids, parse
 from rankgrad_papers.experiments.numbers import Number, find, numbers, select
 from rankgrad_papers.experiments.reproduce import collect, planned, reproduce
 from rankgrad_papers.experiments.sweep import drawn, from_outcome, read
+from rankgrad_papers.figure_style import figure, save
 from rankgrad_papers.timing.results import Result, ResultTable
 
 pytestmark = pytest.mark.usefixtures("no_page")

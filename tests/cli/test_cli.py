@@ -30,7 +30,7 @@ from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
-COMMANDS = ("train", "compare", "evaluate", "embed", "index", "search", "export", "datasets", "figure")
+COMMANDS = ("train", "compare", "evaluate", "embed", "index", "search", "export", "datasets")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ EXTRAS = {
 
 #: Kind of a name in messages -> the names that the laboratory adds, the package in the folder papers/ of a clone.
 LABORATORY = {
-    "command": ("reproduce", "paper-figure", "sodeep"),
+    "command": ("figure", "reproduce", "paper-figure", "sodeep"),
     "data set": (
         *("cub", "cub_cropped", "sop", "inshop", "inaturalist", "vehicleid"),
         *("omniglot", "icons", "drawings", "clinc150", "banking77", "photographs"),

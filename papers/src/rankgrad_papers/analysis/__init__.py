@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rankgrad.workbench import figure_style as style
-
+from .. import figure_style as style
 from . import (
     auc_slopes,
     batch_bias,

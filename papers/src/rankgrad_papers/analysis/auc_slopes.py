@@ -20,7 +20,8 @@ from torch import Tensor
 from rankgrad import metrics
 from rankgrad.losses import AUCLoss
 from rankgrad.tables import aligned
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from rankgrad.metrics import mean_average_precision
 from rankgrad.tables import aligned
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

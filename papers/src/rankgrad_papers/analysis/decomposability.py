@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from rankgrad.evaluation import evaluate
 from rankgrad.metrics import average_precision, decomposability_bound, decomposability_gap
 from rankgrad.ranks import computed
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,7 +20,8 @@ from rankgrad.metrics import average_precision
 from rankgrad.ranks import Soft, exact_ranks
 from rankgrad.ranks.relaxations import Heaviside, Sigmoid, Step, SupStep
 from rankgrad.tables import aligned
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

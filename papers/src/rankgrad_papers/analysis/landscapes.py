@@ -25,7 +25,8 @@ from torch import Tensor
 
 from rankgrad.losses.histogram import soft_histogram
 from rankgrad.ranks import blackbox_rank
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

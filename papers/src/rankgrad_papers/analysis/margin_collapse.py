@@ -19,7 +19,8 @@ from torch import Tensor
 
 from rankgrad.losses import RaMBORecallLoss
 from rankgrad.metrics import mean_average_precision
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rankgrad.workbench import figure_style as style
-
+from .. import figure_style as style
 from . import decomposability, gradients
 
 if TYPE_CHECKING:

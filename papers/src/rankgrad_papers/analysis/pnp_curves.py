@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from rankgrad.losses.penalties import Identity, Log, Penalty, Power, Rational, XLog
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

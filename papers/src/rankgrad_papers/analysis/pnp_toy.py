@@ -26,7 +26,8 @@ from rankgrad.metrics import dists_intra, map_at_r, recall_at_k
 from rankgrad.ranks import exact_ranks
 from rankgrad.ranks.relevance import from_labels
 from rankgrad.tables import aligned
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,7 +23,8 @@ from torch import Tensor
 from rankgrad.losses import CalibrationLoss, SupAPLoss
 from rankgrad.losses.penalties import Penalty, Power, Rational
 from rankgrad.ranks.relaxations import Heaviside, SupStep
-from rankgrad.workbench import figure_style as style
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -67,8 +67,7 @@ OPTIONS = {
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List the figures, or draw."""
-    from rankgrad.workbench import figure_style as style
-
+    from .. import figure_style as style
     from ..experiments import figures
 
     name, out = arguments.name, arguments.out
@@ -109,7 +108,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _check_all(arguments: argparse.Namespace) -> None:
-    from rankgrad.workbench import figure_style as style
+    from .. import figure_style as style
 
     if arguments.name is not None:
         raise ValueError(f"--all draws all figures: remove --all, or {arguments.name}")

@@ -177,7 +177,7 @@ def draw_runs(figure: Drawable, paths: Sequence[Path], **options: Any) -> Drawn:
 
 def draw_examples(runs: Sequence[Path], **options: Any) -> Drawn:
     """Draw the retrieved images of runs; see `report.examples.compute` for the options."""
-    from rankgrad.tasks.retrieval.page import examples
+    from ..analysis import retrieved as examples
 
     shown = examples.compute(runs, **options)
     return Drawn(examples.draw(shown), shown)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankgrad.workbench.figure_style import (
+from ..figure_style import (
     BLUE,
     CYCLE,
     DASHES,
@@ -22,7 +22,6 @@ from rankgrad.workbench.figure_style import (
     save,
     styled,
 )
-
 from .outcome import Outcome, ResultLine
 from .page import NAMES, varying
 from .sweep import Point, Sweep, drawn, from_outcome

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankgrad.workbench import figure_style as style
-from rankgrad.workbench.figure_style import check_format
-
+from .. import figure_style as style
+from ..figure_style import check_format
 from .results import ResultTable
 
 if TYPE_CHECKING:

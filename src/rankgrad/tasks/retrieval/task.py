@@ -67,7 +67,6 @@ from .building import (
 )
 from .evaluating import DISTRACTED, evaluate_model
 from .page import read as read_run
-from .tensorboard import Board
 
 PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
 
@@ -136,7 +135,6 @@ class RetrievalTask:
             self.module.kept["model"] = self.model.config
             self.module.kept["pixels"] = [list(self.model.pixel_mean), list(self.model.pixel_std)]
         self.memories: Sequence[str] = memory_buffers(self.module)
-        self.board = Board(self.test, config.seed) if "tensorboard" in (config.loggers or ()) else None
 
     def _to_train(self) -> tuple[TrainingData, nn.Module]:
         """The batches, and the module to train: the model, or with frozen=true a new head on its features."""
@@ -200,9 +198,8 @@ class RetrievalTask:
         return self.table.fingerprint()
 
     def callbacks(self) -> list[Callback]:
-        """Callbacks for the forecast of the training time, and for TensorBoard's pictures if it is used."""
-        callbacks: list[Callback] = [] if self.quiet else [Forecast(quicker(self.config))]
-        return callbacks if self.board is None else [*callbacks, self.board]
+        """A callback for the forecast of the training time."""
+        return [] if self.quiet else [Forecast(quicker(self.config))]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model. With frozen=true also compute the features."""
@@ -212,7 +209,6 @@ class RetrievalTask:
         if (fresh or not on_first(run.before.exists)) and self._looks_before():
             _, evaluated = self._evaluated(trainer, self._untouched())
             on_first(lambda: write_text(run.before, evaluated.report.to_json()))
-            self._draw(trainer, evaluated)
         if self.config.frozen:
             features = on_first(lambda: self._features(run.features, fresh))
             self.data.dataset = Listed(features, self.labels)
@@ -282,20 +278,12 @@ class RetrievalTask:
             save_weights(self.run.best, self.model, {"steps": trainer.global_step, "value": self.best})
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
-        """Evaluate by the protocol of the data. TensorBoard shows what is retrieved."""
-        after = not trainer.training  # during training, `EvaluateEvery` logs the values
+        """Evaluate by the protocol of the data."""
         with self.averaging.applied():
             values, evaluated = self._evaluated(trainer, model)
-            if not after:
+            if trainer.training:
                 self._keep_best(trainer, values)
-        self._draw(trainer, evaluated, values=after)
-        if self.board is not None and after:
-            self.board.finished(trainer, self.module.kept["kept"], evaluated.report)
         return values, evaluated
-
-    def _draw(self, trainer: L.Trainer, evaluated: EvaluatedEmbeddings, values: bool = True) -> None:
-        if self.board is not None:
-            self.board.evaluated(trainer, evaluated.report, evaluated.embeddings, values=values)
 
     def trained(self) -> nn.Module:
         """The whole model, also if only its head was trained."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +12,12 @@ from markupsafe import Markup
 
 from ..html import charts
 from ..html.page import write_page
-from ..html.parallel import Across, Upright, parallel
 from ..html.text import enumeration, number, percent
-from .space import NumberRange
 
 if TYPE_CHECKING:
     from .outcome import Outcome
-    from .space import Values
-    from .study import Tried
 
+MOST_TRIALS = 20  # the json has all
 MOST_LINES = 8  # number of colours and dashes that readers can distinguish
 
 
@@ -103,40 +99,8 @@ def _loss(outcome: Outcome, name: str) -> dict[str, object]:
     }
 
 
-def _trials(outcome: Outcome, name: str) -> Markup:
-    """Parallel coordinates: an axis for each searched setting, and the last axis for the metric."""
-    space, trials = outcome.spaces[name], [trial for trial in outcome.trials[name] if trial.value is not None]
-    if not trials or not space:
-        return Markup()
-    values = [trial.value for trial in trials if trial.value is not None]
-    low, high = min(values), max(values)
-    outcomes = Upright(outcome.metric, tuple((percent(value), _share(value, low, high)) for value in {low, high}))
-    axes = [*(Upright(key, _marks(of)) for key, of in space.items()), outcomes]
-    ordered = sorted(trials, key=lambda trial: (trial is outcome.winners.get(name), trial.value))
-    winner = outcome.winners.get(name)
-    lines = [_line(trial, space, low, high, winner) for trial in ordered]
-    meaning = (
-        "Each line is a trial, from its settings to its value on the right. Thick: the best trial. Dashed: pruned."
-    )
-    return parallel("Trials", axes, lines, summary=f"{len(trials)} trials", meaning=meaning)
-
-
-def _line(trial: Tried, space: Mapping[str, Values], low: float, high: float, winner: Tried | None) -> Across:
-    assert trial.value is not None
-    share = _share(trial.value, low, high)
-    is_best = winner is not None and trial.number == winner.number
-    kind = "best" if is_best else "pruned" if trial.state == "pruned" else ""
-    places = [of.share(trial.chosen[key]) if key in trial.chosen else None for key, of in space.items()]
-    told = f"trial {trial.number}, {trial.state}: {percent(trial.value)} with {' '.join(trial.settings)}"
-    return Across((*places, share), 1.0 if is_best else 0.25 + 0.6 * share, kind, told)
-
-
-def _share(value: float, low: float, high: float) -> float:
-    return 0.5 if low == high else (value - low) / (high - low)
-
-
-def _marks(of: Values) -> tuple[tuple[str, float], ...]:
-    times = "× " if isinstance(of, NumberRange) and of.kind == "times" else ""
-    return tuple(
-        (f"{times}{end:g}" if isinstance(end, float) else end.partition(":")[0], of.share(end)) for end in of.ends()
-    )
+def _trials(outcome: Outcome, name: str) -> list[tuple[str, str, str]]:
+    """(value, state, settings) of the best trials, the best first."""
+    tried = [trial for trial in outcome.trials[name] if trial.value is not None]
+    tried.sort(key=lambda trial: (trial.state != "complete", -(trial.value or 0.0), trial.number))
+    return [(percent(trial.value), trial.state, " ".join(trial.settings)) for trial in tried[:MOST_TRIALS]]

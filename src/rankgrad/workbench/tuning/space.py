@@ -68,12 +68,6 @@ class NumberRange:
         """Values to check before the search: both ends of the interval."""
         return self.low, self.high
 
-    def share(self, value: Value) -> float:
-        """Position of a value on an axis: 0 at low, 1 at high."""
-        scale = math.log if self.kind in ("log", "times") else float
-        low, here, high = (scale(number) for number in (self.low, float(value), self.high))
-        return (here - low) / (high - low)
-
     def default(self, name: str, base: DictConfig) -> Value | None:
         """The value in the other settings; None if it is outside of the interval."""
         value = 1.0 if self.kind == "times" else OmegaConf.select(base, name)
@@ -109,10 +103,6 @@ class Choice:
     def ends(self) -> tuple[str, ...]:
         """Values to check before the search: all options."""
         return self.options
-
-    def share(self, value: Value) -> float:
-        """Position of an option on an axis: 1 for the first, 0 for the last."""
-        return 1 - self.options.index(str(value)) / max(len(self.options) - 1, 1)
 
     def default(self, name: str, base: DictConfig) -> Value | None:
         """The first option of a group; else the option in the other settings, or None if it is not an option here."""

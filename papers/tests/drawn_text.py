@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from rankgrad.workbench import figure_style as style
+from rankgrad_papers import figure_style as style
 
 SLACK = 1.0  # pixels that boxes may share: letters do not fill theirs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .trust import add_trust
+from rankgrad.workbench.cli.trust import add_trust
 
 HELP = """\
 Draw a figure for a paper or a talk: the images that finished runs retrieve for the same queries.
@@ -40,10 +40,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Draw the figure."""
-    from ...tasks.retrieval.page import examples
+    from rankgrad.workbench.cli.outputs import check_output
+    from rankgrad.workbench.config import packages
+
     from .. import figure_style as style
-    from ..config import packages
-    from .outputs import check_output
+    from ..analysis import retrieved as examples
 
     if arguments.dpi < 1:
         raise ValueError(f"--dpi is a number of dots per inch, such as 200; got {arguments.dpi}")

@@ -12,8 +12,8 @@ from drawn_runs import rand, tiles, two_of_photos
 from small_runs import make_photos
 
 from rankgrad.datasets.base import Table
-from rankgrad.tasks.retrieval.page import examples as retrieved
 from rankgrad.workbench.cli import main
+from rankgrad_papers.analysis import retrieved
 
 pytest.importorskip("matplotlib")
 from drawn_text import well_drawn  # noqa: E402  (needs matplotlib)

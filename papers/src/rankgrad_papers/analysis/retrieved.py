@@ -17,17 +17,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .... import search
-from ....common.checks import one_of
-from ....common.files import read_npz
-from ....workbench import figure_style as style
-from ....workbench.report.content import short_names
-from ....workbench.runs.folder import Run, check_kind
+from rankgrad import search
+from rankgrad.common.checks import one_of
+from rankgrad.common.files import read_npz
+from rankgrad.workbench.report.content import short_names
+from rankgrad.workbench.runs.folder import Run, check_kind
+
+from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ....datasets.base import Table
+    from rankgrad.datasets.base import Table
 
 Choice = Literal["random", "failures", "differ"]
 # Explanation of each choice, printed under the figure.
@@ -135,11 +136,11 @@ def compute(
         ValueError: no run is given, a run is not finished or of another kind, the test sets differ, or no query fits
             the choice.
     """
-    from ....datasets.base import Table
-    from ....datasets.folds import held_out
-    from ....datasets.rows import Rows
-    from ....workbench.config import load
-    from ....workbench.config.targets import make
+    from rankgrad.datasets.base import Table
+    from rankgrad.datasets.folds import held_out
+    from rankgrad.datasets.rows import Rows
+    from rankgrad.workbench.config import load
+    from rankgrad.workbench.config.targets import make
 
     one_of(choice, "choice", (*CHOICES,))
     if not runs or queries < 1 or k < 1:
@@ -184,8 +185,8 @@ def among(
     Raises:
         ValueError: no query fits the choice.
     """
-    from ....datasets.base import ImageSet
-    from ....datasets.protocols import trials
+    from rankgrad.datasets.base import ImageSet
+    from rankgrad.datasets.protocols import trials
 
     trial = trials(table)[0]
     asked, gallery = trial.query, trial.query if trial.gallery is None else trial.gallery
