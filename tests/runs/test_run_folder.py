@@ -22,7 +22,6 @@ from forks import forked, wait
 from kept_runs import copied, kept_index
 from marks import slow_unless
 from omegaconf import OmegaConf
-from PIL import Image
 from small_runs import cut_off, make_photos, same_results, small, train
 
 from rankgrad.common import files
@@ -179,7 +178,6 @@ def test_whatever_a_full_disk_cuts_off_is_named_and_leaves_nothing(tmp_path):
         "a.npz": lambda path: files.write_npz(path, {"a": np.zeros(1000)}),
         "model.pt": lambda path: write_plain(path, {"a": torch.zeros(1000)}),
         "a.txt": lambda path: files.write_text(path, "x" * 1000),
-        "a.png": lambda path: Image.new("L", (3, 3)).save(path),
         "logs/metrics.csv": lambda path: [table.add({"loss": 1.0}, step) for step in range(200)],
         "index/vectors.faiss": lambda path: build(vectors).save(path.parent),
     }
