@@ -11,6 +11,8 @@ LIBRARY = $(VENV)/.library
 READY = $(VENV)/.ready
 # the demo needs less than the tests; where these are installed it takes what is there
 DEMO = $(firstword $(wildcard $(LIBRARY)) $(VENV)/.demo)
+# packages beside the library
+BESIDE = packages/rankgrad-detection papers
 INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # a worker takes whole files, as the tests of a file share what they make (pytest-xdist 3.8 cannot group under pytest 9.2)
 # (and what it compiles serves the hundred processes that tests start, also where the variable is set, as in containers)
@@ -33,7 +35,7 @@ check: $(READY)
 test-code: $(READY)
 	$(PYTEST) -m "not slow"
 
-# those of the library, without the laboratory (papers/) and what tests both: the pages and the benchmarks
+# those of the library, without the packages beside it, and what tests all: the pages and the benchmarks
 test-library: $(LIBRARY)
 	RANKGRAD_PLUGINS=none $(PYTEST) -m "not slow" --ignore tests/docs --ignore tests/benchmarks tests src
 
@@ -58,14 +60,14 @@ test-oldest:
 test-newest:
 	$(MAKE) test-code VENV=.venv-newest CONSTRAINTS=
 
-# the library's wheel alone, with torch and numpy; then the laboratory's, with what it needs
+# the library's wheel alone, with torch and numpy; then those of detectors and of the laboratory, with what they need
 test-install: dist
 	rm -rf build/fresh
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/rankgrad-*.whl
 	build/fresh/bin/python tests/fresh_install.py
-	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/rankgrad-*.whl dist/rankgrad_papers-*.whl
-	build/fresh/bin/python tests/fresh_install.py --laboratory
+	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/*.whl
+	build/fresh/bin/python tests/fresh_install.py --beside
 
 lint: $(READY)
 	$(BIN)/ruff format .
@@ -86,11 +88,11 @@ bench: $(READY)
 bench-gpu: $(READY)
 	$(BIN)/python -m benchmarks --device cuda --json benchmarks/gpu.json --markdown benchmarks/gpu.md
 
-# what is published: wheel and sdist of the library and of the laboratory, and a look at them
+# what is published: wheel and sdist of each package, and a look at them
 dist: $(VENV)/.release
-	rm -rf dist build/lib papers/build *.egg-info/SOURCES.txt papers/src/*.egg-info/SOURCES.txt
+	rm -rf dist build/lib $(addsuffix /build,$(BESIDE)) *.egg-info/SOURCES.txt $(addsuffix /src/*.egg-info/SOURCES.txt,$(BESIDE))
 	$(BIN)/python -m build
-	$(BIN)/python -m build --outdir dist papers
+	for package in $(BESIDE); do $(BIN)/python -m build --outdir dist $$package || exit 1; done
 	$(BIN)/python -m twine check --strict dist/*
 	for wheel in dist/*.whl; do $(BIN)/python -m zipfile --list $$wheel || exit 1; done
 
@@ -118,8 +120,8 @@ $(LIBRARY): $(INSTALLED) $(CONSTRAINTS)
 	$(INSTALL) "rankgrad[dev]"
 	touch $@
 
-$(READY): $(LIBRARY) papers/pyproject.toml
-	$(INSTALL) -e ./papers
+$(READY): $(LIBRARY) $(addsuffix /pyproject.toml,$(BESIDE))
+	$(INSTALL) $(addprefix -e ./,$(BESIDE))
 	touch $@
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python
@@ -127,4 +129,4 @@ $(VENV)/.release: pyproject.toml | $(BIN)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-newest build papers/build dist *.egg-info papers/src/*.egg-info
+	rm -rf $(VENV) .venv-oldest .venv-newest build $(addsuffix /build,$(BESIDE)) dist *.egg-info $(addsuffix /src/*.egg-info,$(BESIDE))

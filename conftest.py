@@ -40,6 +40,14 @@ def chosen_device(request: pytest.FixtureRequest) -> torch.device:
 
 
 @pytest.fixture
+def gpu(chosen_device: torch.device) -> torch.device:
+    """The GPU of --device."""
+    if chosen_device.type != "cuda":
+        pytest.skip("needs a GPU: make test-gpu")
+    return chosen_device
+
+
+@pytest.fixture
 def device(request: pytest.FixtureRequest, chosen_device: torch.device) -> Iterator[torch.device]:
     """Where test_on_device.py computes: what --device says, and beside the CPU a device that is only pretended."""
     if request.param == "chosen":

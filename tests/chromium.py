@@ -10,10 +10,17 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+WHY = "no Chromium found: apt-get install chromium. RANKGRAD_BROWSER=required makes this an error"
+# where screenshots are left to be looked at; nowhere if it is not set
+SHOTS = os.environ.get("RANKGRAD_SHOTS")
 # The browser reads commands from descriptor 3 and writes to 4; Popen cannot choose the numbers itself.
 LAUNCHER = """
 import os, sys
@@ -222,3 +229,42 @@ class Browser:
     def pdf(self) -> bytes:
         """The page as it prints."""
         return base64.b64decode(self.call("Page.printToPDF", printBackground=False)["data"])
+
+
+@contextmanager
+def started(profile: Path) -> Iterator[Browser]:
+    """A browser; without one the tests are skipped, or fail where it is required."""
+    program = found()
+    if program is None:
+        if os.environ.get("RANKGRAD_BROWSER") == "required":
+            pytest.fail(WHY)
+        pytest.skip(WHY)
+    browser = Browser(program, profile)
+    yield browser
+    browser.close()
+
+
+def table_of(browser: Browser, kind: str) -> list[list[str]]:
+    """Texts of the rows that a table shows."""
+    rows: list[list[str]] = browser.run(
+        f"[...document.querySelectorAll('[data-table={kind}] tbody tr')]"
+        ".map(row => [...row.children].map(cell => cell.textContent))"
+    )
+    return rows
+
+
+def shot(browser: Browser, name: str, selector: str | None = None) -> None:
+    if SHOTS:
+        browser.picture(Path(SHOTS) / f"{name}.png", selector)
+
+
+def lands(browser: Browser, part: str) -> bool:
+    """Is a section at the top, or at the end of the page, once the page has come to rest?"""
+    seen, place = None, f"document.getElementById('{part}').getBoundingClientRect().top"
+    for _ in range(40):
+        before, seen = seen, browser.run(f"[scrollY, {place}]")
+        if before == seen:
+            break
+        time.sleep(0.15)
+    end = browser.run("scrollY + innerHeight >= document.documentElement.scrollHeight - 2")
+    return bool(abs(browser.run(place) - 16) <= 2 or (end and 0 <= browser.run(place) < 900))

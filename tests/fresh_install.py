@@ -2,7 +2,8 @@
 
 First the library's wheel alone. Nothing of the extras is there. Losses and evaluation work; commands that need more say
 what to install. It ends with what the package weighs and how long the import of losses and metrics takes, in processor
-time, beside torch's own. Then, with --laboratory, the laboratory's wheel beside it, whose names the command knows.
+time, beside torch's own. Then, with --beside, the wheels of detectors and of the laboratory beside it, whose names the
+command knows.
 """
 
 from __future__ import annotations
@@ -58,20 +59,22 @@ def main() -> None:
     """Try everything; an AssertionError says what is wrong."""
     rankgrad = shutil.which("rankgrad", path=str(Path(sys.executable).parent))
     assert rankgrad, "the command rankgrad is not installed"
-    if sys.argv[1:] == ["--laboratory"]:
-        with_laboratory(rankgrad)
+    if sys.argv[1:] == ["--beside"]:
+        with_others(rankgrad)
     else:
         alone(rankgrad)
 
 
-def with_laboratory(rankgrad: str) -> None:
-    """Try what the laboratory adds."""
+def with_others(rankgrad: str) -> None:
+    """Try what the packages beside the library add."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         commands = run(rankgrad, "--help", folder=folder).stdout
-        assert not [name for name in LABORATORY if name not in commands.split()], commands
+        assert not [name for name in (*LABORATORY, "detect") if name not in commands.split()], commands
         assert "cub " in run(rankgrad, "datasets", folder=folder).stdout
         run(rankgrad, "train", "experiment=roadmap/cub", "data.root=x", "--cfg", folder=folder)
+        run(rankgrad, "detect", "train", "data.root=x", "--cfg", folder=folder)
+        run(rankgrad, "detect", "train", "experiment=rambo/voc07_r50", "data.root=x", "--cfg", folder=folder)
         assert "rambo/table2" in run(rankgrad, "reproduce", folder=folder).stdout
         run(rankgrad, "paper-figure", "rambo/fig1", folder=folder)
         assert (folder / "rambo-fig1.png").is_file()
@@ -96,6 +99,8 @@ def alone(rankgrad: str) -> None:
             assert "this needs" in told and "pip install" in told and "Traceback" not in told, told
         for command in LABORATORY:
             assert "In a clone: pip install ./papers" in run(rankgrad, command, folder=folder, status=2).stderr
+        told = run(rankgrad, "detect", "train", folder=folder, status=2).stderr
+        assert "In a clone: pip install ./packages/rankgrad-detection" in told
     package = Path(times[0][2]).parent
     assert "site-packages" in package.parts, f"this is not the installed package: {package}"
     size = sum(path.stat().st_size for path in package.rglob("*") if path.suffix != ".pyc")

@@ -4,7 +4,7 @@
     python tests/inventory.py --write    write the file again, where a difference is meant
     python tests/inventory.py --exact    print a fingerprint of each training, to the last bit
 
-The names are those of the library alone; papers/tests/paper_inventory.json has what the laboratory adds.
+The names are those of the library alone. What other packages of the clone add is in files beside their tests.
 The test of this file compares the names, and the loss of the first step to three digits, as processors round
 differently. `--exact` is for two commits on one machine with the same number of threads.
 """
@@ -19,13 +19,19 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 FILE = Path(__file__).with_suffix(".json")
-OF_PAPERS = Path(__file__).parents[1] / "papers" / "tests" / "paper_inventory.json"  # what the laboratory adds
+ROOT = Path(__file__).parents[1]
+#: Package -> the file of what it adds to the names of the library and of the packages before it.
+ADDED = {
+    "rankgrad-detection": ROOT / "packages" / "rankgrad-detection" / "tests" / "detection_inventory.json",
+    "rankgrad-papers": ROOT / "papers" / "tests" / "paper_inventory.json",
+}
 STEPS = ("trainer.max_epochs=3", "trainer.log_every_n_steps=1")
 
 
@@ -52,13 +58,14 @@ def commands() -> dict[str, list[str]]:
 
 def settings(known: Container[str] = ()) -> dict[str, list[str]]:
     """Every setting of each root file, what each group offers, and the settings of losses but the known."""
-    from rankgrad.workbench.config import TREES, compose, keys, options
+    from rankgrad.tasks import TASKS
+    from rankgrad.workbench.config import compose, keys, options
 
-    found = {"train": keys(compose([]))}
-    found |= {name: keys(compose(["data.root=here"], name)) for name in ("detect", "scores")}
-    for name, (_, groups) in TREES.items():
-        for group in groups:
-            found[f"{name} {group}="] = options(group, name)
+    found = {}
+    for row in TASKS.values():
+        found[row.settings] = keys(compose([] if row.settings == "train" else ["data.root=here"], row.settings))
+        for group in row.groups:
+            found[f"{row.settings} {group}="] = options(group, row.settings)
     for loss in options("loss"):
         if f"loss={loss}" in known:
             continue  # to compose one takes a tenth of a second
@@ -95,23 +102,12 @@ def public_names() -> dict[str, list[str]]:
 
 def trainings(work: Path, *more: str) -> dict[str, Callable[[], Path]]:
     """Short trainings of each kind, with more settings; each gives the folder of its run."""
-    from small_detectors import settings as of_detector
     from small_runs import FEW_WEIGHTS, make_photos, make_texts, small, small_texts, train
-    from voc_trees import shapes
 
     photos, texts = make_photos(work / "photos"), make_texts(work / "texts.csv")
 
     def retrieval(*given: str, name: str) -> Callable[[], Path]:
         return lambda: train(*given, *more, f"out={work / name}").folder
-
-    def detector() -> Path:
-        from rankgrad.detection.run import train as train_detector
-        from rankgrad.workbench.config import compose
-
-        tree = shapes(work)
-        return train_detector(
-            compose(of_detector(tree, *more, f"out={work / 'detector'}"), "detect"), quiet=True
-        ).folder
 
     return {
         "glyphs, default loss": retrieval("data=glyphs", *FEW_WEIGHTS, *STEPS, name="glyphs"),
@@ -119,7 +115,6 @@ def trainings(work: Path, *more: str) -> dict[str, Callable[[], Path]]:
         "photographs, rambo_ap, memory": retrieval(*small(photos, "loss=rambo_ap", "memory=joint"), name="memory"),
         "photographs, multi-similarity": retrieval(*small(photos, "loss=pml/multi_similarity"), name="ms"),
         "texts, default loss": retrieval(*small_texts(texts), name="texts"),
-        "detector, ap": detector,
     }
 
 
@@ -158,13 +153,14 @@ def names(switch: str = "none", known: Container[str] = ()) -> dict[str, Any]:
         return {"commands": commands(), "settings": settings(known), "tables": tables(), "public": public_names()}
 
 
-def added() -> dict[str, dict[str, list[str]]]:
-    """What the laboratory adds to the names of the library, which are those of its file."""
-    alone = json.loads(FILE.read_text(encoding="utf-8"))
+def added(package: str) -> dict[str, dict[str, list[str]]]:
+    """What a package adds to the names of the library and of the packages before it, which are those of their files."""
+    before = list(ADDED)[: list(ADDED).index(package)]
+    known = [json.loads(path.read_text(encoding="utf-8")) for path in (FILE, *(ADDED[each] for each in before))]
     found: dict[str, dict[str, list[str]]] = {}
-    for part, more in names("rankgrad-papers", alone["settings"]).items():
+    for part, more in names(",".join([*before, package]), known[0]["settings"]).items():
         for name, each in more.items():
-            if new := sorted({*each} - {*alone[part].get(name, [])}):
+            if new := sorted({*each}.difference(*(of.get(part, {}).get(name, []) for of in known))):
                 found.setdefault(part, {})[name] = new
     return found
 
@@ -187,11 +183,11 @@ def main() -> None:
             print(hashlib.sha256(repr(values).encode()).hexdigest()[:16], name)
         return
     alone = names() | {"trainings": {name: [float(f"{each:.5g}") for each in found[name]] for name in found}}
-    for file, names_of in ((FILE, lambda: alone), (OF_PAPERS, added)):
-        now = names_of()  # of the laboratory once the file of the library is written
+    for file, names_of in ((FILE, lambda: alone), *((ADDED[each], partial(added, each)) for each in ADDED)):
+        now = names_of()  # of a package once the files before it are written
         if given.write:
             file.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         for part in {**kept, **now}:
             before, after = kept.get(part, {}), now.get(part, {})
             for name in sorted({*before, *after}):

@@ -1,6 +1,6 @@
 """Runs of a second that several tests start from, each trained once in a process: copy one with `copied`.
 
-Their settings say /photos and /voc where the images lie, as those of somebody else's run name a folder that is not
+Their settings say /photos where the images lie, as those of somebody else's run name a folder that is not
 here. Those of a run of scores say /rows.csv.
 """
 
@@ -15,13 +15,10 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from small_detectors import settings as of_detector
 from small_runs import Killed, die_after_writes, make_photos, small
 from small_tables import one_list
 from small_tables import settings as of_table
-from voc_trees import shapes
 
-from rankgrad.detection.run import train as train_detector
 from rankgrad.tasks.retrieval import task as retrieval
 from rankgrad.tasks.scores.task import train as train_scores
 from rankgrad.workbench.config import compose
@@ -48,14 +45,13 @@ def _home() -> Path:
     home = Path(tempfile.mkdtemp(prefix="kept-runs-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     make_photos(home / "photos")
-    shapes(home / "voc")
     one_list(home / "rows.csv")
     return home
 
 
 @cache
 def kept(name: str) -> Path:
-    """The folder of a run: retrieval, multi, frozen, interrupted, scores, detector, detector-interrupted."""
+    """The folder of a run: retrieval, multi, frozen, interrupted, scores."""
     home, folder = _home(), _home() / name
     out = f"out={folder}"
     with pytest.MonkeyPatch.context() as patch:
@@ -66,10 +62,6 @@ def kept(name: str) -> Path:
             retrieval.train(config, quiet=True)
         elif name == "scores":
             train_scores(compose(of_table(home / "rows.csv", out), "scores"), quiet=True)
-        elif name.startswith("detector"):
-            every = "evaluation.every=0" if name.endswith("interrupted") else "evaluation.every=1"
-            given = compose(of_detector(home / "voc", every, "checkpoint_minutes=0", out), "detect")
-            _train(lambda: train_detector(given, quiet=True), name)
         else:
             own = {
                 "multi": ["loss=pml/multi_similarity"],
@@ -77,15 +69,15 @@ def kept(name: str) -> Path:
                 "interrupted": ["loss=roadmap", "memory=joint", "checkpoint_minutes=0"],
             }[name]
             given = compose(small(home / "photos", *own, out))
-            _train(lambda: retrieval.train(given, quiet=True), name)
+            trained(lambda: retrieval.train(given, quiet=True), name)
     text = (folder / "config.yaml").read_text()
-    for place in ("photos", "voc", "rows.csv"):
+    for place in ("photos", "rows.csv"):
         text = text.replace(str(home / place), f"/{place}")
     (folder / "config.yaml").write_text(text)
     return folder
 
 
-def _train(train: Callable[[], object], name: str) -> None:
+def trained(train: Callable[[], object], name: str) -> None:
     """Train to the end, or until the state has been written four times."""
     if not name.endswith("interrupted"):
         train()
@@ -107,13 +99,11 @@ def kept_index() -> Path:
     return home / "photos.index"
 
 
-def copied(
-    name: str, folder: Path, photos: Path | None = None, voc: Path | None = None, rows: Path | None = None
-) -> Path:
+def copied(name: str, folder: Path, photos: Path | None = None, rows: Path | None = None) -> Path:
     """A run of one's own, whose images or rows are where they are said to be."""
     shutil.copytree(kept(name), folder)
     text = (folder / "config.yaml").read_text()
-    for there, here in (("/photos", photos), ("/voc", voc), ("/rows.csv", rows)):
+    for there, here in (("/photos", photos), ("/rows.csv", rows)):
         text = text if here is None else text.replace(there, str(here))
     (folder / "config.yaml").write_text(text)
     return folder

@@ -59,15 +59,12 @@ NEEDY = [
     ["index", "e.npz"],
     ["search", "e.png", "--index", "run"],
     ["export", "run"],
-    ["detect", "train", "data.root=x"],
-    ["detect", "compare", "loss=ap"],
-    ["detect", "evaluate", "run"],
     ["datasets", "glyphs"],
 ]
 ENOUGH = [
     ["evaluate", "e.npz", "--bootstrap", "10", "-o", "numbers.json"],
     ["datasets"],
-    *([command, "--help"] for command in ("train", "compare", "evaluate", "detect", "search")),
+    *([command, "--help"] for command in ("train", "compare", "evaluate", "search")),
 ]
 
 

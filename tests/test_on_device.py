@@ -1,4 +1,4 @@
-"""On a device what the CPU says: losses, memories, ranks, evaluation, search, detection; `make test-gpu` on a GPU.
+"""On a device what the CPU says: losses, memories, ranks, evaluation, search; `make test-gpu` on a GPU.
 
 Without --device the device is the CPU, where the same tests hold its float32 to its float64, and one that is only
 pretended (pretended.py): it refuses, as a GPU does, to mix its tensors with those of the CPU. What only a GPU can show
@@ -15,30 +15,25 @@ from typing import Any
 
 import pretended
 import pytest
-import small_detectors
 import torch
 import torch.distributed as dist
+from gpu_runs import begins_as_on_the_cpu
 from small_runs import make_photos, small
 from torch import Tensor, nn
-from voc_trees import shapes
 
 from rankgrad import losses, metrics
 from rankgrad.batches.distributed import GlobalBatch, leave
 from rankgrad.batches.large_batch import embed_in_parts
 from rankgrad.batches.memory import CrossBatchMemory
-from rankgrad.detection import DETECTION_LOSSES
-from rankgrad.detection import run as detectors
 from rankgrad.evaluation import evaluate
 from rankgrad.losses import LOSSES as LISTED
 from rankgrad.losses import by_query
 from rankgrad.losses.baselines import BinomialDevianceLoss, CrossEntropyLoss, HistogramLoss, TieAwareAPLoss
+from rankgrad.losses.detection import DETECTION_LOSSES
 from rankgrad.ranks import Soft, exact_ranks
 from rankgrad.ranks.relaxations import Heaviside, Sigmoid, SupStep
 from rankgrad.search import topk
 from rankgrad.tasks.retrieval import task as retrieval
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import compose
-from rankgrad.workbench.runs.history import curves
 
 
 class BetweenPairs(losses.AdaptiveROADMAPLoss):
@@ -65,13 +60,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("device", "dtype"), given, ids=names, indirect=["device"])
     elif "device" in metafunc.fixturenames:
         metafunc.parametrize("device", list(dict.fromkeys(device for device, _ in given)), indirect=True)
-
-
-@pytest.fixture
-def gpu(chosen_device) -> torch.device:
-    if chosen_device.type != "cuda":
-        pytest.skip("needs a GPU: make test-gpu")
-    return chosen_device
 
 
 def batch(name: str = "", seed: int = 0) -> tuple[Tensor, Tensor, int]:
@@ -417,24 +405,10 @@ def test_embedding_in_parts_has_the_gradient_of_the_whole_batch(device):
         torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
 
 
-@pytest.mark.parametrize("kind", ["photos", "scenes"])
-def test_a_run_begins_as_on_the_cpu_and_goes_on_after_its_end(kind, gpu, tmp_path):
-    """The loss of the first step; what follows drifts apart by rounding."""
-    if kind == "photos":
-        photos = make_photos(tmp_path / "photos")
-        words, command = small(photos, "memory=joint", "memory.batches=2", "checkpoint_minutes=0"), ["train"]
-    else:
-        words, command = small_detectors.settings(shapes(tmp_path / "voc"), "checkpoint_minutes=0"), ["detect", "train"]
-    train = (retrieval if kind == "photos" else detectors).train
-    first = {}
-    for place in ("cpu", "gpu"):
-        given = [*words, f"trainer.accelerator={place}", f"out={tmp_path / place}"]
-        run = train(compose(given, command[0]), quiet=True)
-        first[place] = curves(run)["loss"][0][1]
-    assert first["gpu"] == pytest.approx(first["cpu"], rel=1e-3)
-    steps = len(curves(run)["loss"])
-    assert main([*command, f"resume={run.folder}", "trainer.max_epochs=3"]) == 0
-    assert len(curves(run)["loss"]) > steps and run.read_values()
+def test_a_run_begins_as_on_the_cpu_and_goes_on_after_its_end(gpu, tmp_path):
+    photos = make_photos(tmp_path / "photos")
+    settings = small(photos, "memory=joint", "memory.batches=2", "checkpoint_minutes=0")
+    begins_as_on_the_cpu(retrieval.train, ["train"], settings, tmp_path)
 
 
 def _over_gpus(rank: int, processes: int, port: int) -> None:

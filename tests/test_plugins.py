@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,9 +17,11 @@ from small_runs import FEW_WEIGHTS
 from rankgrad import datasets, losses
 from rankgrad.common import extras, plugins
 from rankgrad.evaluation import evaluate
+from rankgrad.tasks import TASKS, of_command
 from rankgrad.workbench.cli import main
+from rankgrad.workbench.cli.settings import commented
 from rankgrad.workbench.config import ConfigError, compose, load, make, options
-from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.folder import Run, written
 from rankgrad.workbench.training.runner import lasting
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin"
@@ -237,6 +240,67 @@ def test_plug_ins_are_switched_off_all_or_all_but_some(tmp_path, fresh, monkeypa
     assert [*plugins.registered("losses")] == ["toy_too"]
 
 
+ROW = """
+from rankgrad.tasks import TASKS, TaskRow
+ROW = TaskRow(
+    command="toy", settings="toy", groups=("data",), trains="toy", reads="toy", result="toy.json",
+    files=("config.yaml", "toy.npz", "toy.json"), columns=("toy",), mains=("toy",), kept=("seed",), compares="",
+)
+"""
+
+
+def test_a_kind_of_run_of_a_plug_in_is_known_to_commands_settings_and_folders(tmp_path, fresh, capsys, monkeypatch):
+    site = package(tmp_path / "site", "tasks", {"toy": "toy:ROW"}, ROW)
+    entries = site / "toy-1.2.dist-info" / "entry_points.txt"
+    entries.write_text(entries.read_text() + "\n[rankgrad.workbench.configs]\ntoys = toys.configs\n")
+    tree = site / "toys" / "configs" / "toy"
+    (tree / "data").mkdir(parents=True)
+    (tree / "toy.yaml").write_text(
+        "defaults:\n  - data: rows\n  - _self_\ntask: toy\nseed: 0  # of the toy\ntrust: null\n"
+    )
+    (tree / "data" / "rows.yaml").write_text("name: rows\nroot: ???\n")
+    ours = [*TASKS]
+    assert "toy" not in ours
+    fresh(site)
+    monkeypatch.setenv(plugins.SWITCH, "toy")
+    assert [*TASKS] == [*ours, "toy"] and len(TASKS) == len(ours) + 1 and of_command("toy") is TASKS["toy"]
+    config = compose(["task=toy", "data.root=x", "seed=3"])
+    assert (config.task, config.seed, config.data.name) == ("toy", 3, "rows") and options("data", "toy") == ["rows"]
+    assert "# of the toy" in commented(config, [], "toy")
+    with pytest.raises(ConfigError, match=r"unknown data 'row'; did you mean 'rows'"):
+        compose(["data=row"], "toy")
+    run = Run(tmp_path / "run")
+    run.folder.mkdir()
+    OmegaConf.save(config, run.config)
+    assert load(run.config).seed == 3 and run.kind == "toy" and not run.finished
+    for name in ("toy.npz", "toy.json"):
+        (run.folder / name).write_text("{}")
+        assert written(name)
+    assert run.finished and main(["check", str(run.folder)]) == 2  # toy.npz is no archive
+    assert re.search(r"finished run \(toy\)\n(.*\n)*  toy.npz +damaged", capsys.readouterr().out)
+    assert plugins.used({"task": "toy"}) == [plugins.registered("tasks")["toy"]]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("ROW = None", "the kind of run toy of toy 1.2 must be a rankgrad.tasks.TaskRow; got a NoneType"),
+        ("import nowhere", "the kind of run toy of toy 1.2 can't be imported: ModuleNotFoundError"),
+    ],
+)
+def test_a_kind_of_run_that_cannot_be_used_is_left_out_and_named_when_it_is_asked_for(
+    code, said, tmp_path, fresh, monkeypatch
+):
+    monkeypatch.setenv(plugins.SWITCH, "toy")
+    fresh(package(tmp_path / "site", "tasks", {"toy": "toy:ROW", "scores": "toy:ROW"}, code))
+    with pytest.warns(plugins.PluginWarning) as warned:
+        assert "toy" not in [*TASKS]
+    assert any(said in str(each.message) for each in warned)
+    assert any("scores of toy 1.2 is left out: rankgrad has that name" in str(each.message) for each in warned)
+    with pytest.warns(plugins.PluginWarning), pytest.raises(plugins.PluginError, match="toy of toy 1.2"):
+        compose(["task=toy"])
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -245,7 +309,6 @@ def test_plug_ins_are_switched_off_all_or_all_but_some(tmp_path, fresh, monkeypa
         *(["train", "data=glyphs", word] for word in ("recipe=finetune", "loss=sodeep_ap", "loss=supap+sodeep_ap")),
         *([command, "loss=sodeep_ap,supap", "data=glyphs"] for command in ("compare", "tune")),
         ["train", "data.load._target_=rankgrad_papers.datasets.load_sop"],
-        ["detect", "train", "experiment=rambo/voc07_r50"],
         ["datasets", "sop"],
         ["datasets", "check", "cub"],
         ["figure", "rambo/fig1"],
@@ -256,6 +319,22 @@ def test_each_name_of_the_laboratory_says_where_it_is(words, capsys):
     assert main(words) == 2
     told = capsys.readouterr().err
     assert "In a clone: pip install ./papers." in told and "rankgrad-papers" not in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["detect", "train"], ["detetc"], ["train", "task=detection"]], ids=" ".join)
+def test_each_name_of_the_package_of_detectors_says_where_it_is(words, capsys):
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "In a clone: pip install ./packages/rankgrad-detection." in told and told.count("\n") == 1
+
+
+def test_a_run_of_a_detector_says_what_reads_it(tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text("task: detection\n")
+    for words in (["report"], ["evaluate"], ["check"], ["embed"], ["train"]):
+        given = [f"resume={tmp_path}"] if words == ["train"] else [str(tmp_path)]
+        assert main([*words, *given, *([str(tmp_path)] if words == ["embed"] else [])]) == 2
+        told = capsys.readouterr().err
+        assert "pip install ./packages/rankgrad-detection." in told and told.count("\n") == 1, words
 
 
 def test_a_name_of_the_laboratory_in_python_says_where_it_is():

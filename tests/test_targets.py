@@ -12,7 +12,7 @@ from torch import nn
 
 from rankgrad import losses, metrics, penalties, ranks, relaxations
 from rankgrad.datasets import DATASETS, transforms
-from rankgrad.detection import DETECTION_LOSSES
+from rankgrad.losses.detection import DETECTION_LOSSES
 from rankgrad.workbench.config.targets import SLOTS, ConfigError, check, find, make, named, packages
 
 
@@ -27,7 +27,7 @@ def listed(slot: str) -> dict[str, object]:
 
 def test_the_lists_hold_what_our_tables_hold():
     assert {f"rankgrad.losses.{kind.__name__}" for kind in losses.LOSSES.values()} <= set(listed("loss"))
-    assert {f"rankgrad.detection.{kind.__name__}" for kind in DETECTION_LOSSES.values()} <= set(listed("loss"))
+    assert {f"rankgrad.losses.detection.{kind.__name__}" for kind in DETECTION_LOSSES.values()} <= set(listed("loss"))
     assert {f"rankgrad.datasets.{load.__name__}" for load in DATASETS.values()} <= set(listed("data"))
     for slot, module in (("step", relaxations), ("penalty", penalties), ("ranks", ranks), ("transform", transforms)):
         classes = [n for n, t in vars(module).items() if inspect.isclass(t) and not n.startswith("_")]

@@ -1,18 +1,20 @@
-"""The library, the laboratory and the benchmarks: which imports which, and by which names."""
+"""The library, detectors, the laboratory and the benchmarks: which imports which, and by which names."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: Folder -> packages that it does without. The tests of pages and of benchmarks are about all three.
+#: Folder -> packages that it does without. The tests of pages and of benchmarks are about all.
 APART = {
-    "src": ("rankgrad_papers", "benchmarks"),
-    "tests": ("rankgrad_papers", "benchmarks"),
+    "src": ("rankgrad_detection", "rankgrad_papers", "benchmarks"),
+    "tests": ("rankgrad_detection", "rankgrad_papers", "benchmarks"),
+    "packages": ("rankgrad_papers", "benchmarks"),
     "papers": ("benchmarks",),
 }
 
@@ -35,17 +37,19 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 def test_a_folder_imports_nothing_of_those_that_stand_on_it(folder):
     parsed = {path: ast.parse(path.read_text("utf-8")) for path in files(folder)}
     found = {(path.name, name) for path, tree in parsed.items() for name in imports(tree) if name[0] in APART[folder]}
-    assert len(parsed) > 20 and not found
+    assert len(parsed) > 15 and not found
 
 
-def test_code_that_tests_of_the_library_start_in_other_processes_does_without_the_laboratory_too():
-    named = [p.name for p in files("tests") if "rankgrad_papers" in p.read_text("utf-8") and p != Path(__file__)]
+def test_code_that_tests_of_the_library_start_in_other_processes_does_without_the_other_packages_too():
+    others = re.compile("rankgrad_(papers|detection)")
+    named = [p.name for p in files("tests") if others.search(p.read_text("utf-8")) and p != Path(__file__)]
     assert named == ["test_plugins.py"]  # as a setting that is refused with a hint
 
 
-def test_the_laboratory_uses_no_name_of_the_library_that_begins_with_an_underscore():
+@pytest.mark.parametrize("folder", ["papers", "packages/rankgrad-detection"])
+def test_a_package_uses_no_name_of_the_library_that_begins_with_an_underscore(folder):
     found = set()
-    for path in (ROOT / "papers" / "src").rglob("*.py"):
+    for path in (ROOT / folder / "src").rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         names = [name for name in imports(tree) if name[0] == "rankgrad"]
         found |= {(path.name, name) for name in names if any(part.startswith("_") for part in name)}
@@ -56,5 +60,7 @@ def test_the_laboratory_uses_no_name_of_the_library_that_begins_with_an_undersco
 
 
 def test_names_of_test_files_are_unique():
-    names = [path.name for folder in ("tests", "papers/tests") for path in (ROOT / folder).rglob("test_*.py")]
+    names = [
+        path.name for folder in ("tests", "papers/tests", "packages") for path in (ROOT / folder).rglob("test_*.py")
+    ]
     assert len(names) > 100 and sorted(names) == sorted({*names})

@@ -57,11 +57,14 @@ def test_every_python_that_the_package_names_is_tested():
 
 
 def installs(target: str, venv: Path) -> list[str]:
-    """What `make TARGET` would install into an environment, as it is now."""
+    """What `make TARGET` would install into an environment, as it is now: folders and extras."""
     words = ["make", "--dry-run", "--no-print-directory", target, f"VENV={venv}"]
     own = {name: value for name, value in os.environ.items() if "MAKE" not in name}  # not that of `make test`
     lines = subprocess.run(words, cwd=ROOT, env=own, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line.split()[-1].strip('"') for line in lines if " -m pip install " in line and "--upgrade" not in line]
+    lines = [line.replace('"', "") for line in lines if " -m pip install " in line and "--upgrade" not in line]
+    return [
+        " ".join(word for word in line.split() if re.fullmatch(r"\.[./\w-]*|rankgrad\[\w+\]", word)) for line in lines
+    ]
 
 
 def test_what_a_target_needs_is_added_to_an_installed_package_which_is_not_taken_away_under_runs_that_train(tmp_path):
@@ -72,10 +75,10 @@ def test_what_a_target_needs_is_added_to_an_installed_package_which_is_not_taken
         (tmp_path / stamp).touch()
     assert installs("demo", tmp_path) == []
     for target in ("docs", "test"):
-        assert installs(target, tmp_path) == ["rankgrad[dev]", "./papers"]
+        assert installs(target, tmp_path) == ["rankgrad[dev]", "./packages/rankgrad-detection ./papers"]
     assert installs("test-library", tmp_path) == ["rankgrad[dev]"]  # not the laboratory
     (tmp_path / ".library").touch()
-    assert installs("test", tmp_path) == ["./papers"]
+    assert installs("test", tmp_path) == ["./packages/rankgrad-detection ./papers"]
     (tmp_path / ".ready").touch()
     for target in ("demo", "docs", "test", "test-library"):
         assert installs(target, tmp_path) == []

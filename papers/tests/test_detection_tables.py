@@ -11,6 +11,7 @@ import pytest
 from small_detectors import QUICK, TINY
 from voc_trees import shapes
 
+from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose, flat, options, plain
 from rankgrad_papers.experiments.grid import grids
 from rankgrad_papers.experiments.numbers import find, select
@@ -87,3 +88,14 @@ def test_a_table_trains_its_cells_and_shows_them_beside_the_papers(tree, tmp_pat
     assert re.search(r"^\| Faster R-CNN \(RaMBO no\) +\| +\d+\.\d \| +74\.2 \|", text, re.MULTILINE)
     assert "stand-in: small detector on BCCD" in text
     assert json.loads((tmp_path / "rambo-table8.json").read_text())["lines"][1]["values"]["AP50"]["0"] >= 0
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--sources"]])
+def test_without_the_package_of_detectors_their_tables_say_what_to_install_and_others_are_listed(
+    words, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setenv("RANKGRAD_PLUGINS", "rankgrad-papers")
+    assert main(["reproduce", "rambo/table8", *words]) == 2
+    told = capsys.readouterr().err
+    assert "In a clone: pip install ./packages/rankgrad-detection." in told and told.count("\n") == 1
+    assert main(["reproduce"]) == 0 and main(["reproduce", "rambo/table2", *words, "--data-root", str(tmp_path)]) == 0

@@ -35,6 +35,7 @@ ENTRIES: dict[str, dict[str, str]] = PROJECT["entry-points"]
 def test_the_version_and_the_version_that_is_required_are_those_of_the_library():
     assert __version__ == rankgrad.__version__
     assert PROJECT["dependencies"] == [f"rankgrad[train]=={rankgrad.__version__}"]
+    assert PROJECT["optional-dependencies"] == {"detection": [f"rankgrad-detection=={rankgrad.__version__}"]}
 
 
 def test_entry_points_name_every_data_set_command_and_loss():
@@ -49,7 +50,7 @@ def test_entry_points_name_every_data_set_command_and_loss():
 
 
 def test_every_entry_point_is_of_a_known_group_and_can_be_loaded():
-    assert set(ENTRIES) == {f"rankgrad.{group}" for group in GROUPS} - {"rankgrad.metrics"}
+    assert set(ENTRIES) == {f"rankgrad.{group}" for group in GROUPS} - {"rankgrad.metrics", "rankgrad.tasks"}
     for group, entries in ENTRIES.items():
         for name, value in entries.items():
             plugin = Plugin(group.removeprefix("rankgrad."), name, value, PROJECT["name"], __version__)

@@ -31,7 +31,7 @@ _PLACES = {
 _MODULES = {
     "adapters": "adapters",
     "datasets": "datasets",
-    "detection": "detection",
+    "detection": "losses.detection",
     "distributed": "batches.distributed",
     "evaluation": "evaluation",
     "large_batch": "batches.large_batch",

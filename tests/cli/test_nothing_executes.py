@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -17,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
+from hostile import Touch, changed, fuzz, refused, system_call
 from kept_runs import copied, kept_index
 from small_runs import make_photos, small
 from small_tables import one_list
-from voc_trees import shapes
 
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.runs.compare import train_all
@@ -40,16 +36,6 @@ def canary(tmp_path: Path) -> Iterator[Path]:
     assert not path.exists()
 
 
-class Touch:
-    """What a pickle can do: anything."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.path}",)
-
-
 @pytest.fixture
 def pickled(tmp_path: Path, canary: Path) -> Path:
     """A file of torch.save that touches the canary if it is unpickled."""
@@ -62,29 +48,7 @@ def received(name: str, folder: Path, photos: Path) -> Path:
     return copied(name, folder, photos)
 
 
-def changed(run: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """The same with other settings."""
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    change(config)
-    (run / "config.yaml").write_text(yaml.safe_dump(config))
-    return run
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
-    """The one line that a command ends with, whose exit status is 2."""
-    capsys.readouterr()
-    assert main(list(map(str, words))) == 2
-    lines = capsys.readouterr().err.splitlines()
-    told = [line for line in lines if line.startswith("rankgrad: ")]
-    assert len(told) == 1 and lines[-1] == told[0] and "Traceback" not in "".join(lines)
-    return told[0]
-
-
 # ------------------------------------------------------------------------------------------------------ bad settings
-
-
-def _system(canary: Path) -> dict[str, Any]:
-    return {"_target_": "os.system", "command": f"touch {canary}"}
 
 
 def _load(canary: Path) -> dict[str, Any]:
@@ -98,7 +62,7 @@ def _eval(canary: Path) -> dict[str, Any]:
 # What is changed in the settings -> what is said of it.
 SETTINGS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
     "transform": (
-        lambda c, canary: c["data"].update(eval_transform=_system(canary)),
+        lambda c, canary: c["data"].update(eval_transform=system_call(canary)),
         "data.eval_transform._target_ is 'os.system', which is no transform of rankgrad; nothing was run",
     ),
     "inside a transform": (
@@ -110,11 +74,11 @@ SETTINGS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
         "loss.penalty._target_ is 'builtins.eval', which is no penalty of rankgrad; nothing was run",
     ),
     "step": (
-        lambda c, canary: c["loss"]["ranks"].update(neg=_system(canary)),
+        lambda c, canary: c["loss"]["ranks"].update(neg=system_call(canary)),
         "loss.ranks.neg._target_ is 'os.system', which is no step of rankgrad; nothing was run",
     ),
     "list": (
-        lambda c, canary: c["data"]["train_transform"].update(scale=[0.1, _system(canary)]),
+        lambda c, canary: c["data"]["train_transform"].update(scale=[0.1, system_call(canary)]),
         "data.train_transform.scale[1]._target_ is 'os.system', but nothing is made of settings there",
     ),
     "data": (
@@ -122,11 +86,11 @@ SETTINGS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
         "data.load._target_ is 'numpy.load', which is no data of rankgrad; nothing was run",
     ),
     "memory": (
-        lambda c, canary: c["memory"].update(_system(canary)),
+        lambda c, canary: c["memory"].update(system_call(canary)),
         "memory._target_ is 'os.system', which is no memory of rankgrad; nothing was run",
     ),
     "elsewhere": (
-        lambda c, canary: c["optimizer"].update(_system(canary)),
+        lambda c, canary: c["optimizer"].update(system_call(canary)),
         "optimizer._target_ is 'os.system', but nothing is made of settings there; nothing was run",
     ),
     "metric": (
@@ -142,7 +106,7 @@ SETTINGS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
         "data.name is '${oc.env:HOME}': settings of a run are plain values",
     ),
     "trust in the file": (
-        lambda c, canary: c.update(trust="os", memory=_system(canary)),
+        lambda c, canary: c.update(trust="os", memory=system_call(canary)),
         "memory._target_ is 'os.system', which is no memory of rankgrad; nothing was run",
     ),
 }
@@ -168,7 +132,7 @@ def test_settings_that_would_run_something_are_refused_by_every_command(
 def test_an_interrupted_run_that_would_run_something_is_not_resumed(capsys, tmp_path, photos, canary):
     run = received("interrupted", tmp_path / "run", photos)
     before = (run / "state.ckpt").read_bytes()
-    changed(run, lambda config: config["loss"].update(_system(canary)))
+    changed(run, lambda config: config["loss"].update(system_call(canary)))
     assert "loss._target_ is 'os.system'" in refused(capsys, "train", f"resume={run}")
     assert (run / "state.ckpt").read_bytes() == before
 
@@ -176,7 +140,7 @@ def test_an_interrupted_run_that_would_run_something_is_not_resumed(capsys, tmp_
 @pytest.mark.slow
 def test_a_comparison_does_not_go_on_with_a_run_that_would_run_something(tmp_path, photos, canary):
     run = received("interrupted", tmp_path / "run", photos)
-    changed(run, lambda config: config["loss"].update(_system(canary)))
+    changed(run, lambda config: config["loss"].update(system_call(canary)))
     (error,) = train_all({run: ["loss=roadmap"]}, run.parent, jobs=1).values()
     assert "loss._target_ is 'os.system', which is no loss of rankgrad; nothing was run" in error
     assert "(exit 2; see" in error
@@ -197,21 +161,10 @@ def test_yaml_of_objects_is_refused(capsys, tmp_path, canary, text, message):
         assert message in refused(capsys, *words)
 
 
-def test_a_detector_s_settings_are_refused_alike(capsys, tmp_path, canary):
-    for name in ("detector", "detector-interrupted"):
-        run = copied(name, tmp_path / name)
-        changed(run, lambda config: config["loss"].update(_system(canary)))
-        commands = [["detect", "train", f"resume={run}"]] + (
-            [["detect", "evaluate", run]] if name == "detector" else []
-        )
-        for words in commands:
-            assert "loss._target_ is 'os.system', which is no loss of rankgrad" in refused(capsys, *words)
-
-
 def test_the_settings_of_a_run_of_scores_are_refused_alike(capsys, tmp_path, canary):
     rows = one_list(tmp_path / "rows.csv")
     run = copied("scores", tmp_path / "run", rows=rows)
-    changed(run, lambda config: config["loss"].update(_system(canary)))
+    changed(run, lambda config: config["loss"].update(system_call(canary)))
     for words in (
         ["train", f"resume={run}"],
         ["report", run, "-o", tmp_path / "page.html"],
@@ -242,7 +195,7 @@ def with_data(weights: Path, change: Callable[[dict[str, Any]], object]) -> Path
 
 WEIGHTS: dict[str, tuple[Callable[[dict[str, Any], Path], object], str]] = {
     "transform": (
-        lambda r, canary: r["config"]["data"].update(eval_transform=_system(canary)),
+        lambda r, canary: r["config"]["data"].update(eval_transform=system_call(canary)),
         "data.eval_transform._target_ is 'os.system', which is no transform of rankgrad; nothing was run",
     ),
     "inside": (
@@ -285,31 +238,22 @@ def test_weights_that_would_run_something_are_refused_by_every_command(capsys, t
 
 def test_the_data_of_an_exported_run_is_looked_at_too(capsys, tmp_path, photos, canary):
     run = received("retrieval", tmp_path / "run", photos)
-    with_data(run / "model.pt", lambda record: record["config"]["data"].update(load=_system(canary)))
+    with_data(run / "model.pt", lambda record: record["config"]["data"].update(load=system_call(canary)))
     told = refused(capsys, "export", run, "-o", tmp_path / "out.pt2")
     assert "model.pt: data.load._target_ is 'os.system', which is no data of rankgrad; nothing was run" in told
 
 
 def test_pickles_in_the_place_of_weights_are_not_opened(capsys, tmp_path, photos, canary, pickled):
     run = received("retrieval", tmp_path / "run", photos)
-    detector = copied("detector", tmp_path / "detector")
-    voc = shapes(tmp_path / "voc")
     plain = tmp_path / "plain.pt"
     plain.write_bytes(pickle.dumps(Touch(canary)))
     for evil in (pickled, plain):
-        for folder in (run, detector):
-            shutil.copy(evil, folder / "model.pt")
+        shutil.copy(evil, run / "model.pt")
         for words in (
             ["embed", run, photos, "-o", tmp_path / "out.npz"],
             ["export", run, "-o", tmp_path / "out.pt2"],
             ["train", *small(photos), f"init={run}", f"out={tmp_path / 'out'}"],
             ["train", *small(photos, "model=timm"), f"model.weights={evil}", f"out={tmp_path / 'out'}"],
-            ["detect", "evaluate", detector],
-            ["detect", "train", f"data.root={voc}", f"init={detector}", f"out={tmp_path / 'out'}"],
-            [
-                *("detect", "train", f"data.root={voc}", "model=faster_rcnn", f"model.weights={evil}"),
-                f"out={tmp_path / 'out'}",
-            ],
         ):
             told = refused(capsys, *words)
             assert "is not a weights file that can be read safely" in told
@@ -406,49 +350,6 @@ def test_a_user_s_own_classes_need_the_name_of_their_package_every_time(capsys, 
 
 # -------------------------------------------------------------------------------------------------------------- fuzz
 
-# Runs in a process of its own, with no more than a gigabyte beside what it has at the start. Damages files many times
-# over and says what a command makes of each: exit status, what it told, what it showed; or the traceback.
-FUZZ = """
-import contextlib, io, json, random, resource, sys, traceback
-from pathlib import Path
-import rankgrad.detection.run, rankgrad.tasks.scores.task, rankgrad.workbench.training.runner
-import rankgrad.workbench.report, rankgrad.workbench.index.builder
-from rankgrad.workbench.cli import main
-
-times, cases = json.loads(sys.argv[1])
-status = Path("/proc/self/status").read_text()
-now = int(status.split("VmSize:")[1].split()[0]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (now + 2**30, now + 2**30))
-random.seed(0)
-
-def damaged(whole, number):
-    content = bytearray(whole)
-    if number % 3 == 0:
-        return bytes(content[: random.randrange(len(content))])
-    for _ in range(1 if number % 3 == 1 else 20):
-        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
-    return bytes(content)
-
-def tried(words):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(words)
-        except BaseException:
-            return "traceback", traceback.format_exc(), ""
-    lines = [line for line in err.getvalue().splitlines() if line.startswith("rankgrad: ")]
-    return code, lines, out.getvalue()
-
-for file, words in cases:
-    whole = Path(file).read_bytes()
-    found = [tried(words)]
-    for number in range(times):
-        Path(file).write_bytes(damaged(whole, number))
-        found.append(tried(words))
-    Path(file).write_bytes(whole)
-    print(json.dumps(found))
-"""
-
 # What is damaged of a run, the command that reads it, and whether a checksum finds every damage of its content.
 FUZZED = [
     ("embeddings.npz", "evaluate RUN/embeddings.npz --bootstrap 0 --clusters none", True),
@@ -463,11 +364,6 @@ FUZZED = [
     ("model.pt", "embed RUN PHOTOS -o TMP/out.npz", True),
     ("index/index.json", "search QUERY --index RUN/index --model RUN", False),
     ("index/VECTORS", "search QUERY --index RUN/index --model RUN", True),
-    ("detector/model.pt", "detect evaluate RUN/detector", True),
-    ("detector/config.yaml", "detect evaluate RUN/detector", False),
-    ("detector/config.yaml", "detect train resume=RUN/detector", False),
-    ("detector/metrics.json", "detect train resume=RUN/detector", False),
-    ("detector/metrics.json", "report RUN/detector -o TMP/page.html", False),
     ("scores/scores.npz", "evaluate RUN/scores --bootstrap 0", True),
     ("scores/model.pt", "predict RUN/scores ROWS -o TMP/scores.csv", True),
     ("scores/config.yaml", "train resume=RUN/scores", False),
@@ -479,32 +375,12 @@ FUZZED = [
 def _fuzz(tmp_path: Path, photos: Path, cases: list[tuple[str, str, bool]], times: int) -> None:
     run = received("retrieval", tmp_path / "run", photos)
     shutil.copytree(kept_index(), run / "index")
-    copied("detector", run / "detector", voc=shapes(tmp_path / "voc"))
     rows = one_list(tmp_path / "rows.csv")
     copied("scores", run / "scores", rows=rows)
+    vectors = next(run.glob("index/*.faiss")).name
+    cases = [(name.replace("VECTORS", vectors), *more) for name, *more in cases]
     query = photos / "class 1" / "1.png"
-    places = {"RUN": run, "TMP": tmp_path, "PHOTOS": photos, "QUERY": query, "ROWS": rows}
-
-    def filled(word: str) -> str:
-        return re.sub("RUN|TMP|PHOTOS|QUERY|ROWS", lambda match: str(places[match[0]]), word)
-
-    names = [name.replace("VECTORS", next(run.glob("index/*.faiss")).name) for name, *_ in cases]
-    given = [
-        (str(run / name), list(map(filled, command.split())))
-        for name, (_, command, _) in zip(names, cases, strict=True)
-    ]
-    words = [sys.executable, "-W", "ignore", "-c", FUZZ, json.dumps([times, given])]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    for (name, command, checked), line in zip(cases, done.stdout.splitlines(), strict=True):
-        whole, *damaged = json.loads(line)
-        assert whole[0] == 0, (name, command, whole)
-        for code, told, shown in damaged:
-            assert code in (0, 2), f"{name}, {command}: {told}"
-            assert (len(told) == 1) == (code == 2), (name, command, told)
-            if checked:  # what no checksum covers says nothing: dates inside a zip
-                assert code == 2 or shown == whole[2], (name, command)
-        assert sum(code == 2 for code, _, _ in damaged) >= times // 6, (name, command)
+    fuzz({"RUN": run, "TMP": tmp_path, "PHOTOS": photos, "QUERY": query, "ROWS": rows}, cases, times)
 
 
 @pytest.mark.slow

@@ -25,7 +25,6 @@ from rankgrad.workbench.config import compose
             ["height of the network's input", "if there are no train/"],
         ),
         (["loss=log_sum_exp", "memory=sum"], "train", []),
-        (["data=bccd", "data.root=X"], "detect", []),
     ],
 )
 def test_settings_keep_their_values_and_gain_their_comments(overrides, tree, told):

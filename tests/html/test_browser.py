@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -12,37 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import Browser, found
+from chromium import SHOTS, Browser, lands, shot, started, table_of
 from kept_runs import copied
 from report_contents import SMOOTH_AP, content, large
 from small_runs import make_photos
-from voc_trees import shapes
 
 from rankgrad.evaluation import ranked
 from rankgrad.tasks.retrieval.page import Content
 from rankgrad.workbench.index.page import write_answers
 from rankgrad.workbench.index.query import Answer, Hit
-from rankgrad.workbench.report import read_runs, write_comparison, write_report
+from rankgrad.workbench.report import write_comparison, write_report
 from rankgrad.workbench.report.ranked_folder import write
 
 pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
-WHY = "no Chromium found: apt-get install chromium. RANKGRAD_BROWSER=required makes this an error"
 VISIBLE = "[...document.querySelectorAll('.query')].filter(card => !card.hidden)"
-# where screenshots are left to be looked at; nowhere if it is not set
-SHOTS = os.environ.get("RANKGRAD_SHOTS")
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = found()
-    if program is None:
-        if os.environ.get("RANKGRAD_BROWSER") == "required":
-            pytest.fail(WHY)
-        pytest.skip(WHY)
-    started = Browser(program, tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
+    with started(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +57,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         name: write_report(folder / f"{name}.html", of, queries=120 if name == "large" else 4000)
         for name, of in runs.items()
     }
-    voc = shapes(folder / "voc")
-    detectors = read_runs([copied("detector", folder / name, voc=voc) for name in ("ap", "cross_entropy")])
-    made["detector"] = write_report(folder / "detector.html", detectors[:1])
-    made["detectors"] = write_report(folder / "detectors.html", detectors)
     files = sorted(make_photos(folder / "photos", classes=2).rglob("*.png"))
     hits = tuple(Hit(n, 1 - n / 9, file.parent.name, file.name, file) for n, file in enumerate(files, 1))
     answers = [Answer(file, hits) for file in (*files[:2], folder / "lost.png")]
@@ -106,27 +91,13 @@ def run_files(folder: Path) -> Path:
     return write(ranked.evaluate(runs, judged, groups=groups, bootstrap=20), folder)
 
 
-def table_of(browser: Browser, kind: str) -> list[list[str]]:
-    """Texts of the rows that a table shows."""
-    rows: list[list[str]] = browser.run(
-        f"[...document.querySelectorAll('[data-table={kind}] tbody tr')]"
-        ".map(row => [...row.children].map(cell => cell.textContent))"
-    )
-    return rows
-
-
 def focus(browser: Browser) -> Any:
     """Text, class and tag of what has the focus."""
     return browser.run("[document.activeElement.tagName, document.activeElement.className, document.activeElement.id]")
 
 
-def shot(browser: Browser, name: str, selector: str | None = None) -> None:
-    if SHOTS:
-        browser.picture(Path(SHOTS) / f"{name}.png", selector)
-
-
-OPENED = ("single", "several", "large", "empty", "evil", "long", "detector", "detectors")
-DARK_TOO = ("single", "detector")  # the others have the same style sheet
+OPENED = ("single", "several", "large", "empty", "evil", "long")
+DARK_TOO = ("single",)  # the others have the same style sheet
 
 
 @pytest.mark.parametrize(
@@ -145,9 +116,7 @@ def test_page_opens_without_a_word_in_the_console_and_asks_for_nothing(browser, 
     assert browser.messages == []
     assert [url for url in browser.requests if not url.startswith("data:")] == [pages[name].as_uri()]
     assert browser.run("document.documentElement.classList.contains('live')")
-    pictures = 0 if not name.startswith("detector") else 2 if name == "detector" else 4
-    assert browser.run("document.querySelectorAll('img, b > b').length") == pictures
-    assert browser.run("[...document.images].every(image => image.naturalWidth === 640)")
+    assert browser.run("document.querySelectorAll('img, b > b').length") == 0
     background = browser.run("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(18, 20, 23)") == dark
     shot(browser, f"{name}-{'dark' if dark else 'light'}")
@@ -167,7 +136,7 @@ def test_pictures_are_decoded_where_they_are_seen(browser, pages):
 
 
 def test_page_is_as_wide_as_a_telephone(browser, pages):
-    for name in ("single", "several", "long", "detector", "detectors", "search", "ranked"):
+    for name in ("single", "several", "long", "search", "ranked"):
         browser.open(pages[name], width=390, height=800, script=name not in ("search", "ranked"))
         assert browser.run("document.documentElement.scrollWidth") <= 390, name
         shot(browser, f"{name}-narrow")
@@ -180,7 +149,7 @@ def test_page_is_as_wide_as_a_telephone(browser, pages):
     ("name", "every"),
     [
         pytest.param("single", 4, id="single-some"),
-        *(pytest.param(n, 1, id=n, marks=pytest.mark.slow) for n in ("single", "several", "large", "detectors")),
+        *(pytest.param(n, 1, id=n, marks=pytest.mark.slow) for n in ("single", "several", "large")),
     ],
 )
 def test_links_land_on_their_sections_and_stay_there(browser, pages, name, every):
@@ -192,18 +161,6 @@ def test_links_land_on_their_sections_and_stay_there(browser, pages, name, every
         assert lands(browser, part), part
     browser.open(pages[name], part="#configuration")
     assert lands(browser, "configuration")
-
-
-def lands(browser: Browser, part: str) -> bool:
-    """Is a section at the top, or at the end of the page, once the page has come to rest?"""
-    seen, place = None, f"document.getElementById('{part}').getBoundingClientRect().top"
-    for _ in range(40):
-        before, seen = seen, browser.run(f"[scrollY, {place}]")
-        if before == seen:
-            break
-        time.sleep(0.15)
-    end = browser.run("scrollY + innerHeight >= document.documentElement.scrollHeight - 2")
-    return bool(abs(browser.run(place) - 16) <= 2 or (end and 0 <= browser.run(place) < 900))
 
 
 def test_long_names_end_in_an_ellipsis_and_leave_the_page_as_wide_as_it_is(browser, pages):
@@ -371,17 +328,6 @@ def test_class_filter_offers_every_class_and_says_what_it_finds(browser, pages):
     assert browser.run(said) == "0 queries: no class has this name"
     browser.click("#show-all")
     assert browser.run(said) == f"{len(shown)} queries" and browser.messages == []
-
-
-def test_classes_of_detectors_are_sorted(browser, pages):
-    browser.open(pages["detector"])
-    rows = table_of(browser, "class")
-    assert [row[0] for row in sorted(rows, key=lambda row: float(row[-1]))] == [row[0] for row in rows]
-    assert all(row[1] == "3" and 0 < float(row[2]) < 100 for row in rows)  # objects and detections are counts
-    browser.click("[data-table=class] thead th:nth-child(3) button")
-    browser.click("[data-table=class] thead th:nth-child(3) button")
-    counts = [float(row[2]) for row in table_of(browser, "class")]
-    assert counts == sorted(counts, reverse=True) and browser.messages == []
 
 
 def test_pictures_are_walked_through_and_enlarged_by_keyboard(browser, pages):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank
-from rankgrad.detection import DetectionAPLoss
 from rankgrad.losses import LOSSES
+from rankgrad.losses.detection import DetectionAPLoss
 from rankgrad.ranks import Blackbox
 
 COSTS = {

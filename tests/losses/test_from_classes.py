@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad.detection import DetectionAPLoss, DetectionSupAPLoss
 from rankgrad.losses import LOSSES, RaMBOAPLoss, RankLoss, SmoothAPLoss, SupAPLoss
+from rankgrad.losses.detection import DetectionAPLoss, DetectionSupAPLoss
 from rankgrad.metrics import average_precision
 from rankgrad.ranks import exact_ranks
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rankgrad import blackbox_rank, losses, metrics, relevance
-from rankgrad.detection import DetectionAPLoss
 from rankgrad.losses import RankLoss
+from rankgrad.losses.detection import DetectionAPLoss
 from rankgrad.ranks import exact_ranks
 
 FOLDER = Path(__file__).parents[1] / "golden"

@@ -16,21 +16,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
-import torch
 from forks import forked, start_by_fork, wait
-from small_detectors import settings as detector_settings
+from killed_runs import EVERY_STEP, Killed, kill_at_call, same
 from small_runs import make_photos, small, train
 from small_tables import one_list
 from small_tables import settings as table_settings
-from voc_trees import shapes
 
 from rankgrad.common.files.folders import HOLDER, LOCK
-from rankgrad.detection import run as detection
 from rankgrad.tasks.retrieval import task as retrieval
 from rankgrad.tasks.scores import task as scores
 from rankgrad.workbench.cli import main
@@ -38,18 +35,14 @@ from rankgrad.workbench.config import compose
 from rankgrad.workbench.runs.children import Children
 from rankgrad.workbench.runs.folder import Run
 
-COMPARED = ("before.json", "after.json", "metrics.json", "health.json", "logs/metrics.csv")
-EVERY_STEP = "checkpoint_minutes=0"
 KINDS: dict[str, tuple[str, ...]] = {
     "plain": (),
     "memory": ("memory=joint", "memory.batches=2", "evaluation.every=1"),
     "frozen": ("frozen=true", "model.head=linear"),
     "disk cache": ("data.cache=disk",),
     "tensorboard": ("loggers=[csv,tensorboard]",),
-    "detection": ("loss=ap", "ranking.warmup=1", "evaluation.every=1"),
     "scores": ("model.dropout=0.2", "evaluation.every=1"),
 }
-TREES = {"detection": "detect", "scores": "scores"}  # of settings, where it is not that of retrieval
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +53,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]
         photos = make_photos(root / "photos")
         begun = train(*small(photos, "trainer.max_epochs=1"), f"out={root / 'begun'}")
         rows = one_list(root / "rows.csv")
-        yield {"root": root, "photos": photos, "begun": begun.folder, "voc": shapes(root / "voc"), "rows": rows}
+        yield {"root": root, "photos": photos, "begun": begun.folder, "rows": rows}
 
 
 def run_settings(places: dict[str, Path], kind: str) -> list[str]:
-    if kind == "detection":
-        return [*detector_settings(places["voc"], *KINDS[kind]), EVERY_STEP]
     if kind == "scores":
         return [*table_settings(places["rows"], *KINDS[kind]), EVERY_STEP]
     more = [f"init={places['begun']}"] if kind == "frozen" else []
@@ -73,8 +64,9 @@ def run_settings(places: dict[str, Path], kind: str) -> list[str]:
 
 
 def go(kind: str, settings: list[str]) -> Run:
-    trains = {"detection": detection.train, "scores": scores.train}.get(kind, retrieval.train)
-    return trains(compose(settings, TREES.get(kind, "train")), quiet=True)
+    if kind == "scores":
+        return scores.train(compose(settings, "scores"), quiet=True)
+    return retrieval.train(compose(settings), quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -89,82 +81,14 @@ def undisturbed(places) -> Callable[[str], Run]:
     return make
 
 
-def child(kind: str, settings: list[str], before: Callable[[], object] = lambda: None) -> int:
-    """A process that trains; its number."""
-
-    def work() -> None:
-        before()
-        go(kind, settings)
-
-    return forked(work)
-
-
-def next_settings(places: dict[str, Path], kind: str, out: Path) -> list[str]:
-    if not (out / "config.yaml").exists():
-        return [*run_settings(places, kind), f"out={out}"]
-    return [f"resume={out}", *(["data.root=."] if kind in TREES else [])]
-
-
-def same(one: Run, other: Run) -> None:
-    """Raise unless two runs have ended alike and left nothing beside."""
-    for name in COMPARED:
-        ours, theirs = one.folder / name, other.folder / name
-        assert ours.exists() == theirs.exists(), name
-        assert not ours.exists() or ours.read_bytes() == theirs.read_bytes(), name
-    if other.weights.exists():  # a trial of a search keeps its numbers alone
-        states = [torch.load(run.weights, weights_only=True) for run in (one, other)]
-        keys = [key for key in states[0] if key in ("state", "weights", "state_dict")]
-        assert keys
-        for key in keys:
-            assert all(torch.equal(value, states[1][key][name]) for name, value in states[0][key].items())
-    for name in ("embeddings.npz", "detections.npz", "scores.npz"):
-        if (one.folder / name).exists():
-            with np.load(one.folder / name) as ours, np.load(other.folder / name) as theirs:
-                assert all(np.array_equal(ours[column], theirs[column]) for column in ours.files)
-    assert not [path for path in one.folder.rglob(".*") if path.is_file()]
-    files = [{path.relative_to(run.folder) for path in run.folder.rglob("*")} for run in (one, other)]
-    left, right = ({path for path in each if "tensorboard" not in path.parts} for each in files)
-    assert left == right
-
-
-def kill_at_random(places: dict[str, Path], kind: str, out: Path, kills: int, seed: int) -> int:
-    """Kill a run again and again at random moments, each after the last one's was resumed; how many hit a live one."""
-    dice, hit = random.Random(seed), 0
-    for _ in range(kills):
-        number = child(kind, next_settings(places, kind, out))
-        time.sleep(dice.uniform(0.05, 1.2))
-        os.kill(number, signal.SIGKILL)
-        hit += wait(number) == -signal.SIGKILL
-        if Run(out).config.exists() and Run(out).finished:
-            break
-    while not (Run(out).config.exists() and Run(out).finished):
-        assert wait(child(kind, next_settings(places, kind, out))) == 0
-    return hit
-
-
-def kill_at_call(name: str, number: int, after: bool, by: int = signal.SIGKILL) -> Callable[[], None]:
-    """Patch os.NAME: this process, no child of it, is killed at its call of that number, before or after the call."""
-
-    def patch() -> None:
-        real, calls, process = getattr(os, name), [0], os.getpid()
-
-        def killing(*arguments: object, **named: object) -> object:
-            calls[0] += os.getpid() == process
-            if calls[0] == number and not after:
-                os.kill(os.getpid(), by)
-            found = real(*arguments, **named)
-            if calls[0] == number and after:
-                os.kill(os.getpid(), by)
-            return found
-
-        setattr(os, name, killing)
-
-    return patch
+def killed(places: dict[str, Path], kind: str) -> Killed:
+    """A kind of run, for the kills."""
+    return Killed(partial(go, kind), run_settings(places, kind), ["data.root=."] if kind == "scores" else [])
 
 
 @pytest.mark.parametrize("kind", ["memory", "scores"])
 def test_a_run_killed_at_random_moments_ends_like_a_whole_one(places, undisturbed, tmp_path, kind):
-    kill_at_random(places, kind, tmp_path / "run", kills=4, seed=0)
+    killed(places, kind).at_random(tmp_path / "run", kills=4, seed=0)
     same(Run(tmp_path / "run"), undisturbed(kind))
 
 
@@ -173,32 +97,18 @@ def test_a_run_killed_at_random_moments_ends_like_a_whole_one(places, undisturbe
 def test_every_kind_of_run_survives_many_kills(places, undisturbed, tmp_path, kind):
     hit, seed = 0, 0
     while hit < 18:
-        hit += kill_at_random(places, kind, tmp_path / str(seed), kills=6, seed=seed)
+        hit += killed(places, kind).at_random(tmp_path / str(seed), kills=6, seed=seed)
         same(Run(tmp_path / str(seed)), undisturbed(kind))
         seed += 1
     print(f"{kind}: {hit} kills in {seed} runs, all ended alike")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["memory", "detection", "scores"])
+@pytest.mark.parametrize("kind", ["memory", "scores"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("name", ["replace", "fsync"])
 def test_a_run_killed_at_every_rename_and_flush_ends_like_a_whole_one(places, undisturbed, tmp_path, name, after, kind):
-    number = 0
-    while True:
-        number += 1
-        out = tmp_path / str(number)
-        first = wait(child(kind, next_settings(places, kind, out), kill_at_call(name, number, after)))
-        if first == 0:
-            break  # the run has fewer calls than that
-        assert first == -signal.SIGKILL
-        while not (Run(out).config.exists() and Run(out).finished):
-            assert wait(child(kind, next_settings(places, kind, out))) == 0
-        for left in (LOCK, HOLDER):  # a process that was killed after its last file leaves its lock, which nobody holds
-            (out / left).unlink(missing_ok=True)
-        same(Run(out), undisturbed(kind))
-    assert number > 10
-    print(f"{kind}: killed {'after' if after else 'before'} each of {number - 1} calls of os.{name}, all ended alike")
+    killed(places, kind).at_every_call(name, after, tmp_path, undisturbed(kind))
 
 
 def kill_family(process: subprocess.Popen[bytes], alone: bool) -> None:

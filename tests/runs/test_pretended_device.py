@@ -9,40 +9,21 @@ from typing import Any
 
 import pretended
 import pytest
-import small_detectors
 import torch
-from lightning.pytorch.accelerators import CPUAccelerator
-from lightning.pytorch.strategies import SingleDeviceStrategy
+from pretended_training import training_there
 from small_runs import make_photos, small
-from voc_trees import shapes
 
-from rankgrad.detection import run as detectors
 from rankgrad.tasks.retrieval import task as retrieval
 from rankgrad.workbench.config import compose
-from rankgrad.workbench.runs import launch
 from rankgrad.workbench.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
 
-class Anywhere(CPUAccelerator):
-    """Lightning's for a CPU, which does not ask whether the device is one."""
-
-    def setup_device(self, device: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def there(monkeypatch) -> Iterator[None]:
     """Lightning trains on the pretended device."""
-    given = launch.trainer_options
-
-    def options(config: Any) -> dict[str, Any]:
-        strategy = SingleDeviceStrategy(device=pretended.DEVICE, accelerator=Anywhere())
-        return {**given(config), "accelerator": "auto", "devices": "auto", "strategy": strategy}
-
-    with pretended.pretended():
-        monkeypatch.setattr(launch, "trainer_options", options)
+    with training_there(monkeypatch):
         yield
 
 
@@ -53,17 +34,10 @@ def of_photos(folder: Path, *settings: str) -> Run:
     return retrieval.train(compose(small(photos, *settings)), quiet=True)
 
 
-def of_scenes(folder: Path, *settings: str) -> Run:
-    if not (folder / "voc").exists():
-        shapes(folder / "voc")
-    return detectors.train(compose(small_detectors.settings(folder / "voc", *settings), "detect"), quiet=True)
-
-
 RUNS = {
     "memory": (of_photos, ["memory=joint", "memory.batches=2", "memory.max_drift=1", "evaluation.every=1"]),
     "sum of losses": (of_photos, ["loss=supndcg+pml/triplet", "memory=sum", "memory.warmup=1"]),
     "proxies": (of_photos, ["loss=pml/proxy_anchor", "evaluation.clusters=auto", "trainer.gradient_clip_val=0.5"]),
-    "detector": (of_scenes, ["loss=ap", "ranking.warmup=3"]),
 }
 
 

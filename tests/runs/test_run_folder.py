@@ -123,7 +123,7 @@ def test_bad_settings_leave_what_was_in_the_folder(photos, tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"notes.txt": "mine"}
 
 
-@pytest.mark.parametrize("name", ["model.pt", "before.json", "metrics.json", "step-20.npz", "logs"])
+@pytest.mark.parametrize("name", ["model.pt", "before.json", "scores.npz", "step-20.npz", "logs"])
 def test_a_folder_that_is_no_run_but_has_a_name_of_a_run_is_not_written_to(photos, tmp_path, name):
     (tmp_path / name).write_text("mine")
     (tmp_path / ".mine.1.tmp").write_text("mine")
@@ -393,11 +393,11 @@ def test_a_whole_run_is_found_whole_and_every_damage_is_seen(photos, tmp_path, c
 
 
 def test_check_says_what_an_unfinished_run_and_an_incomplete_one_lack(tmp_path, capsys):
-    cut, detector = copied("interrupted", tmp_path / "cut"), copied("detector", tmp_path / "detector")
+    cut, whole = copied("interrupted", tmp_path / "cut"), copied("scores", tmp_path / "scores")
     index = Path(shutil.copytree(kept_index(), tmp_path / "photos.index"))
-    Run(detector).page.unlink()
-    Run(detector).checksums.unlink()
-    assert main(["check", *map(str, (cut, detector, index))]) == 2
+    Run(whole).page.unlink()
+    Run(whole).checksums.unlink()
+    assert main(["check", *map(str, (cut, whole, index))]) == 2
     shown = capsys.readouterr().out
     assert "unfinished run (retrieval)" in shown and f"continue it with resume={cut}" in shown
     assert re.search(r"report.html +missing\n", shown) and re.search(r"checksums.sha256 +missing\n", shown)

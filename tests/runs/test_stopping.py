@@ -9,12 +9,10 @@ from functools import cache
 
 import psutil
 import pytest
-from small_detectors import QUICK, TINY
 from small_runs import make_photos, small
 from small_tables import QUICK as OF_TABLE
 from small_tables import one_list
 from stopped_commands import LONG, SIGNALS, Command, hint, results, stop
-from voc_trees import shapes
 
 from rankgrad.workbench.runs.forked import possible
 
@@ -24,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("hangup")
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Command]:
     photos = make_photos(tmp_path_factory.mktemp("photos"))
-    tree = shapes(tmp_path_factory.mktemp("voc"))
     rows = one_list(tmp_path_factory.mktemp("rows") / "rows.csv", 20_000)
     of_table = [word for word in OF_TABLE if not word.startswith(("trainer.max_epochs", "sampler."))]
     return {
@@ -57,16 +54,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Command]:
             sign="state.ckpt",
             family=4 if possible() else 2,  # the process that forks, and one that it needs
         ),
-        "detect": Command(
-            (
-                *("detect", "compare", "loss=cross_entropy,ap", "seeds=0", "-j", "2", f"data.root={tree}"),
-                *(*TINY, *(word for word in QUICK if not word.startswith("trainer.max_epochs")), *LONG[2:]),
-                "trainer.max_epochs=60",
-            ),
-            lambda f: ("-o", str(f)),
-            runs=2,
-            family=2,
-        ),
     }
 
 
@@ -87,7 +74,7 @@ def test_a_comparison_that_is_stopped_has_saved_its_states_and_says_how_to_go_on
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("name", ["train", "scores", "devices", "compare", "tune", "detect"])
+@pytest.mark.parametrize("name", ["train", "scores", "devices", "compare", "tune"])
 def test_a_command_that_is_stopped_goes_on_and_ends_like_one_that_was_not(
     commands, undisturbed, tmp_path, name, number
 ):
@@ -102,7 +89,7 @@ def test_a_command_that_is_stopped_goes_on_and_ends_like_one_that_was_not(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["train", "scores", "devices", "compare", "tune", "detect"])
+@pytest.mark.parametrize("name", ["train", "scores", "devices", "compare", "tune"])
 def test_when_a_command_is_killed_its_children_save_their_states_and_end(commands, undisturbed, tmp_path, name):
     command = commands[name]
     assert stop(command, tmp_path, signal.SIGKILL) == -signal.SIGKILL

@@ -187,11 +187,6 @@ def test_a_run_does_not_go_on_with_other_rows(finished, tables, tmp_path, capsys
     assert "rows (then 300, now 200)" in error
 
 
-def test_a_run_of_scores_is_not_continued_as_a_detector(finished, tmp_path, capsys):
-    run = copied(finished["list"], tmp_path / "run")
-    assert f"rankgrad train resume={run.folder}" in fails(capsys, "detect", "train", f"resume={run.folder}")
-
-
 # -------------------------------------------------------------------------------------------------------------- predict
 
 
@@ -492,7 +487,6 @@ def test_a_mistake_in_the_settings_is_one_line_that_names_it_and_leaves_no_folde
 
 def test_a_task_that_is_not_known_is_told_which_there_are(capsys):
     assert "scores" in fails(capsys, "train", "task=score")
-    assert "scores" in fails(capsys, "train", "task=detection")
 
 
 def test_a_loss_that_diverges_is_told_and_no_result_is_written(tables, tmp_path, capsys):

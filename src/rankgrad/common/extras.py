@@ -1,4 +1,4 @@
-"""What to install for a missing package, and for a name of the laboratory."""
+"""What to install for a missing package, and for a name of the laboratory or of the package of detectors."""
 
 from __future__ import annotations
 
@@ -41,25 +41,31 @@ LABORATORY = {
     "loss": ("sodeep_ap", "sodeep_spearman"),
     "recipe": ("finetune", "finetune_photographs", "pretrain", "pretrain_photographs"),
 }
+#: The same for the package of detectors, in the folder packages/rankgrad-detection/.
+DETECTION = {"command": ("detect",), "task": ("detection",)}
 FROM_CLONE = "In a clone: pip install ./papers."
+_ADDED = (
+    ("the package of the papers", FROM_CLONE, LABORATORY),
+    ("the package of detectors", "In a clone: pip install ./packages/rankgrad-detection.", DETECTION),
+)
 PAPERS = ("rambo", "auc", "pnp", "roadmap")  # its experiments, tables and figures begin with one of these
 
 
 def of_laboratory(kind: str, given: str, known: Iterable[str] = ()) -> str:
-    """The end of a message about an unknown name that the laboratory has; "" if it has no such name.
+    """The end of a message about an unknown name that the laboratory has, or the package of detectors; "" if none has.
 
     >>> of_laboratory("data set", "SOP", ["folder", "text"])
     '; sop belongs to the package of the papers. In a clone: pip install ./papers.'
     """
-    names = LABORATORY.get({"data": "data set"}.get(kind, kind), ())
+    kind = {"data": "data set"}.get(kind, kind)
     there = {name.partition("/")[0] for name in known} | set(known)
-    if kind in ("experiment", "figure", "table") and given.lower().partition("/")[0] in PAPERS:
-        name, close = given, given.lower().partition("/")[0]
-    else:
-        name = close = next(iter(difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.75)), "")
-    if not close or close in there:
-        return ""
-    return f"; {name} belongs to the package of the papers. {FROM_CLONE}"
+    of_papers = kind in ("experiment", "figure", "table") and given.lower().partition("/")[0] in PAPERS
+    for package, how, names in _ADDED:
+        close = difflib.get_close_matches(given.lower(), names.get(kind, ()), n=1, cutoff=0.75)
+        name, top = (given, given.lower().partition("/")[0]) if of_papers else (close or [""])[:1] * 2
+        if name and top not in there:
+            return f"; {name} belongs to {package}. {how}"
+    return ""
 
 
 def install(extra: str = "all") -> str:

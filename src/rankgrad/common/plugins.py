@@ -1,4 +1,4 @@
-"""Plug-ins: losses, metrics, data sets and commands of other packages, by entry points.
+"""Plug-ins: losses, metrics, data sets, commands and kinds of runs of other packages, by entry points.
 
 A package lists them in its pyproject.toml:
 
@@ -23,7 +23,10 @@ from pathlib import Path
 from typing import Any
 
 #: Group -> its word for one member in messages. `configs` is a folder of settings, which a data set may bring.
-GROUPS = {"losses": "loss", "metrics": "metric", "datasets": "data set", "commands": "command", "configs": "folder"}
+GROUPS = {
+    **{"losses": "loss", "metrics": "metric", "datasets": "data set", "commands": "command", "configs": "folder"},
+    **{"tasks": "kind of run"},
+}
 #: Environment variable that limits plug-ins. Its value is "none", or the allowed distributions, such as "a,b".
 SWITCH = "RANKGRAD_PLUGINS"
 
@@ -123,7 +126,7 @@ def by_target(group: str, target: str) -> Plugin | None:
 
 
 def used(settings: Any) -> list[Plugin]:
-    """The plug-ins that settings use: objects that are made of them, and metrics of the evaluation.
+    """The plug-ins that settings use: objects that are made of them, metrics of the evaluation, and the kind of run.
 
     Args:
         settings: settings of a run, as plain values.
@@ -138,8 +141,13 @@ def used(settings: Any) -> list[Plugin]:
                 walk(each)
 
     walk(settings)
-    installed = [each for each in _installed(os.environ.get(SWITCH)) if each.group in ("losses", "metrics", "datasets")]
-    return [each for each in installed if each.target in named or (each.group == "metrics" and each.name in named)]
+    return [
+        each
+        for each in _installed(os.environ.get(SWITCH))
+        if (each.group in ("losses", "metrics", "datasets") and each.target in named)
+        or (each.group == "metrics" and each.name in named)
+        or (each.group == "tasks" and isinstance(settings, dict) and each.name == settings.get("task"))
+    ]
 
 
 def config_folders() -> list[Path]:

@@ -28,6 +28,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from rankgrad.tasks import TASKS
 from rankgrad.workbench.config import ConfigError, options
 
 # Reported evaluation: best on the test classes, as in papers; best on held-out training classes; after the last epoch.
@@ -54,7 +55,8 @@ _ROW = {"row", "where", "settings", "full_only", "only", "metrics", "against", "
 @cache
 def datasets() -> tuple[str, ...]:
     """Names of data sets, as in data=, for all commands."""
-    return tuple(sorted({*options("data"), *options("data", "detect")}))
+    trees = {row.settings for row in TASKS.values() if row.command in COMMANDS}
+    return tuple(sorted({name for tree in trees for name in options("data", tree)}))
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Grid:
 
     @property
     def tree(self) -> str:
-        """Root configuration of its runs, see `config.TREES`."""
+        """Root configuration of its runs, see `tasks.TaskRow.settings`."""
         return self.command.split()[0]
 
     @property

@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankgrad.common.extras import of_laboratory
 from rankgrad.common.files import write_text
+from rankgrad.tasks import TASKS
 from rankgrad.workbench.config import ConfigError, compose
 from rankgrad.workbench.runs.compare import read_seeds, shared, train_all, with_threads
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.runs.launchers import LOCAL, Launcher, read_launcher
 
 from . import page, sources, standin
-from .catalogue import find, listing, stand_in_seeds
+from .catalogue import Entry, find, listing, stand_in_seeds
 from .cost import GPU, Work, work_of
 from .grid import RULES, Grid, datasets, grids, merge
 from .measures import OF_EMBEDDINGS
@@ -98,7 +100,7 @@ def reproduce(
         if stand_in or settings:
             raise ConfigError(f"{entry.id} trains nothing: remove {'--stand-in' if stand_in else settings[0]}")
         return (figures.make if entry.how == "figure" else computed.make)(entry, out, dry_run)
-    grid = grids("detect train" if entry.how == "detection" else "train")[entry.id]
+    grid = _grid(entry)
     if rule not in (None, *RULES):
         raise ConfigError(f"--rule must be {', '.join(RULES)}; got {rule!r}")
     launcher, settings = read_launcher(settings)
@@ -129,7 +131,13 @@ def sources_of(name: str) -> str:
     entry = find(name)
     if entry.how not in ("runs", "detection"):
         raise ConfigError(f"{entry.id} ({entry.title}) has no runs, and so no sources of settings: {entry.way}")
-    return sources.text(grids("detect train" if entry.how == "detection" else "train")[entry.id])
+    return sources.text(_grid(entry))
+
+
+def _grid(entry: Entry) -> Grid:
+    if entry.how == "detection" and "detection" not in TASKS:
+        raise ConfigError(f"{entry.id} trains detectors{of_laboratory('task', 'detection')}")
+    return grids("detect train" if entry.how == "detection" else "train")[entry.id]
 
 
 def planned(

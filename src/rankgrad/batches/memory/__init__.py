@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from torch import nn
 
+from ...losses.score_memory import ScoreMemory
 from .embeddings import CrossBatchMemory
-from .scores import RowMemory, ScoreMemory
+from .scores import RowMemory
 
 Memory = CrossBatchMemory | RowMemory  #: the losses with a memory
 

@@ -23,7 +23,6 @@ from . import (
     check,
     compare,
     datasets,
-    detect,
     embed,
     evaluate,
     export,
@@ -48,8 +47,9 @@ class Command(Protocol):
     """A sub-command: the text of its --help, its arguments, and its work.
 
     A command that takes settings (KEY=VALUE) has `SETTINGS = True`. `GOES_ON` says whether the same command continues
-    after an interruption; without it, `SETTINGS` decides. A command may have `details()`, which returns more text for
-    --help. Importing a command must not import torch, because that takes seconds. `run` imports it.
+    after an interruption; without it, `SETTINGS` decides. `LISTS` names options whose value is a list with commas; its
+    parts may also be words of their own. A command may have `details()`, which returns more text for --help. Importing
+    a command must not import torch, because that takes seconds. `run` imports it.
     """
 
     HELP: str
@@ -74,13 +74,8 @@ COMMANDS: dict[str, Command] = {
     "index": index,
     "search": search,
     "export": export,
-    "detect": detect,
     "datasets": datasets,
 }
-
-
-# Options whose value is a list with commas. On the command line, its parts may also stand apart.
-LISTS = {"evaluate": ("-m", "--measures", "-e", "--extra", "-k", "--ks"), "detect": ("--ious",)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,11 +103,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _goes_on(name: str) -> bool:
     """Whether a command does long work that the same command continues."""
-    command = COMMANDS.get(name)
-    if command is None and name in registered("commands", COMMANDS):
-        with suppress(ValueError):  # `_main` reports it
-            command = registered("commands", COMMANDS)[name].load()
+    command = None
+    with suppress(ValueError):  # `_main` reports it
+        command = _named(name)
     return bool(getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)))
+
+
+def _named(name: str) -> Command | None:
+    """The command of rankgrad or of a plug-in. A plug-in is imported."""
+    plugin = None if name in COMMANDS else registered("commands", COMMANDS).get(name)
+    return COMMANDS.get(name) if plugin is None else _of_plugin(plugin)
 
 
 @contextmanager
@@ -177,9 +177,8 @@ def _main(argv: list[str]) -> int:
         there = "rankgrad paper-figure draws it." if "paper-figure" in known else FROM_CLONE
         print(f"rankgrad: {shown(drawn)} is a figure of the papers. {there}", file=sys.stderr)
         return MENDABLE
-    if name in LISTS:
-        argv = joined(argv, LISTS[name])
     try:
+        argv = joined(argv, getattr(_named(name), "LISTS", ()))
         parser = _parser(argv)
     except ValueError as error:  # a plug-in that cannot be used
         print(f"rankgrad: {shown(str(error))}", file=sys.stderr)

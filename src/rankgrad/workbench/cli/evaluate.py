@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...tables import aligned
+from ...tasks import TASKS
 from .machine import add_machine, machine, say
 from .ranked import add_ranked, run_ranked, without_qrels
 from .trust import add_trust
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ...evaluation import Report
     from ...tasks.scores.evaluation import ScoreReport
 
+LISTS = ("-m", "--measures", "-e", "--extra", "-k", "--ks")
 HELP = """\
 Compute ranking metrics for a training run, for embeddings in a file (npz or parquet), or for TREC run files.
 
@@ -121,8 +123,10 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     extra = [name.strip() for name in arguments.extra.split(",") if name.strip()]
     of_scores = Run(source).kind == "scores"
-    if Run(source).kind == "detection":
-        raise ValueError(f"{source} holds a detector: measure it with rankgrad detect evaluate {source}")
+    if (task := TASKS[Run(source).kind]).evaluates != "evaluate":
+        raise ValueError(
+            f"{source} holds a run of task={Run(source).kind}: measure it with rankgrad {task.evaluates} {source}"
+        )
     report = (_of_scores if of_scores else _of_embeddings)(arguments, source, extra, device)
     say(f"{report}\n\n{aligned([(name, meaning(name)) for name in report.values], left=2)}")
     if arguments.out:

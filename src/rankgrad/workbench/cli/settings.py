@@ -9,7 +9,8 @@ from pathlib import Path
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from ..config import TREES, folders
+from ...tasks import of_settings
+from ..config import folders
 
 KEY = re.compile(r"^(?P<indent> *)(?P<key>[^\s#'\":-][^\s:]*):(?P<value>.*?)(?:\s+# (?P<comment>.*))?$")
 COLUMN = 40  # where comments begin, if there is room
@@ -21,7 +22,7 @@ def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
     Args:
         config: settings by `config.compose`.
         overrides: settings of the user, such as "loss=pnp". Groups choose the files that are read.
-        tree: see `config.TREES`.
+        tree: see `tasks.TaskRow.settings`.
     """
     known = comments(overrides, tree)
     lines = []
@@ -50,7 +51,7 @@ def keys(text: str) -> Iterator[tuple[str, str]]:
 
 def comments(overrides: Sequence[str], tree: str) -> dict[str, str]:
     """Comments by dotted setting, from the root file and from the chosen options of the groups."""
-    _, groups = TREES[tree]
+    groups = of_settings(tree).groups
     root, *others = folders(tree)
     chosen = dict(override.split("=", 1) for override in overrides if override.split("=", 1)[0] in groups)
     explained = _of_file(root / f"{tree}.yaml", "")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ...common.extras import missing
-from ...tasks import of_command
+from ...tasks import of_command, of_settings
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -31,10 +31,10 @@ class TrainingModule(Protocol):
 def groups(tree: str, command: str) -> str:
     """The groups of settings, for the help of the command that trains."""
     try:
-        from ..config import TREES, options
+        from ..config import options
     except ModuleNotFoundError as error:  # evaluation works without the extras
         return missing(str(error.name))
-    lines = [f"  {group + '=':12}{', '.join(options(group, tree))}" for group in TREES[tree][1]]
+    lines = [f"  {group + '=':12}{', '.join(options(group, tree))}" for group in of_settings(tree).groups]
     head = "groups of settings, and the options of each group:"
     return "\n".join([head, *lines, "", f"To print all settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
 
@@ -60,7 +60,7 @@ def with_out(arguments: argparse.Namespace, settings: list[str]) -> list[str]:
 
 
 def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
-    """Run `rankgrad train` or `rankgrad detect train`.
+    """Run `rankgrad train`, or the training command of a plug-in.
 
     Importing the module that trains takes seconds, so it comes last: wrong settings and paths are reported before. A
     process that only starts others does not import it.

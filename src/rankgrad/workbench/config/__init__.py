@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .checking import PATHS, check_paths
 from .hydra import default_loss, differing, for_kind
-from .options import GIVEN, GROUPS, TREES, folders, options
+from .options import GIVEN, GROUPS, folders, options
 from .overrides import compose
 from .received import load, parsed
 from .resolvers import fine_tuned, rate, trained_before
@@ -15,7 +15,6 @@ __all__ = [
     "GIVEN",
     "GROUPS",
     "PATHS",
-    "TREES",
     "ConfigError",
     "check_paths",
     "compose",

@@ -12,8 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from ...common.checks import integer
 from ...common.files import shown
+from ...tasks import of_settings
 from .hydra import composed
-from .options import TREES, groups_in, options
+from .options import groups_in, options
 from .targets import TARGET, ConfigError, check
 from .values import keys, plain
 
@@ -28,16 +29,6 @@ WORDS = (
     *("data.load.path", "data.load.embeddings", "data.load.separator", "data.load.delimiter", "data.load.query"),
     *("data.load.document", "data.load.grade", "prompts.query", "prompts.document"),
 )
-# Settings that may name a class -> slot of `targets.SLOTS`. No other setting may name one.
-PLACES = {
-    "train": {
-        **{"loss": "loss", "memory": "memory", "data.load": "data"},
-        **{"data.train_transform": "transform", "data.eval_transform": "transform"},
-    },
-    "detect": {"loss": "loss"},
-    "scores": {"loss": "loss"},
-    "search": {"loss": "loss"},
-}
 # Settings whose value may be a number, a word or a list.
 NUMBERS = ("trainer.max_epochs",)  # by default they are null, because they follow the data
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
@@ -63,7 +54,13 @@ def check_paths(config: DictConfig) -> None:
 def check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
     """Raise if a value has another kind than its default. Losses and Lightning check their own settings."""
     given = [override.split("=", 1)[0] for override in overrides]
-    own = {*TREES[name][1], *PATHS, *WORDS, *FREE, *(f"data.{kind}_transform.resize" for kind in ("train", "eval"))}
+    own = {
+        *of_settings(name).groups,
+        *PATHS,
+        *WORDS,
+        *FREE,
+        *(f"data.{kind}_transform.resize" for kind in ("train", "eval")),
+    }
     given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
     groups = tuple(group for group in groups_in(overrides, name) if not group.startswith("loss="))
     default = composed(groups, name) if given else config
@@ -127,8 +124,9 @@ def check_loss_syntax(value: str, name: str) -> None:
         raise ConfigError(f"the settings of a loss are given after it: {apart}; got loss={value}")
     several = value.split(",")
     if several[1:] and set(several) <= set(known):
-        command = "detect compare" if name == "detect" else "compare"
-        raise ConfigError(f"a run trains one loss; got loss={value}. To compare: rankgrad {command} loss={value}")
+        compares = of_settings(name).compares
+        how = f". To compare: rankgrad {compares} loss={value}" if compares else ""
+        raise ConfigError(f"a run trains one loss; got loss={value}{how}")
 
 
 def check_recipe(overrides: Sequence[str], name: str) -> None:
@@ -158,9 +156,10 @@ def check_recipe(overrides: Sequence[str], name: str) -> None:
 
 def check_names(values: Any, name: str, trust: Sequence[str]) -> None:
     """Raise unless each class that the settings name is allowed at its place."""
+    places = of_settings(name).places
 
     def walk(value: Any, where: str) -> None:
-        slot = PLACES[name].get(where)
+        slot = places.get(where)
         if slot is None and isinstance(value, dict) and TARGET not in value:
             for key, inner in value.items():
                 walk(inner, f"{where}.{key}" if where else str(key))

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from ...common.checks import closest, unknown
 from ...common.extras import of_laboratory
 from ...common.files import shown
+from ...tasks import TASKS, of_settings
 from .hydra import composed
-from .options import TREES, groups_in, options
+from .options import groups_in, options
 from .values import keys
 
 # Common words -> our settings, for hints on unknown settings. A row may need several settings, or an option of a group.
 # If a word is in several rows, the hint names the first row that fits the command.
 MEANT = {
     "trainer.max_epochs": "epoch epochs max_epochs num_epochs n_epochs",
-    "train.batch_size": "batch batch_size batchsize bs",
     "sampler.batch_size": "batch batch_size batchsize bs",
     "sampler.classes_per_batch sampler.samples_per_class": "batch batch_size batchsize bs",
     "sampler.samples_per_class": "m_per_class",
@@ -64,7 +64,7 @@ INTERNAL = ("derived", "extended", "lean")  # settings that only rankgrad itself
 
 def unknown_option(group: str, given: str, name: str) -> str:
     """One line about an unknown option of a group, with the options that fit. An unknown model may be of a library."""
-    known, lister = options(group, name), f"rankgrad {'detect ' if name == 'detect' else ''}train --help"
+    known, lister = options(group, name), f"rankgrad {of_settings(name).command} --help"
     meant = [row.partition("=")[2] for row in _rows_of(given) if row.startswith(f"{group}=") and " " not in row]
     told = unknown(group, given, known, lister)
     if set(meant) & set(known):
@@ -81,8 +81,8 @@ def hint_for_word(word: str, name: str) -> str:
     """The setting that a word without = may mean."""
     if is_data(word, name):
         return f". To train on it: {data_settings(word)}"
-    groups = [group for group in TREES[name][1] if word in options(group, name)]
-    for group in TREES[name][1] if not groups else ():
+    groups = [group for group in of_settings(name).groups if word in options(group, name)]
+    for group in of_settings(name).groups if not groups else ():
         if hint := of_laboratory(group, word, options(group, name)):
             return hint
     return f"; did you mean '{groups[0]}={word}'?" if groups else _meant(word, keys(composed((), name)), name)
@@ -125,7 +125,7 @@ def _meant(given: str, known: Sequence[str], name: str) -> str:
     """The settings of `MEANT` that fit, as a hint; "" if there are none."""
     for settings in _rows_of(given):
         parts = [part.partition("=") for part in settings.split()]
-        chooses = any(key in TREES[name][1] and option in options(key, name) for key, _, option in parts)
+        chooses = any(key in of_settings(name).groups and option in options(key, name) for key, _, option in parts)
         if chooses or all(key in known for key, *_ in parts):
             return f"; did you mean {' and '.join(map(repr, settings.split()))}?"
     return ""
@@ -134,7 +134,8 @@ def _meant(given: str, known: Sequence[str], name: str) -> str:
 def _rows_of(given: str) -> list[str]:
     """The rows of `MEANT` with the last name of a setting."""
     word = given.rpartition(".")[2].lower().replace("-", "_")
-    return [settings for settings, words in MEANT.items() if word in words.split()]
+    rows = [*MEANT.items(), *(item for task in TASKS.values() for item in task.meant.items())]
+    return [settings for settings, words in rows if word in words.split()]
 
 
 def is_data(word: str, name: str) -> bool:

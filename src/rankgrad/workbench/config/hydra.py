@@ -13,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ...common import defaults, plugins
-from .options import LIBRARY, TREES, data_sets, folders, groups_in
+from ...tasks import of_settings
+from .options import data_sets, folders, groups_in
 from .targets import TARGET, ConfigError
 from .values import plain
 
@@ -55,14 +56,15 @@ def _written(config: DictConfig, overrides: Sequence[str]) -> bool:
 def by_hydra(overrides: Sequence[str], name: str) -> DictConfig:
     """The settings that Hydra composes, without the cache."""
     from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
+    from hydra import initialize_config_dir
 
     words = [word for override in overrides for word in _parts_of_sum(override)]
     _offer_losses(name, words)
     _offer_data(name, words)
-    others = [f"file://{folder}" for folder in folders(name)[1:]]
+    root, *more = folders(name)
+    others = [f"file://{folder}" for folder in more]
     path = [f"hydra.searchpath=[{','.join(others)}]"] if others else []
-    with initialize_config_module(TREES[name][0], version_base="1.3"):
+    with initialize_config_dir(str(root), version_base="1.3"):
         return hydra_compose(name, overrides=[*words, *path])
 
 
@@ -99,7 +101,7 @@ def with_defaults_of_data(overrides: Sequence[str], name: str) -> list[str]:
     """The overrides, in which a named loss keeps the settings that are the default for the data."""
     asked = [override for override in overrides if override.startswith("loss=")]
     own = {loss for loss, settings in defaults.LOSSES.values() if settings}
-    if name not in LIBRARY or not any(part in own for each in asked for part in each[5:].split("+")):
+    if of_settings(name).own_losses or not any(part in own for each in asked for part in each[5:].split("+")):
         return list(overrides)
     kind = "documents" if name == "search" else "rows"
     if name == "train":
@@ -119,13 +121,13 @@ def _offer_losses(name: str, words: Sequence[str]) -> None:
 
     from ...losses import LOSSES, settings
 
-    store = ConfigStore.instance()
+    store, ours = ConfigStore.instance(), not of_settings(name).own_losses
     store.repo.pop("loss", None)
     named = {value for key, _, value in (word.partition("=") for word in words) if key.lstrip("+").startswith("loss")}
     asked = [loss for loss in plugins.registered("losses", LOSSES) if loss in named]
-    for loss in (*LOSSES, *asked) if name in LIBRARY else ():
+    for loss in (*LOSSES, *asked) if ours else ():
         store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
-    for takes, (loss, own) in defaults.LOSSES.items() if name in LIBRARY else ():
+    for takes, (loss, own) in defaults.LOSSES.items() if ours else ():
         store.store(name=f"_{takes}", node={"defaults": [loss, "_self_"], **own}, group="loss", provider="rankgrad")
 
 

@@ -7,29 +7,20 @@ from importlib import resources
 from pathlib import Path
 
 from ...common import plugins
+from ...tasks import of_settings
 
-GROUPS = ("data", "model", "loss", "memory", "recipe", "experiment")
-# Root configuration, see `tasks.TaskRow.settings` -> the package that holds it, and its groups.
-TREES = {
-    "train": ("rankgrad.workbench.configs", GROUPS),
-    "detect": ("rankgrad.workbench.configs.detect", ("data", "model", "loss", "experiment")),
-    "scores": ("rankgrad.workbench.configs.scores", ("data", "model", "loss")),
-    "search": ("rankgrad.workbench.configs.search", ("data", "model", "loss")),
-}
-LIBRARY = ("train", "scores", "search")  # trees with the losses of `rankgrad.losses`; detectors have their own losses
+GROUPS = of_settings("train").groups
 GIVEN = "_given"  # name of the model and the data of `rankgrad.fit`; a command line cannot name it
 
 
 def options(group: str, name: str = "train") -> list[str]:
     """The options of a group of settings, such as data, model or loss.
 
-    >>> options("loss", "detect")
-    ['ap', 'cross_entropy', 'rambo', 'smooth_ap', 'supap']
     >>> options("memory")
     ['joint', 'none', 'rows', 'sum']
     """
     ours: Iterable[str] = ()
-    if group == "loss" and name in LIBRARY:
+    if group == "loss" and not of_settings(name).own_losses:
         from ...common.loss_names import LOSSES
 
         ours = (*LOSSES, *plugins.registered("losses", LOSSES))
@@ -49,10 +40,16 @@ def options(group: str, name: str = "train") -> list[str]:
 
 
 def folders(name: str) -> list[Path]:
-    """The folders with the settings files of a root configuration: rankgrad's own, and those of plug-ins."""
-    own = Path(str(resources.files(TREES[name][0])))
+    """The folders with the settings files of a root configuration, the one with the root file first.
+
+    They are rankgrad's own, and those of plug-ins.
+    """
     inside = "" if name == "train" else name
-    return [own, *(folder / inside for folder in plugins.config_folders() if (folder / inside).is_dir())]
+    every = [
+        folder / inside
+        for folder in (Path(str(resources.files("rankgrad.workbench.configs"))), *plugins.config_folders())
+    ]
+    return sorted(filter(Path.is_dir, every), key=lambda folder: not (folder / f"{name}.yaml").is_file())
 
 
 def data_sets() -> dict[str, plugins.Plugin]:
@@ -64,4 +61,4 @@ def data_sets() -> dict[str, plugins.Plugin]:
 
 def groups_in(overrides: Sequence[str], name: str) -> tuple[str, ...]:
     """The overrides that choose an option of a group, such as data=folder."""
-    return tuple(override for override in overrides if override.split("=", 1)[0] in TREES[name][1])
+    return tuple(override for override in overrides if override.split("=", 1)[0] in of_settings(name).groups)

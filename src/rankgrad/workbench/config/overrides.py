@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ...common import defaults
 from ...common.checks import unknown
 from ...common.files import shown
-from ...tasks import TASKS
+from ...tasks import TASKS, of_settings
 from .checking import (
     PATHS,
     WORDS,
@@ -26,14 +26,14 @@ from .checking import (
 )
 from .hints import data_settings, explain, hint_for_word, is_data, unknown_option
 from .hydra import composed, with_defaults_of_data
-from .options import GIVEN, TREES, options
+from .options import GIVEN, options
 from .resolvers import register_resolvers
 from .targets import ConfigError, packages
 from .values import dotted, first_line, keys
 
 
 def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
-    """The configuration `name` (see `options.TREES`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
+    """The configuration `name` (see `tasks.TaskRow.settings`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
 
     Args:
         overrides: KEY=VALUE.
@@ -96,7 +96,7 @@ def _check(override: str, name: str) -> None:
     if key == "loss":
         check_loss_syntax(value, name)
     parts = value.split("+") if key == "loss" and name == "train" else [value]
-    for part in parts if key in TREES[name][1] else ():
+    for part in parts if key in of_settings(name).groups else ():
         internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
         if part not in options(key, name) and not internal:
             if key == "data" and is_data(part, name):

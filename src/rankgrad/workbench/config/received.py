@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +11,15 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ...common.checks import unknown
 from ...common.files import open_file
-from ...tasks import TASKS
+from ...tasks import TASKS, of_settings
 from .checking import FREE, check_kind, check_names
-from .options import GIVEN, TREES
+from .options import GIVEN, folders
 from .resolvers import register_resolvers
-from .targets import TARGET, ConfigError
+from .targets import ConfigError
 from .values import dotted, first_line, values_in
 
-# Settings that every run has, beside those of its root file (train.yaml, detect.yaml).
-KEPT = {
-    "train": (
-        *("data.name", f"data.load.{TARGET}", f"data.train_transform.{TARGET}", f"data.eval_transform.{TARGET}"),
-        *("data.workers", "model.kind", f"loss.{TARGET}"),
-    ),
-    "detect": (
-        *("data.name", "data.root", "data.train", "data.test", "data.classes", "data.sides", "data.cache"),
-        *("data.workers", "model.kind", "loss.name"),
-    ),
-    "scores": ("data.name", "data.root", "data.load.label", "data.load.query", "model.kind", f"loss.{TARGET}"),
-    "search": ("data.name", "data.root", "data.load.corpus", "data.load.queries", "model.kind", f"loss.{TARGET}"),
-}
 LARGEST = 2**20  # bytes of a config.yaml; ours have a few thousand
 DEEPEST = 50  # nested sections and lists; reading thousands of levels takes minutes
 
@@ -53,6 +40,8 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
         config = parsed(path)
         config.pop("trust", None)  # a file must not say what to trust; only the command may
         values: Any = OmegaConf.to_container(config)
+        if isinstance(values.get("task"), str) and values["task"] not in TASKS:
+            raise ConfigError(unknown("task", values["task"], TASKS))
         if values.get("task") not in TASKS:
             raise ConfigError("it has no setting task; the file is damaged, or it is not from a run")
         name = TASKS[values["task"]].settings
@@ -98,13 +87,15 @@ def parsed(path: Path) -> DictConfig:
 
 def _check_complete(given: dict[str, Any], name: str) -> None:
     """Raise unless all settings of the root file exist, and each value has the kind of its default."""
-    text = (resources.files(TREES[name][0]) / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (folders(name)[0] / f"{name}.yaml").read_text(encoding="utf-8")
     root = OmegaConf.load(io.StringIO(text))
     register_resolvers()
     stand_in = OmegaConf.create({"model": {"kind": GIVEN}, "data": {"epochs": 1}})  # values of the file refer to these
     known = dotted(OmegaConf.to_container(OmegaConf.merge(stand_in, root), resolve=True))
     own = dotted(OmegaConf.to_container(root, resolve=False))
-    needed = [key for key in (*own, *KEPT[name]) if not key.startswith(("defaults", "trust"))]  # trust is never saved
+    needed = [
+        key for key in (*own, *of_settings(name).kept) if not key.startswith(("defaults", "trust"))
+    ]  # trust is never saved
     for key in needed:
         if key in given and key not in FREE:
             check_kind(key, known.get(key), given[key])

@@ -71,7 +71,7 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
         Offer("rankgrad.losses.baselines"),
         Offer("rankgrad.losses.bi_encoder"),
         Offer("rankgrad.losses.called"),
-        Offer("rankgrad.detection", "DETECTION_LOSSES"),
+        Offer("rankgrad.losses.detection", "DETECTION_LOSSES"),
         Offer("rankgrad.tasks.scores.baselines"),
         Offer("pytorch_metric_learning.losses"),
     ),

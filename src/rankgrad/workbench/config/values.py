@@ -27,9 +27,12 @@ def typed(kind: type[T], settings: Mapping[str, Any]) -> T:
     Raises:
         ConfigError: a field has no setting.
 
-    >>> from rankgrad.detection.settings import DetectionEvaluation
-    >>> typed(DetectionEvaluation, {"ious": [0.5], "inclusive": False, "batch_size": 8, "every": 0, "pictures": 8}).ious
-    (0.5,)
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Evaluation:
+    ...     ks: tuple[int, ...]
+    >>> typed(Evaluation, {"ks": [1, 10], "every": 0})
+    Evaluation(ks=(1, 10))
     """
     values: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():

@@ -1,7 +1,7 @@
 """Writes an HTML page to one file. Its security policy forbids to load anything and to run scripts of others.
 
-Templates are Jinja2 files beside the code that fills them, `ROOM/NAME.html`. All content is escaped, unless it is
-markup already. A missing variable of a template is an error.
+Templates are Jinja2 files beside the code that fills them, `ROOM/NAME.html`; those of a plug-in are
+`PACKAGE:NAME.html`. All content is escaped, unless it is markup already. A missing variable of a template is an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..._version import __version__
@@ -69,7 +69,7 @@ def render(template: str, **content: object) -> Markup:
 @cache
 def _templates() -> Environment:
     environment = Environment(
-        loader=PackageLoader(PACKAGE, ""),
+        loader=FunctionLoader(_source),
         autoescape=True,
         finalize=escaped,
         undefined=StrictUndefined,
@@ -84,7 +84,8 @@ def _templates() -> Environment:
 
 
 def _source(name: str) -> str:
-    return resources.files(PACKAGE).joinpath(name).read_text(encoding="utf-8")
+    package, _, path = name.rpartition(":")
+    return resources.files(package or PACKAGE).joinpath(path).read_text(encoding="utf-8")
 
 
 def _policy(script: str, styles: Sequence[str]) -> str:

@@ -1,11 +1,13 @@
 """The meaning of every metric on a page, for its tiles, tables, charts and glossary.
 
-`evaluation.measures` explains the retrieval metrics; this module adds those of detectors, of scores and of training.
+`evaluation.measures` explains the retrieval metrics; this module adds those of scores and of training. The module of
+a plug-in that reads runs adds its own with `explain`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ...evaluation import measures
 from ...evaluation.measures import BETTER
@@ -15,11 +17,6 @@ from ..runs.log import TEST
 
 # Pattern of the name -> short explanation.
 WORDS = {
-    r"AP(\d[\d.]*)_11": "VOC 2007's mean over 11 recalls, overlap of {0} % or more",
-    r"AP(\d[\d.]*)": "area under precision and recall, overlap of {0} % or more",
-    "found at all": "fraction of the objects that some detection overlaps",
-    "best F1": "highest harmonic mean of precision and recall",
-    "at score": "score of the best F1, from which detections are drawn",
     r"ROC AUC@FPR=(.+)": "pairs in the right order, up to a false positive rate of {0}",
     r"val/(.+)": "{0} of the validation rows, which chooses the epoch",
     r"Recall@(\d+)": "share of the relevant documents among the first {0}",
@@ -32,30 +29,30 @@ WORDS = {
     "calibration": "ROADMAP's term for the scale of the scores",
     "alpha": "threshold: relevant scores are pulled above it",
     "beta": "threshold: irrelevant scores are pushed below it",
-    "loss_classifier": "loss of the classes of the detections",
-    "loss_box_reg": "loss of the boxes of the detections",
-    "loss_objectness": "loss of the proposals: object or not",
-    "loss_rpn_box_reg": "loss of the boxes of the proposals",
-    "ranking/loss": "1 \N{MINUS SIGN} AP over the proposals",
-    "ranking/cross_entropy": "cross-entropy, for comparison",
-    "ranking/share": "fraction of cross-entropy in the loss",
 }
 DEFINITIONS = {
-    r"AP(\d[\d.]*)_11": "Mean over the recalls 0, 0.1, ..., 1 of the best precision at this recall or a higher one. An "
-    f"object is found if a detection overlaps it by {{0}} % or more. {BETTER}",
-    r"AP(\d[\d.]*)": "Area under the curve of precision over recall, made monotone as in VOC 2010. An object is found "
-    "if a detection of its class overlaps it by {0} % or more, and only once. Mean over the classes. " + BETTER,
     r"Recall@(\d+)": "Relevant documents among the first {0}, divided by all relevant documents of the query. "
     + BETTER,
     r"ROC AUC@FPR=(.+)": "Area under the ROC curve up to a false positive rate of {0}, divided by that rate. " + BETTER,
 }
 
 
+def explain(words: Mapping[str, str], definitions: Mapping[str, str]) -> None:
+    """Add the names of another kind of runs.
+
+    Args:
+        words: pattern of the name -> short explanation, as in `WORDS`.
+        definitions: pattern of the name of a metric -> its definition, with its range.
+    """
+    WORDS.update(words)
+    DEFINITIONS.update(definitions)
+
+
 def short(name: str) -> str:
     """A short explanation of a metric or a curve ("test/R@1"); empty if it is unknown.
 
-    >>> short("test/R@4"), short("AP75")
-    ('a right item among the first 4', 'area under precision and recall, overlap of 75 % or more')
+    >>> short("test/R@4"), short("grad_norm")
+    ('a right item among the first 4', 'norm of the gradient of all weights')
     """
     name = name.removeprefix(TEST)
     return measures.meaning(name) or _filled(WORDS, name)

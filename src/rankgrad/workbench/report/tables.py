@@ -19,7 +19,6 @@ from .glossary import definition, short, shown
 
 READABLE = 50  # rows of a table of classes that are visible without the script
 FEW = 12  # tables with at most this many rows have no filter
-FORMATS = {"detections": "count", "at score": "score"}  # columns that are not in per cent
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -208,6 +207,7 @@ def class_table(
     by: str,
     beside: Sequence[str] = (),
     count: str = "queries",
+    formats: Mapping[str, str] | None = None,
 ) -> tuple[Markup, dict[str, Any]] | None:
     """A table by class or by super-label, which a script sorts, filters and divides into pages.
 
@@ -221,6 +221,7 @@ def class_table(
         by: the metric by which the table is sorted first. For several runs, it is shown for each run, with its range.
         beside: further metrics for several runs.
         count: key of the count in a row.
+        formats: columns that are not in per cent -> "count" or "score".
 
     Returns:
         (HTML, the whole table for the script); None if there is nothing to show.
@@ -237,11 +238,11 @@ def class_table(
     columns = _class_columns(tables, known, by, beside)
     rows = _class_rows(tables, columns, count, by if several else None)
     names = [kind, count, *(f"{metric} {runs[run].name}" if several else metric for run, metric in columns)]
-    formats = ["", "count", *(FORMATS.get(metric, "share") for _, metric in columns)]
+    shapes = ["", "count", *((formats or {}).get(metric, "share") for _, metric in columns)]
     meanings = ["", "", *(short(metric) for _, metric in columns)]
     if several:
         names.append(f"range of {by}")
-        formats.append("share")
+        shapes.append("share")
         meanings.append("largest minus smallest, over the runs")
     lead = 2 + (0 if several else len(columns) - 1)  # the column by which the table is sorted first
     rows.sort(key=lambda row: (row[lead] is None, row[lead] if row[lead] is not None else 0.0, row[0]))
@@ -252,14 +253,14 @@ def class_table(
         heads=list(zip(names, meanings, strict=True)),
         lead=lead,
         bars=bars,
-        formats=formats,
+        formats=shapes,
         rows=rows[:READABLE],
         total=len(rows),
         few=len(rows) <= FEW,
         by=by,
         terms=list(dict.fromkeys((metric, short(metric)) for _, metric in columns if short(metric))),
     )
-    data = {"columns": names, "rows": rows, "sorted": lead, "bars": bars, "page": READABLE, "formats": formats}
+    data = {"columns": names, "rows": rows, "sorted": lead, "bars": bars, "page": READABLE, "formats": shapes}
     return html, data
 
 

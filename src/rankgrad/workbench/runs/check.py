@@ -21,7 +21,7 @@ class Checked:
 
     Attributes:
         folder: the folder.
-        what: "finished run (retrieval)", "unfinished run (detection)", "index".
+        what: "finished run (retrieval)", "unfinished run (scores)", "index".
         files: file -> "ok", or what is wrong with it.
         notes: further information that is no error.
     """
@@ -65,7 +65,7 @@ def check(folder: Path) -> Checked:
         return Checked(folder, "run", files)
     kind, finished = run.kind, run.finished
     sums = _sums(run)
-    for path in (getattr(run, name) for name in TASKS[kind].files):
+    for path in (folder / name for name in TASKS[kind].files):
         if path.exists():
             files[path.name] = _read(path, sums.get(path.name))
         elif finished:

@@ -23,8 +23,8 @@ from ...common.plugins import registered
 from ...common.progress import bar
 from ...evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test, spread
 from ...tables import markdown
-from ...tasks import TASKS, of_command
-from ..config import PATHS, TREES, ConfigError, check_paths, compose, differing, plain
+from ...tasks import TASKS, of_command, of_settings
+from ..config import PATHS, ConfigError, check_paths, compose, differing, plain
 from ..config.checking import SEEDS
 from . import signals
 from .children import Child, Children
@@ -48,7 +48,6 @@ WRITTEN = (
     "tune.md",
     "tune.html",
 )
-RESULTS = {row.result for row in TASKS.values()}
 MOST_SEEDS = 10_000
 LONGEST = 200  # letters of a variant in the name of a folder; file systems allow 255 bytes
 # Its slashes and its colon become dashes, and nothing is lost: before the first "=" there was no dash.
@@ -349,7 +348,7 @@ def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
     chosen = [f"loss={name}"]
     if own:
         base = compose([*rest, *chosen], tree)
-        files = [group for group in TREES[tree][1] if group not in ("data", "loss")]  # memory=sum
+        files = [group for group in of_settings(tree).groups if group not in ("data", "loss")]  # memory=sum
         groups = tuple(f"{group!s}." for group in {*base, *files})
         single = [key for key in base if not isinstance(base[key], DictConfig) and key not in base.loss]
         whole = (*groups, *(f"{key!s}=" for key in (*files, *single)))
@@ -399,7 +398,9 @@ def _begun(out: Path) -> bool:
     """Whether a folder has a run. The settings of a command that failed before the first one bind nobody, nor does the
     journal of its search.
     """
-    return any(next(out.rglob(name), None) is not None for name in ("config.yaml", *RESULTS))
+    return any(
+        next(out.rglob(name), None) is not None for name in ("config.yaml", *(row.result for row in TASKS.values()))
+    )
 
 
 def _located(setting: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The folder of a run: the names of its files, the kind of the run, whether it is finished, and its checksums.
 
-Only this module defines these names. Files are written atomically (`files`), and one process at a time uses a folder.
+Only this module and the table of `tasks` define these names. Files are written atomically (`files`), and one process at
+a time uses a folder.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...common.extras import of_laboratory
 from ...common.files import AGAIN, read_json, read_text, remove_leftovers, sha256_of, shown, write_text
 from ...common.files.folders import HOLDER, lock
 from ...evaluation import Report
@@ -34,13 +36,12 @@ FACTS: dict[str, tuple[type, ...]] = {
     OFF_COUNTS: (str,),
 }
 
-# Names of the files of a run that have a checksum, and all names that it writes in its folder, beside its result.
+# Files that some runs have beside those of their kind (`tasks.TaskRow.files`): with a checksum, and without.
 _SUMMED = (
-    *("config.yaml", "state.ckpt", "model.pt", "best.pt", "before.json", "facts.json", "embeddings.npz"),
-    *("detections.npz", "scores.npz", "health.json", "report.html", "queries.pt"),
+    *("state.ckpt", "best.pt", "before.json", "health.json", "queries.pt"),
     *("untrained.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"),
 )
-_NAMES = (*_SUMMED, "features.pt", "logs", "checksums.sha256")
+_OTHERS = ("features.pt", "logs", "checksums.sha256")
 _STEP = re.compile(r"step-\d+\.(json|npz|pt)")  # of a saved evaluation
 
 
@@ -50,7 +51,8 @@ def written(name: str) -> bool:
     >>> written("model.pt"), written("step-20.json"), written("notes.txt")
     (True, True, False)
     """
-    return name in _NAMES or name in {row.result for row in TASKS.values()} or _STEP.fullmatch(name) is not None
+    known = {*_SUMMED, *_OTHERS, *(file for row in TASKS.values() for file in row.files)}
+    return name in known or _STEP.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,6 @@ class Run:
         return sorted(self.folder.glob("step-*.json"), key=lambda path: int(path.stem.removeprefix("step-")))
 
     @property
-    def detections(self) -> Path:
-        """Detections in the evaluated images."""
-        return self.folder / "detections.npz"
-
-    @property
     def scores(self) -> Path:
         """Scores of the test rows, see `scores.task`."""
         return self.folder / "scores.npz"
@@ -151,11 +148,17 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """Kind of the run, a key of `tasks.TASKS`; "retrieval" for a folder without settings."""
+        """Kind of the run, a key of `tasks.TASKS`; "retrieval" for a folder without settings.
+
+        Raises:
+            ConfigError: the package that adds this kind is not installed.
+        """
         if not self.config.exists():
             return "retrieval"
         text = read_text(self.config, "replace")
         match = re.search(r"^task: (\w+)$", text, re.MULTILINE)  # not parsed, since parsing may raise
+        if match and match[1] not in TASKS and (hint := of_laboratory("task", match[1])):
+            raise ConfigError(f"{shown(self.folder)} holds a run of task={match[1]}{hint}")
         return match[1] if match and match[1] in TASKS else "retrieval"
 
     @property
@@ -188,7 +191,7 @@ class Run:
         return facts
 
     def read_values(self) -> dict[str, float]:
-        """The metrics of a finished run, such as R@1, or AP of a detector.
+        """The metrics of a finished run, such as R@1.
 
         Raises:
             FileNotFoundError: the run is not finished.
@@ -214,7 +217,8 @@ class Run:
         Args:
             result: content of the file `after`.
         """
-        paths = [self.folder / name for name in _SUMMED]
+        names = [name for name in dict.fromkeys((*_SUMMED, *TASKS[self.kind].files)) if name != self.after.name]
+        paths = [self.folder / name for name in names]
         sums = [(sha256_of(path), path.name) for path in paths if path.exists()]
         sums.append((hashlib.sha256(result.encode()).hexdigest(), self.after.name))
         write_text(self.checksums, "".join(f"{digest}  {name}\n" for digest, name in sums))

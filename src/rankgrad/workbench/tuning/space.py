@@ -26,7 +26,8 @@ from optuna.trial import Trial
 
 from ...common.checks import closest
 from ...losses.sum import SumLoss, missing_references
-from ..config import GROUPS, TREES, ConfigError, compose, keys, named, packages, plain
+from ...tasks import of_settings
+from ..config import GROUPS, ConfigError, compose, keys, named, packages, plain
 
 Value = float | int | str
 
@@ -179,7 +180,7 @@ def space_of(
         base: the same settings, composed.
         given: setting -> values, from the command. They replace those of spaces.yaml. A setting "loss.NAME" is used
             only for losses that have it.
-        tree: of the settings, see `config.TREES`.
+        tree: of the settings, see `tasks.TaskRow.settings`.
 
     Raises:
         ConfigError: a setting is unknown; or values cannot be read or do not fit.
@@ -187,7 +188,7 @@ def space_of(
     listed = _listed()
     texts = {**listed["shared"], **_own(loss.partition(":")[0], tree)}
     fixed = {setting.partition("=")[0] for setting in settings} - {"loss"}
-    there = {*keys(base), *TREES[tree][1]}
+    there = {*keys(base), *of_settings(tree).groups}
     texts = {name: text for name, text in texts.items() if name in there and name not in fixed}
     if "memory" in texts and not _takes_references(base):
         del texts["memory"]

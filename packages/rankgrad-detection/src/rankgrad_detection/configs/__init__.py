@@ -1,0 +1,1 @@
+"""Settings of detectors. rankgrad finds the folder by the entry point."""

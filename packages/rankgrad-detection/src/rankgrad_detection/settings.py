@@ -1,0 +1,83 @@
+"""The typed settings of a detector's run. configs/detect/detect.yaml explains each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class DetectionImages:
+    """`data`: images in VOC's layout, and their size for the model."""
+
+    name: str
+    root: str
+    train: str
+    test: str
+    classes: str | tuple[str, ...]
+    sides: tuple[int, int]
+    cache: bool
+    workers: int
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """`ranking`: the arguments of `adapter.use_ap_loss`."""
+
+    weight: float
+    score: str
+    warmup: int
+    fade: int
+    keep: float
+
+
+@dataclass(frozen=True)
+class Training:
+    """`train`: batches, and how images are changed."""
+
+    batch_size: int
+    difficult: bool
+    flip: float
+    vertical_flip: float
+
+
+@dataclass(frozen=True)
+class DetectionEvaluation:
+    """`evaluation`: how AP is measured, and how often."""
+
+    ious: tuple[float, ...]
+    inclusive: bool
+    batch_size: int
+    every: int
+
+
+@dataclass(frozen=True)
+class DetectorSettings:
+    """The settings that `run` reads.
+
+    Attributes:
+        seed: seed of weights, batches and proposals.
+        init: folder of a run, or file of initial weights; None: random weights.
+        data: images.
+        model: kind, and arguments of `models.build_detector`.
+        loss: name, and with `_target_` the loss that replaces cross-entropy.
+        ranking: arguments of `adapter.use_ap_loss`.
+        train: batches.
+        optimizer: see `training.module.TrainedModule`.
+        evaluation: how AP is measured.
+        extended: epochs at which the run ended before each extension.
+        trainer: arguments of `lightning.Trainer`.
+    """
+
+    seed: int
+    init: str | None
+    data: DetectionImages
+    model: Mapping[str, Any]
+    loss: Mapping[str, Any]
+    ranking: Ranking
+    train: Training
+    optimizer: Mapping[str, Any]
+    evaluation: DetectionEvaluation
+    extended: tuple[int, ...]
+    trainer: Mapping[str, Any]

@@ -1,0 +1,27 @@
+"""The row of detectors in rankgrad's table of kinds of runs."""
+
+from __future__ import annotations
+
+from rankgrad.tasks import TaskRow
+
+DETECTIONS = "detections.npz"  # detections in the evaluated images
+
+ROW = TaskRow(
+    command="detect train",
+    settings="detect",
+    groups=("data", "model", "loss", "experiment"),
+    trains="rankgrad_detection.run",
+    reads="rankgrad_detection.page",
+    result="metrics.json",
+    files=("config.yaml", "model.pt", DETECTIONS, "facts.json", "report.html", "metrics.json"),
+    columns=("AP50", "AP50_11", "AP75"),
+    mains=("AP50",),
+    kept=(
+        *("data.name", "data.root", "data.train", "data.test", "data.classes", "data.sides", "data.cache"),
+        *("data.workers", "model.kind", "loss.name"),
+    ),
+    own_losses=True,
+    compares="detect compare",
+    evaluates="detect evaluate",
+    meant={"train.batch_size": "batch batch_size batchsize bs"},
+)

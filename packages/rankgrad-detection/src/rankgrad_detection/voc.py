@@ -1,0 +1,396 @@
+"""Annotated images in the layout of Pascal VOC: the official years, and any folder of the same structure.
+
+Boxes are stored as edges. VOC counts pixels from 1 and includes the last one, so its box (xmin, ymin, xmax, ymax)
+covers the area from (xmin - 1, ymin - 1) to (xmax, ymax). With edges, the ordinary overlap equals VOC's with "+ 1"
+(`voc_ap.overlaps`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rankgrad.common.files import open_file, read_text, shown
+from rankgrad.datasets.images import image_size, open_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+CLASSES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
+    *("horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+FOLDERS = ("Annotations", "ImageSets/Main", "JPEGImages")
+ENDINGS = (".jpg", ".jpeg", ".png")
+LARGEST = torch.finfo(torch.float32).max  # boxes are float32
+Wrong = tuple[Path, str]  # an annotation that cannot be used, and the message
+NAMED = 5  # largest number of names that a message lists
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """An image and the objects in it.
+
+    Attributes:
+        name: name of the image, without the file ending.
+        path: file.
+        size: (width, height) in pixels, as annotated; if that is missing or 0, the size of the upright file.
+        boxes: [object, 4] float32, edges (left, top, right, bottom) in pixels of the file; the top left corner is 0.
+        labels: [object] long, 0 .. C - 1.
+        difficult: [object] bool; such objects count neither as found nor as missed.
+    """
+
+    name: str
+    path: Path
+    size: tuple[int, int]
+    boxes: Tensor
+    labels: Tensor
+    difficult: Tensor
+
+    def image(self) -> Image:
+        """The image in full size, RGB, upright (see `datasets.images`), so that the boxes fit.
+
+        Some annotation tools ignore the EXIF tag that turns an image. If the annotated size is that of the stored
+        pixels, and not that of the upright image, the boxes belong to the stored pixels, and the image is not turned.
+
+        Raises:
+            OSError: the image cannot be read.
+        """
+        image = open_image(self.path)
+        turned = image.size != self.size and image.size == self.size[::-1]
+        return open_image(self.path, upright=False) if turned else image
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Annotated images.
+
+    Attributes:
+        name: name of the split.
+        class_names: C names.
+        scenes: one per image, in the order of the list.
+        left_out: (file, reason) of each object that was left out.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    scenes: tuple[Scene, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.scenes)
+
+    def objects(self, difficult: bool = False) -> dict[str, int]:
+        """Class -> number of objects, with or without the difficult ones."""
+        counter = Counter(
+            label
+            for scene in self.scenes
+            for label, hard in zip(scene.labels.tolist(), scene.difficult.tolist(), strict=True)
+            if difficult or not hard
+        )
+        return {name: counter[number] for number, name in enumerate(self.class_names)}
+
+    def summary(self) -> str:
+        """One line of text: numbers of images and objects."""
+        counts = self.objects()
+        total, hard = sum(counts.values()), sum(self.objects(difficult=True).values()) - sum(counts.values())
+        first = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
+        more = f", and {len(counts) - 6} more classes" if len(counts) > 6 else ""
+        text = f"{self.name}: {len(self)} images, {total} objects ({first}{more})"
+        text += f", {hard} difficult ones" if hard else ""
+        return shown(
+            text + (f"; {len(self.left_out)} boxes that end before they begin left out" if self.left_out else "")
+        )
+
+
+def load_voc(
+    root: str | Path, split: str, classes: str | Sequence[str] = "voc", wrong: list[Wrong] | None = None
+) -> Scenes:
+    """Read the images of one or several sets.
+
+    Args:
+        root: VOCdevkit, its parent, one year's folder, or any folder with Annotations, ImageSets/Main and JPEGImages.
+        split: "YEAR/SET", several joined by "+", e.g. "2007/trainval+2012/trainval"; or "SET" for a folder without
+            years.
+        classes: "voc": VOC's twenty classes. "data": all classes of the folder's annotations, sorted. Or a list of
+            names.
+        wrong: gets each annotation that cannot be used. Its image is left out. None: the first one is raised.
+
+    Raises:
+        FileNotFoundError: a folder, list, annotation or image is missing.
+        ValueError: an annotation cannot be read, or has an unknown class.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> edges = "<xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax>"
+    >>> annotation = f"<annotation><object><name>cell</name><bndbox>{edges}</bndbox></object></annotation>"
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for place in FOLDERS:
+    ...         Path(root, place).mkdir(parents=True)
+    ...     Image.new("RGB", (8, 8)).save(Path(root, "JPEGImages", "a.png"))
+    ...     _ = Path(root, "Annotations", "a.xml").write_text(annotation)
+    ...     _ = Path(root, "ImageSets", "Main", "train.txt").write_text("a")
+    ...     load_voc(root, "train", ["cell"]).summary()
+    'train: 1 images, 1 objects (cell 1)'
+    """
+    root = Path(root)
+    parts = [(folder(root, year), name) for year, name in map(_year, split.split("+"))]
+    if classes == "voc":
+        names: tuple[str, ...] = CLASSES
+    elif classes == "data":
+        names = tuple(sorted({name for home in dict.fromkeys(home for home, _ in parts) for name in class_names(home)}))
+    elif isinstance(classes, str):
+        raise ValueError(f"classes must be voc, data or a list of names; got {classes!r}")
+    else:
+        names = tuple(classes)
+        numbers = [name for name in names if not isinstance(name, str)]
+        if numbers:  # not converted: 01 was read as 1
+            raise ValueError(f"classes must be texts; got {numbers[0]!r}. Quote numbers: \"classes=['{numbers[0]}']\"")
+        if len(set(names)) != len(names) or not names:
+            raise ValueError(f"classes must be different names, at least one; got {list(names)}")
+    number = {name: index for index, name in enumerate(names)}
+    scenes: list[Scene] = []
+    left_out: list[tuple[str, str]] = []
+    for home, name in parts:
+        files = image_files(home)
+        listed = image_names(home, name)
+        missing = [each for each in listed if each not in files]
+        if missing:
+            raise FileNotFoundError(
+                f"{home / 'JPEGImages'} lacks {len(missing)} of the {len(listed)} images of {name}: "
+                f"{', '.join(missing[:NAMED])}{' ...' if len(missing) > NAMED else ''}"
+            )
+        for each in listed:
+            if len(files[each]) > 1:  # which of them was annotated?
+                raise ValueError(
+                    f"{home / 'JPEGImages'} has {len(files[each])} images of the name {each}: "
+                    f"{', '.join(path.name for path in files[each])}. Remove all but one"
+                )
+        for each in listed:
+            path = home / "Annotations" / f"{each}.xml"
+            with _collected(wrong, path):
+                scene, without_area = read_scene(path, files[each][0], number)
+                scenes.append(scene)
+                left_out += without_area
+    return Scenes(split, names, tuple(scenes), tuple(left_out))
+
+
+@contextmanager
+def _collected(wrong: list[Wrong] | None, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if wrong is None:
+            raise
+        wrong.append((path, str(error)))
+
+
+def _year(part: str) -> tuple[str | None, str]:
+    year, slash, name = part.rpartition("/")
+    if not name or (slash and not (year.isdigit() and len(year) == 4)):
+        raise ValueError(f"a split must be SET or YEAR/SET, e.g. trainval or 2007/trainval+2012/trainval; got {part!r}")
+    return (year if slash else None), name
+
+
+def folder(root: Path, year: str | None = None) -> Path:
+    """The folder with Annotations, ImageSets and JPEGImages: that of a year, or root itself.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    if year is None:
+        choices = [root]
+    else:
+        choices = [root / "VOCdevkit" / f"VOC{year}", root / f"VOC{year}"]
+        choices += [root] if root.absolute().name == f"VOC{year}" else []
+    for choice in choices:
+        if all((choice / name).is_dir() for name in FOLDERS):
+            return choice
+    there = next((choice for choice in choices if choice.is_dir()), None)
+    absent = [name for name in FOLDERS if there is not None and not (there / name).is_dir()]
+    what = f"{there} has no {', '.join(absent)}" if absent else f"{choices[0]} does not exist"
+    raise FileNotFoundError(
+        f"{what}: pass a folder with {', '.join(FOLDERS)}"
+        + (f", VOC{year} of VOCdevkit" if year else "; for an official one add the year: 2007/trainval")
+    )
+
+
+def image_names(home: Path, name: str) -> list[str]:
+    """The names of the images in a list of ImageSets/Main.
+
+    Raises:
+        FileNotFoundError: the list does not exist; the message has the existing lists.
+        ValueError: the list is empty, has an image twice, or is not UTF-8.
+    """
+    path = home / "ImageSets" / "Main" / f"{name}.txt"
+    if not path.exists():
+        known = ", ".join(set_names(home)) or "none"
+        raise FileNotFoundError(f"{path} does not exist; lists there: {known}")
+    try:
+        text = read_text(path).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    # a list of one class has a second column
+    names = [line.split()[0] for line in text.splitlines() if line.strip()]
+    if not names:
+        raise ValueError(f"{path} has no image")
+    twice = [each for each, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path} has {len(twice)} images more than once, e.g. {twice[0]}")
+    return names
+
+
+def listed(root: str | Path, split: str) -> set[tuple[Path, str]]:
+    """(folder, name) of the images of a split. No image is looked for.
+
+    Raises:
+        FileNotFoundError, ValueError: a list cannot be read, see `image_names`.
+    """
+    parts = [(folder(Path(root), year), name) for year, name in map(_year, split.split("+"))]
+    return {(home, each) for home, name in parts for each in image_names(home, name)}
+
+
+def set_names(home: Path) -> list[str]:
+    """The lists of a folder, without the lists of a single class."""
+    names = sorted(path.stem for path in (home / "ImageSets" / "Main").glob("*.txt"))
+    return [name for name in names if "_" not in name] or names
+
+
+def image_files(home: Path) -> dict[str, list[Path]]:
+    """Name without ending -> its files, of all images of a folder."""
+    with os.scandir(home / "JPEGImages") as entries:
+        paths = [Path(entry.path) for entry in entries]
+    files: dict[str, list[Path]] = {}
+    for path in sorted(paths):
+        if path.suffix.lower() in ENDINGS:
+            files.setdefault(path.stem, []).append(path)
+    return files
+
+
+def class_names(home: Path, wrong: list[Wrong] | None = None) -> set[str]:
+    """The classes in the annotations of a folder. `wrong` is as for `load_voc`.
+
+    Raises:
+        ValueError: an annotation cannot be read, or none has an object.
+    """
+    names: set[str] = set()
+    for path in sorted((home / "Annotations").glob("*.xml")):
+        with _collected(wrong, path):
+            names |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
+    if not names and not wrong:
+        raise ValueError(f"{home / 'Annotations'} has no annotated object")
+    return names
+
+
+def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scene, list[tuple[str, str]]]:
+    """One annotation, and (file, reason) of each box that is left out because it ends before it begins.
+
+    A box with xmax = xmin is one pixel wide, because VOC includes the last pixel.
+
+    Args:
+        path: xml file.
+        image: its image.
+        number: class -> label.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the file cannot be read, it has an unknown class, a corner of a box is not a finite number, or
+            difficult is neither 0 nor 1.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist. The annotations of VOC 2012's test set are not public")
+    root = _root(path)
+    boxes, labels, difficult = [], [], []
+    left_out: list[tuple[str, str]] = []
+    # body parts are objects inside an object; they are ignored
+    for entry in root.findall("object"):
+        name = _text(entry, "name", path)
+        if name not in number:
+            raise ValueError(
+                f"{path} has an object of class {name!r}, which is not among {', '.join(number)}. classes=data uses "
+                "all classes of the annotations"
+            )
+        corners = entry.find("bndbox")
+        if corners is None:
+            raise ValueError(f"{path}: an object ({name}) has no bndbox")
+        x1, y1, x2, y2 = (_number(corners, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
+        if not (x2 > x1 - 1 and y2 > y1 - 1):  # the box has no area
+            left_out.append((path.name, f"{name}: box {x1:g}, {y1:g}, {x2:g}, {y2:g} ends before it begins"))
+            continue
+        boxes.append((x1 - 1, y1 - 1, x2, y2))
+        labels.append(number[name])
+        difficult.append(_difficult(entry, path))
+    return (
+        Scene(
+            name=path.stem,
+            path=image,
+            size=_size(root, path, image),
+            boxes=torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4),
+            labels=torch.tensor(labels, dtype=torch.int64),
+            difficult=torch.tensor(difficult, dtype=torch.bool),
+        ),
+        left_out,
+    )
+
+
+def _root(path: Path) -> ElementTree.Element:
+    try:
+        with open_file(path) as file:
+            root = ElementTree.parse(file).getroot()
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an encoding that is not known
+        raise ValueError(f"{path} is not a readable annotation: {error}") from None
+    if root.tag != "annotation" and root.find("object") is None:  # otherwise an image without objects
+        raise ValueError(f"{shown(path)} is not an annotation of VOC: its root is {shown(root.tag)!r}, not annotation")
+    return root
+
+
+def _text(entry: ElementTree.Element, key: str, path: Path) -> str:
+    text = (entry.findtext(key) or "").strip()
+    if not text:
+        raise ValueError(f"{path}: an object has no {key}")
+    return text
+
+
+def _number(entry: ElementTree.Element, key: str, path: Path) -> float:
+    text = _text(entry, key, path)
+    try:
+        number = float(text)  # some files of 2012 have fractions of a pixel
+    except ValueError:
+        number = math.nan
+    if not abs(number) <= LARGEST:
+        raise ValueError(f"{shown(path)}: {key} must be a finite number; got {text!r}")
+    return number
+
+
+def _difficult(entry: ElementTree.Element, path: Path) -> bool:
+    """Whether an object is difficult. Some tools write true and false; an object without the entry is not difficult."""
+    text = (entry.findtext("difficult") or "0").strip().lower()
+    if text not in ("0", "1", "false", "true"):
+        raise ValueError(f"{shown(path)}: difficult must be 0 or 1; got {text!r}")
+    return text in ("1", "true")
+
+
+def _size(root: ElementTree.Element, path: Path, image: Path) -> tuple[int, int]:
+    """The annotated size; if it is missing or 0, the size of the file."""
+    entry = root.find("size")
+    try:
+        width, height = (0, 0) if entry is None else (int(entry.findtext(key) or 0) for key in ("width", "height"))
+    except ValueError as error:
+        raise ValueError(f"{shown(path)}: width and height of the image must be integers: {error}") from None
+    if max(width, height) > LARGEST:
+        raise ValueError(f"{shown(path)}: width and height of the image must be numbers of pixels; one is too large")
+    if width > 0 and height > 0:
+        return width, height
+    height, width = image_size(image)
+    return width, height

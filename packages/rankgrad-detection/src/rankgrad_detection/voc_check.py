@@ -1,0 +1,213 @@
+"""Checks the lists, counts, images and boxes of a VOC folder, and gives a remedy for each problem."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from rankgrad.datasets.check import NOT_COMPARABLE, CountWarning, Inspection, Observation
+from rankgrad.datasets.images import image_size, some
+
+from .voc import CLASSES, FOLDERS, Scenes, Wrong, class_names, folder, image_names, load_voc, set_names
+
+# Published numbers of images, objects without difficult ones, and all objects of these sets.
+COUNTS = {
+    "2007/trainval": (5011, 12608, 15662),
+    "2007/test": (4952, 12032, 14976),
+    "2012/trainval": (11540, 27450, 31561),
+}
+YEARS = ("2007", "2012")
+SHOWN = 5
+
+
+def inspect_voc(root: str | Path, images: bool = False) -> Inspection:
+    """Check a VOC folder: lists, annotations, images, counts of the official sets, wrong boxes.
+
+    Args:
+        root: VOCdevkit, its parent, a year's folder, or a folder of the same structure.
+        images: whether to decode every image and compare its size with the annotated size.
+    """
+    root = Path(root)
+    homes = {year: home for year in YEARS if (home := _home(root, year)) is not None}
+    if not homes:
+        plain = _home(root, None)
+        if plain is None:
+            text = f"{root} has neither VOC2007 or VOC2012 nor {', '.join(FOLDERS)}"
+            todo = "pass VOCdevkit, or a folder with the structure of VOC2007: --root DIR"
+            return Inspection(f"VOC layout: {root}", (Observation("wrong", text, todo),))
+        return Inspection(f"VOC layout: {plain}", tuple(_plain(plain, images)))
+    findings: list[Observation] = []
+    for year, home in homes.items():
+        for name in ("trainval", "test"):
+            if name in set_names(home) or f"{year}/{name}" == "2007/test":
+                findings += _official(root, f"{year}/{name}", images)
+    return Inspection(f"Pascal VOC: {', '.join(map(str, homes.values()))}", tuple(findings))
+
+
+def off_counts(scenes: Scenes) -> str:
+    """A sentence, with a warning, if an official set does not have the published counts; else empty.
+
+    Warns:
+        CountWarning: the sentence.
+    """
+    published = [COUNTS[name] for name in scenes.name.split("+") if name in COUNTS]
+    if len(published) < len(scenes.name.split("+")):
+        return ""  # a set of one's own, or one of which no counts are published
+    wanted, counts = tuple(map(sum, zip(*published, strict=True))), _counts(scenes)
+    if wanted == counts:
+        return ""
+    told = "{} images, {} objects ({} with the difficult ones)"
+    text = f"{scenes.name} does not have the published counts: {told.format(*counts)} instead of "
+    text += f"{told.format(*wanted)}. {NOT_COMPARABLE}"
+    warnings.warn(text, CountWarning, stacklevel=2)
+    return text
+
+
+def _counts(scenes: Scenes) -> tuple[int, int, int]:
+    """Numbers of images, of objects without difficult ones, and of all objects."""
+    return len(scenes), sum(scenes.objects().values()), sum(scenes.objects(difficult=True).values())
+
+
+def _home(root: Path, year: str | None) -> Path | None:
+    try:
+        return folder(root, year)
+    except FileNotFoundError:
+        return None
+
+
+def _official(root: Path, split: str, images: bool) -> list[Observation]:
+    wrong: list[Wrong] = []
+    private = [Observation("note", "2012/test has no public annotations, so it cannot be evaluated")]
+    try:
+        scenes = load_voc(root, split, wrong=wrong)
+    except (OSError, ValueError) as error:
+        if split == "2012/test":
+            return private
+        todo = "unpack the official archive of this set into the same VOCdevkit"
+        return [Observation("wrong", f"{split}: {error}", todo)]
+    if wrong:
+        return private if split == "2012/test" else _unusable(wrong)
+    counts = _counts(scenes)
+    text = f"{split}: {counts[0]} images, {counts[1]} objects ({counts[2]} with the difficult ones)"
+    published = COUNTS.get(split)
+    if published is None or published == counts:
+        findings = [Observation("ok", text)]
+    else:
+        wanted = f"published: {published[0]} images, {published[1]} objects ({published[2]})"
+        findings = [
+            Observation("wrong", f"{text}; {wanted}", "unpack the archive again; otherwise numbers are not comparable")
+        ]
+    return findings + _boxes(split, scenes) + (_sizes(split, scenes) if images else [])
+
+
+def _plain(home: Path, images: bool) -> list[Observation]:
+    names = set_names(home)
+    if not names:
+        return [
+            Observation("wrong", f"{home / 'ImageSets' / 'Main'} has no list", "write trainval.txt and test.txt there")
+        ]
+    wrong: list[Wrong] = []
+    listed: dict[str, set[str]] = {}
+    classes = sorted(class_names(home, wrong))
+    if not classes:
+        return _unusable(wrong)
+    strange = sorted(set(classes) - set(CLASSES))
+    findings = [Observation("ok", f"{len(classes)} classes: {', '.join(classes)}")]
+    if strange:
+        findings.append(Observation("note", "the classes are not VOC's own: read the folder with data.classes=data"))
+    for name in names:
+        without: list[Wrong] = []
+        try:
+            listed[name] = set(image_names(home, name))
+            scenes = load_voc(home, name, classes, without)
+        except (OSError, ValueError) as error:
+            findings.append(Observation("wrong", f"{name}: {error}", "correct the list, or get the files"))
+            continue
+        wrong += without
+        if without:
+            text = f"{scenes.summary()}; {len(without)} images have an annotation that cannot be used"
+            findings.append(Observation("note", text))
+        else:
+            findings.append(Observation("ok", scenes.summary()))
+        findings += _boxes(name, scenes) + (_sizes(name, scenes) if images else [])
+    return findings + _unusable(wrong) + _overlap(listed)
+
+
+def _unusable(wrong: list[Wrong]) -> list[Observation]:
+    """The annotations that cannot be used, one line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for path, text in {path: text for path, text in reversed(wrong)}.items():  # the first message about each
+        reasons.setdefault(text.removeprefix(str(path)).lstrip(": "), []).append(path.name)
+    todo = "correct these annotations, or take their images off the lists"
+    return [
+        Observation("wrong", f"{len(names)} annotations, e.g. {some(sorted(names), SHOWN)}: {reason}", todo)
+        for reason, names in sorted(reasons.items())
+    ]
+
+
+def _boxes(split: str, scenes: Scenes) -> list[Observation]:
+    findings = []
+    if scenes.left_out:
+        named = "; ".join(f"{file}, {reason}" for file, reason in scenes.left_out[:SHOWN])
+        text = f"{split}: {len(scenes.left_out)} boxes that end before they begin are left out: {named}"
+        findings.append(Observation("note", text))
+    outside, far = [], []
+    for scene in scenes.scenes:
+        sides = torch.tensor(scene.size, dtype=scene.boxes.dtype)
+        low, high = scene.boxes[:, :2], scene.boxes[:, 2:]
+        # the box is completely outside, or extends beyond the image by more than the image's side
+        if bool(((low >= sides) | (high <= 0) | (low < -sides) | (high > 2 * sides)).any()):
+            far.append(scene.name)
+        elif bool(((low < 0) | (high > sides)).any()):
+            outside.append(scene.name)
+    if far:
+        text = f"{split}: {len(far)} images have boxes far outside, e.g. {some(far, SHOWN)}"
+        findings.append(Observation("wrong", text, "correct or remove these boxes: no detector can find them"))
+    if outside:
+        text = f"{split}: {len(outside)} images have boxes that reach outside, e.g. {some(outside, SHOWN)}"
+        findings.append(Observation("note", f"{text}; training clips them, evaluation does not"))
+    return findings
+
+
+def _sizes(split: str, scenes: Scenes) -> list[Observation]:
+    broken, other, as_stored = [], [], []
+    for scene in scenes.scenes:
+        try:
+            image = scene.image()
+            upright = image_size(scene.path)
+        except OSError:
+            broken.append(scene.name)
+            continue
+        if image.size != scene.size:
+            other.append(f"{scene.name} ({image.width} x {image.height}, annotated {scene.size})")
+        elif image.size != upright[::-1]:
+            as_stored.append(scene.name)
+    findings = []
+    if broken:
+        text = f"{split}: {len(broken)} images can't be decoded, e.g. {some(broken, SHOWN)}"
+        findings.append(Observation("wrong", text, "get these files again"))
+    if other:
+        text = f"{split}: {len(other)} images have another size than annotated, e.g. {some(other, SHOWN)}"
+        findings.append(Observation("note", f"{text}; the size of the file is used"))
+    if as_stored:
+        text = f"{split}: {len(as_stored)} images have an EXIF tag that turns them, but were annotated as stored"
+        findings.append(Observation("note", f"{text}: they are not turned, e.g. {some(as_stored, SHOWN)}"))
+    return findings or [Observation("ok", f"{split}: every image decodes and has the annotated size")]
+
+
+def _overlap(listed: Mapping[str, set[str]]) -> list[Observation]:
+    """Images that are in the test list and in a list for training.
+
+    Args:
+        listed: list -> its images.
+    """
+    findings = []
+    for name, images in listed.items():
+        common = listed.get("test", set()) & images if name in ("train", "val", "trainval") else set()
+        if common:
+            text = f"{len(common)} images are in {name} and in test, e.g. {sorted(common)[0]}"
+            findings.append(Observation("wrong", text, "remove them from one of the lists"))
+    return findings
