@@ -252,17 +252,17 @@ ROW = TaskRow(
 def test_a_kind_of_run_of_a_plug_in_is_known_to_commands_settings_and_folders(tmp_path, fresh, capsys, monkeypatch):
     site = package(tmp_path / "site", "tasks", {"toy": "toy:ROW"}, ROW)
     entries = site / "toy-1.2.dist-info" / "entry_points.txt"
-    entries.write_text(entries.read_text() + "\n[rankgrad.workbench.configs]\ntoys = toys.configs\n")
+    entries.write_text(entries.read_text() + "\n[rankgrad.configs]\ntoys = toys.configs\n")
     tree = site / "toys" / "configs" / "toy"
     (tree / "data").mkdir(parents=True)
     (tree / "toy.yaml").write_text(
         "defaults:\n  - data: rows\n  - _self_\ntask: toy\nseed: 0  # of the toy\ntrust: null\n"
     )
     (tree / "data" / "rows.yaml").write_text("name: rows\nroot: ???\n")
+    monkeypatch.setenv(plugins.SWITCH, "toy")
     ours = [*TASKS]
     assert "toy" not in ours
     fresh(site)
-    monkeypatch.setenv(plugins.SWITCH, "toy")
     assert [*TASKS] == [*ours, "toy"] and len(TASKS) == len(ours) + 1 and of_command("toy") is TASKS["toy"]
     config = compose(["task=toy", "data.root=x", "seed=3"])
     assert (config.task, config.seed, config.data.name) == ("toy", 3, "rows") and options("data", "toy") == ["rows"]
