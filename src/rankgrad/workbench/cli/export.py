@@ -8,10 +8,11 @@ from pathlib import Path
 from .trust import add_trust
 
 HELP = """\
-Write the model of a run as one file that needs only torch (torch.export).
+Write the model of a run as one file that needs only torch (torch.export), or as a folder of sentence-transformers.
 
   rankgrad export runs/glyphs-... -o model.pt2
   rankgrad export runs/glyphs-... -o model.pt2 --normalize --images PHOTOS
+  rankgrad export RUN -o FOLDER            a run with model=sentence_transformer: for SentenceTransformer("FOLDER")
 
 Before the file is written, the exported model is compared with the original on real images. Their embeddings must agree
 within 1e-4. The file also describes how to prepare an image for the model.
@@ -33,12 +34,22 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the file, and print how to prepare an image."""
+    from ...models.record import read_record
     from ..config import packages
     from ..index.export import export
-    from ..runs.folder import check_kind
+    from ..index.export_texts import export_texts
+    from ..runs.folder import Run, check_kind
     from .outputs import check_output
 
-    check_kind(arguments.model, "retrieval")
+    run = Run(arguments.model)
+    if run.kind != "search":
+        check_kind(arguments.model, "retrieval")
+    weights = run.weights if arguments.model.is_dir() else arguments.model
+    if run.kind == "search" or (weights.is_file() and read_record(weights)["model"]["kind"] == "sentence_transformer"):
+        difference = export_texts(arguments.model, arguments.out, normalize=arguments.normalize)
+        print(f"wrote {arguments.out}: load it by SentenceTransformer({str(arguments.out)!r})")
+        print(f"largest difference from the model: {difference:.1e}")
+        return
     check_output(arguments.out, "-o", arguments.model)
     trust = packages(arguments.trust)
     about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize, trust=trust)
