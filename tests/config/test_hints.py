@@ -35,7 +35,14 @@ from rankgrad.workbench.config.hydra import composed
         (["optimizer.learning_rate=1"], "unknown setting 'optimizer.learning_rate'"),
         (["trainer.max_epoch=1"], "unknown setting 'trainer.max_epoch'; did you mean 'trainer.max_epochs'?"),
         (["data=folder", "data.root=x", "data.sise=3"], "unknown setting 'data.sise'; did you mean 'data.size'?"),
-        (["data=folder"], "data.root must be given; add data.root=... to the command"),
+        (["data=folder"], "data.root must be given; add the setting data.root=..."),
+        (["data=folder", "data.root=null"], "data.root must be given and must not be null; add the setting data.root="),
+        (
+            ["model=sentence_transformer", "model.name=null"],
+            "model.name must be given and must not be null; add the setting model.name=",
+        ),
+        (["task=scores", "data.root=null"], "data.root must be given and must not be null"),
+        (["task=search", "data.root=null"], "data.root must be given and must not be null"),
         (["pnp"], "settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got 'pnp'"),
         (["data=folder", "data.root="], "data.root= is empty"),
         (["data.size=64", "data.root=x"], "data.root also needs the kind of the data: data=folder data.root=x"),
@@ -72,6 +79,11 @@ from rankgrad.workbench.config.hydra import composed
             "recipe=small sets model.widths, which data=glyphs with model=timm",
         ),
         (["data=images"], "unknown data 'images'; did you mean 'folder'? Known: "),
+        (["data=beir"], "unknown data 'beir'; did you mean 'task=search' and 'data.root', for queries and documents?"),
+        (["data=qrels"], "did you mean 'task=search' and 'data.root'"),
+        (["task=search", "data=beir"], "unknown data 'beir'. Known: documents"),
+        (["loggers=null"], "loggers is a list such as loggers=['csv']; got None"),
+        (["evaluation.extra=null"], "evaluation.extra is a list such as"),
         (["loss=infonce"], "unknown loss 'infonce'; did you mean 'pml/ntxent'?"),
         (["model=resnet50"], "For a network of timm: model=timm model.name=resnet50; of sentence-transformers: "),
         (["loss=pnp:alpha=1+variant=Ds"], "are given after it: loss=pnp loss.alpha=1 loss.variant=Ds; got"),
@@ -112,8 +124,14 @@ def test_a_folder_without_images_is_not_taken_for_a_folder_of_images(tmp_path, m
         with pytest.raises(ConfigError) as error:
             compose(words)
         text = str(error.value)
-        assert "data=text data.root=beir/corpus.jsonl for texts" in text and "data=folder" not in text
-        assert "beir holds no images, but tables: corpus.jsonl, queries.jsonl" in text
+        assert "task=search data.root=beir, because beir holds queries and documents (corpus.jsonl" in text
+        assert "data=folder" not in text and "data=text" not in text
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "all.csv").touch()
+    with pytest.raises(
+        ConfigError, match="data=text data.root=rows/all.csv for texts.*rows holds no images, but tables"
+    ):
+        compose(["data=rows"])
     with pytest.raises(ConfigError, match="Use: data=folder data.root=photos$"):
         compose(["data=photos"])
 
@@ -122,7 +140,7 @@ def test_the_task_in_the_settings_chooses_the_settings_in_python():
     assert compose(["task=scores", "data.root=rows.csv"]).task == "scores"
     with pytest.raises(ConfigError, match="unknown task 'score'; did you mean 'scores'"):
         compose(["task=score"])
-    with pytest.raises(ConfigError, match="this command cannot train task=scores"):
+    with pytest.raises(ConfigError, match="settings .train. have no task=scores. It has the settings .scores."):
         compose(["task=scores"], "train")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from rankgrad import metrics
 from rankgrad.evaluation import evaluate, measures, ranked
 from rankgrad.evaluation.graded import evaluate_graded
-from rankgrad.evaluation.ranked.measures import asked
+from rankgrad.evaluation.ranked.measures import ALIASES, asked
 from rankgrad.tasks.scores.evaluation import evaluate_scores, values_of
 from rankgrad.tasks.scores.one_list import RankedRows
 from rankgrad.tasks.scores.table import ScoreTable
@@ -248,7 +249,9 @@ def test_names_of_trec_eval_and_ranx_are_answered_with_ours(theirs, ours):
         evaluate_scores(SCORES.ravel(), TABLE, metrics=[theirs], bootstrap=0)
 
 
-@pytest.mark.parametrize("name", ["infAP", "Compat", "alpha_nDCG@10", "dcg_burges@10", "hits@5", "ERR_IA@10", "AQWV"])
+@pytest.mark.parametrize(
+    "name", ["infAP", "Compat", "alpha_nDCG@10", "dcg_burges@10", "hits@5", "ERR_IA@10", "AQWV", "StRecall@5"]
+)
 def test_measures_that_only_others_have_get_no_suggestion(name):
     for read in (lambda: asked([name]), lambda: measures.reading(name)):
         with pytest.raises(ValueError, match="which trec_eval, ir_measures or ranx has, but not rankgrad") as raised:
@@ -260,6 +263,30 @@ def test_measures_that_only_others_have_get_no_suggestion(name):
 def test_a_misspelt_measure_of_runs_is_answered_with_the_one_that_is_meant(name, meant):
     with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
         asked([name])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hit_rate", "'hit_rate' needs a list length, an integer >= 1, after its name"),
+        ("iprec", "'iprec' needs a recall, 0 to 1, after its name"),
+        ("f1@10", "'f1@10' needs no number after its name; got 10"),
+        ("mAP@R", "'mAP@R', which is computed for embeddings alone"),
+        ("nmi", "'nmi', which is computed for embeddings alone"),
+    ],
+)
+def test_a_measure_that_lacks_a_number_or_is_of_embeddings_says_so(name, message):
+    with pytest.raises(ValueError, match=message):
+        asked([name])
+
+
+def test_every_name_that_a_message_offers_is_understood():
+    spoilt = [name[:-1] + "x" + end for name in ALIASES if len(name) > 3 for end in ("", "@10", "@0.5")]
+    for name in spoilt:
+        with pytest.raises(ValueError) as raised:
+            asked([name])
+        meant = re.search(r"did you mean '([^']+)'", str(raised.value))
+        assert meant is None or asked([meant[1]])
 
 
 def test_p_at_k_says_its_highest_possible_value_at_every_door():

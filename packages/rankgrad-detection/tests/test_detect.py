@@ -303,7 +303,7 @@ def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train"], "data.root must be given; add data.root=... to the command"),
+        (["train"], "data.root must be given; add the setting data.root=..."),
         (["train", "data.root=nowhere"], "data.root=nowhere does not exist"),
         (
             ["train", "data.root=x", "loss=pnp"],

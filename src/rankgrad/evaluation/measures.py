@@ -175,7 +175,7 @@ FOREIGN = frozenset(
     """
     accuracy alpha_dcg alpha_ndcg α_dcg α_ndcg ap_ia map_ia aqwv bpm compat dcg dcg_burges err_ia nerr_ia nerr8 nerr9
     nerr10 nerr11 g bing gm_bpref hits infap insq inst map_avgjg p_avgjg p_ia nrbp nnrbp ndcg_rel rndcg relative_p
-    relstring rprec_mult rprec_mult_avgjg sdcg setap set_map set_relative_p strec utility yaap
+    relstring rprec_mult rprec_mult_avgjg sdcg setap set_map set_relative_p strec strecall utility yaap
     """.split()
 )
 # Metrics that are not means over the queries, or not computed from one ranking.

@@ -18,7 +18,7 @@ import torch
 from ... import metrics
 from ...common.checks import closest, number
 from ...ranks.types import Ranks, TiedRanks
-from ..measures import FOREIGN, NOT_HERE, ceilings, named, note_of_ceilings, reading
+from ..measures import FOREIGN, NOT_HERE, OTHERS, WHOLE, ceilings, named, note_of_ceilings, reading
 from ..measures import meaning as meaning_of
 from .placing import Judgements, Placed
 from .texts import Array
@@ -404,6 +404,7 @@ ALIASES: dict[str, tuple[str, str]] = {
     "precision": ("set_P", "P"),
     "f1": ("set_F", ""),
     "p": ("", "P"),
+    "prec": ("set_P", "P"),
     "hit_rate": ("", "success"),
     "r-precision": ("Rprec", ""),
     "r_precision": ("Rprec", ""),
@@ -411,6 +412,7 @@ ALIASES: dict[str, tuple[str, str]] = {
     "numret": ("num_ret", ""),
     "numrel": ("num_rel", ""),
     "numq": ("num_q", ""),
+    "numrelret": ("num_rel_ret", ""),
     "setp": ("set_P", ""),
     "setr": ("set_recall", ""),
     "setf": ("set_F", ""),
@@ -462,9 +464,10 @@ def _named(name: str) -> list[ListMeasure]:
     if places is None and behind:
         places = ALIASES.get(behind[1].lower())
         numbers = [_length(part, name) for part in behind[2].split(",")]
-    kind = "" if places is None else places[numbers[0] is not None]
-    if not kind:
+    if places is None:
         raise ValueError(_unknown(name, behind[1] if behind else bare, f"_{behind[2]}" if behind else ""))
+    with_number = numbers[0] is not None
+    kind = places[with_number] or places[not with_number]  # `_checked` says what the number must be
     return [_checked(ListMeasure(kind, number, *_options(kind, ",".join(options), name)), name) for number in numbers]
 
 
@@ -481,7 +484,11 @@ def _unknown(name: str, bare: str, number: str) -> str:
     known = f"Known: {', '.join(whole)}, {', '.join(lengths)}, iprec_at_recall_0.10; the number may be any"
     if bare.lower() in FOREIGN:
         return f"unknown measure {name!r}, {NOT_HERE}. {known}"
-    taken = [f"{alias}{number or '_10' * (not places[0])}" for alias, places in ALIASES.items() if places[bool(number)]]
+    if name.lower() in {each.lower() for each in (*WHOLE, *OTHERS)}:
+        return f"unknown measure {name!r}, which is computed for embeddings alone (rankgrad evaluate RUN). {known}"
+    fits = ("", "length?") if not number else ("recall",) if "." in number else ("length", "length?")
+    kinds = {alias: places[bool(number)] for alias, places in ALIASES.items()}
+    taken = [alias + number for alias, kind in kinds.items() if kind and KINDS[kind].k in fits]
     return f"unknown measure {name!r}{closest(bare + number, [*whole, *taken], alike=0.7)} {known}"
 
 

@@ -37,6 +37,7 @@ MEANT = {
     "data=folder": "image_folder imagefolder images photos pictures",
     "data=text": "csv sentences texts",
     "data=table": "embedding embeddings npz parquet vectors",
+    "task=search": "beir mteb trec msmarco ms_marco corpus qrels documents passages retrieval",
     "loss=cross_entropy": "ce softmax xent",
     "loss=pml/ntxent": "infonce info_nce nt_xent simclr",
     "data.root": "path root dir folder images input data_dir data_path data_root dataset_dir dataset_path",
@@ -65,8 +66,14 @@ INTERNAL = ("derived", "extended", "lean")  # settings that only rankgrad itself
 def unknown_option(group: str, given: str, name: str) -> str:
     """One line about an unknown option of a group, with the options that fit. An unknown model may be of a library."""
     known, lister = options(group, name), f"rankgrad {of_settings(name).command} --help"
-    meant = [row.partition("=")[2] for row in _rows_of(given) if row.startswith(f"{group}=") and " " not in row]
+    rows = _rows_of(given)
+    meant = [row.partition("=")[2] for row in rows if row.startswith(f"{group}=") and " " not in row]
     told = unknown(group, given, known, lister)
+    if group == "data" and name != "search" and "task=search" in rows:
+        return (
+            f"unknown data {given!r}; did you mean 'task=search' and 'data.root', for queries and documents? "
+            f"Known: {told.partition(' Known: ')[2]}"
+        )
     if set(meant) & set(known):
         return f"unknown {group} {given!r}; did you mean {meant[0]!r}? Known: {told.partition(' Known: ')[2]}"
     if (group, name) != ("model", "train") or not given:
@@ -148,16 +155,19 @@ def data_settings(path: str) -> str:
 
     >>> data_settings("my photos")
     "data=folder 'data.root=my photos'"
-    >>> data_settings("x.csv").split(", ")[1:]
-    ['data=manifest data.root=x.csv for a list of images', 'task=scores data.root=x.csv for rows with a label']
+    >>> data_settings("x.csv").split(", ")[2:]
+    ['task=scores data.root=x.csv for rows with a label', 'task=search data.root=x.csv for queries and documents']
     """
     root = shlex.quote(shown(f"data.root={path}"))
     kinds = {"data=table": "embeddings", "data=text": "texts", "data=manifest": "a list of images"}
-    kinds["task=scores"] = "rows with a label"
+    kinds |= {"task=scores": "rows with a label", "task=search": "queries and documents"}
     if path.endswith((".csv", ".tsv", ".jsonl")):
         del kinds["data=table"]
     elif not path.endswith(".parquet"):
         files = tables_in(path)
+        if {"corpus", "queries"} & {os.path.splitext(file)[0] for file in files}:
+            held = ", ".join(map(shown, files))
+            return f"task=search {root}, because {shown(path)} holds queries and documents ({held})"
         if files:
             return (
                 f"{data_settings(os.path.join(path, files[0]))}. ({shown(path)} holds no images, but tables: "

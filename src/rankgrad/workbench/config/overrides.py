@@ -26,7 +26,7 @@ from .checking import (
 )
 from .hints import data_settings, explain, hint_for_word, is_data, unknown_option
 from .hydra import composed, with_defaults_of_data
-from .options import GIVEN, options
+from .options import GIVEN, groups_in, options
 from .resolvers import register_resolvers
 from .targets import ConfigError, packages
 from .values import dotted, first_line, keys
@@ -66,9 +66,13 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
         ) from None
     except HydraException as error:
         raise ConfigError(explain(str(error), overrides, name)) from None
-    missing = [key for key, value in dotted(OmegaConf.to_container(config)).items() if value == "???"]
+    given = dotted(OmegaConf.to_container(config))
+    missing = [
+        key for key, value in given.items() if value == "???" or (value is None and _needed(key, overrides, name))
+    ]
     if missing:
-        raise ConfigError(f"{', '.join(missing)} must be given; add {missing[0]}=... to the command")
+        wrong = " and must not be null" if given[missing[0]] is None else ""
+        raise ConfigError(f"{', '.join(missing)} must be given{wrong}; add the setting {missing[0]}=...")
     check_recipe(overrides, name)
     check_kinds(config, overrides, name)
     check_counts(config)
@@ -78,6 +82,14 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
         raise ConfigError(first_line(error)) from None
     check_names(values, name, packages(config.trust))
     return config
+
+
+def _needed(key: str, overrides: Sequence[str], name: str) -> bool:
+    """Whether a setting that was given as null has no default."""
+    if f"{key}=null" not in overrides:
+        return False
+    groups = tuple(group for group in groups_in(overrides, name) if not group.startswith("loss="))
+    return dotted(OmegaConf.to_container(composed(groups, name))).get(key) == "???"
 
 
 def _check(override: str, name: str) -> None:
@@ -91,8 +103,11 @@ def _check(override: str, name: str) -> None:
     if key == "task" and value not in TASKS:
         raise ConfigError(unknown("task", value, TASKS))
     if key == "task" and TASKS[value].settings != name:
-        others = [f"rankgrad {row.command} trains {task}" for task, row in TASKS.items()]
-        raise ConfigError(f"this command cannot train task={value}. Commands: {', '.join(others)}")
+        there = TASKS[value]
+        raise ConfigError(
+            f"the settings {name!r} have no task={value}. It has the settings {there.settings!r}, which "
+            f"`rankgrad {there.command}` reads"
+        )
     if key == "loss":
         check_loss_syntax(value, name)
     parts = value.split("+") if key == "loss" and name == "train" else [value]
