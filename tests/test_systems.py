@@ -48,7 +48,7 @@ Path("q.txt").write_text("1 0 a 1\\n1 0 b 0\\n")
 Path("a.run").write_text("1 Q0 a 1 2.5 x\\n1 Q0 b 2 1.5 x\\n")
 assert ranked.evaluate("a.run", "q.txt", ["map"]).values["a"]["map"] == 1
 """
-COMMAND = "from rankgrad import cli; sys.exit(cli.main(sys.argv[1:]))"
+COMMAND = "from rankgrad.workbench import cli; sys.exit(cli.main(sys.argv[1:]))"
 NEEDS = r" needs a POSIX system such as Linux or macOS, because .*; this one is \w+\. Losses, metrics, .* work here too"
 
 
