@@ -16,7 +16,7 @@ LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
     "vectors": ("adaptive_roadmap", {}),
     "rows": ("log_sum_exp", {"tau": 0.1}),  # docs/scores.md#train-from-a-file
     "queries": ("lambda", {}),  # docs/scores.md#train-from-a-file
-    "documents": ("log_sum_exp", {"tau": 0.05}),  # docs/search-documents.md#what-was-measured
+    "documents": ("log_sum_exp", {"tau": 0.1}),  # docs/search-documents.md
 }
 
 # Batches of P classes x K rows, and what becomes of classes with fewer than K: docs/results/short-classes.md.

@@ -20,7 +20,7 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class NamedTexts:
-    """NamedTexts with names.
+    """Texts with names.
 
     Attributes:
         names: [text] all different.

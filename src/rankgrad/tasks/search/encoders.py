@@ -55,7 +55,7 @@ class Encoders(nn.Module):
         return unit_rows(rows.float())
 
     def embed(self, texts: Sequence[str], side: Side, batch_size: int = 512, progress: bool = False) -> Tensor:
-        """[text, dim] float32 on the CPU, in eval mode. NamedTexts of similar length are embedded together."""
+        """[text, dim] float32 on the CPU, in eval mode. Texts of similar length are embedded together."""
         order = np.argsort([-len(text) for text in texts], kind="stable").tolist()
         found: Tensor | None = None
         with evaluating(self), steps(len(texts), f"embedding {_plural(side)}", "text", progress) as advance:

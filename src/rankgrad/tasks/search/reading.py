@@ -81,6 +81,11 @@ def read(
                 made.read_judgements(file, part)
         else:
             files = {split_called(stem): file for stem, file in tables.items() if split_called(stem)}
+            if not files and not tables:
+                raise ValueError(
+                    f"{shown(path)} holds no queries and documents. For folders of images: data=folder without "
+                    f"task=search. Needed for a search: {LAYOUTS}"
+                )
             if not files:
                 raise ValueError(f"{shown(path)} holds no queries and documents. Needed: {LAYOUTS}")
             for part, file in files.items():
@@ -374,7 +379,10 @@ def _column(row: Mapping[str, Any], given: str, usual: Sequence[str], place: str
     """The column of a role."""
     found = given if given != AUTO else _first(row, usual)
     if found is None or found not in row:
-        kind = ". NamedTexts with a class are trained with data=text" if {"text", "label"} <= {*row} else ""
+        kind = ""
+        if "label" in row:
+            of_text = "text" in row
+            kind = ". Texts with a class: data=text" if of_text else ". Rows with a label: task=scores data=table"
         raise ValueError(
             f"{place} has no column {(usual[0] if found is None else found)!r}. It has {_columns(row)}. Say which to "
             f"take: {setting(role, 'NAME')}{kind}"

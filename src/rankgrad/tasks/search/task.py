@@ -395,9 +395,14 @@ TASK: runner.TaskType[EvaluatedSearch] = runner.TaskType("search", _name, _made)
 train = partial(runner.train, TASK)
 
 
+def settings_of(config: DictConfig) -> SearchSettings:
+    """The settings of a run, typed."""
+    return typed(SearchSettings, plain(config))
+
+
 def check_data(config: DictConfig) -> None:
     """Raise if the data of a run cannot be read or divided."""
-    collection_of(typed(SearchSettings, plain(config)))
+    collection_of(settings_of(config))
 
 
 def summary(run: Run) -> str:

@@ -15,6 +15,7 @@ List the data sets, describe one, draw sample images of one, or check that a pub
   rankgrad datasets glyphs --sheet glyphs.png           describe one, and draw sample images of some classes
   rankgrad datasets folder --root PHOTOS                describe your images, and how rankgrad train divides them
   rankgrad datasets text --root mine.csv data.load.text=question data.load.label=intent
+  rankgrad datasets search --root FOLDER                queries, documents and judgements, for train task=search
   rankgrad datasets check cub --root CUB_200_2011       check files and counts (cub: in a clone pip install ./papers)
   rankgrad datasets check cub --root CUB_200_2011 --images    also decode every image
 """
@@ -52,6 +53,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             print(f"{name:12} {(load.__doc__ or '').splitlines()[0]}")
         for name, plugin in others.items():
             print(f"{name:12} from {plugin.distribution} {plugin.version}")
+        return
+    if names == ["search"]:
+        _describe_search(arguments, given)
         return
     known = [*DATASETS, *others]
     if len(names) != 1:
@@ -96,6 +100,15 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             raise ValueError(f"--sheet draws images, and {name} is {table.takes}")
         contact_sheet(table, arguments.sheet)
         print(f"wrote {arguments.sheet}")
+
+
+def _describe_search(arguments: argparse.Namespace, settings: list[str]) -> None:
+    if arguments.root is None:
+        raise ValueError("search is read from files: give their place with --root DIR")
+    from ...tasks.search.task import collection_of, settings_of
+    from ..config import compose
+
+    print(collection_of(settings_of(compose(["task=search", f"data.root={arguments.root}", *settings]))).summary())
 
 
 def _check_dataset(name: str, load: Callable[..., object], arguments: argparse.Namespace) -> None:

@@ -90,6 +90,7 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
     before = existing(Path(config.resume)) if resumed else None
     if before is None:
         check_paths(config)
+        _check_task(config, settings)
     if not launch.started():
         settled = config
         if before is not None:
@@ -109,6 +110,16 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
         finished = task.train(config, changes=changes, started=where.append)
     if signals.speaks():
         print(task.summary(finished))
+
+
+def _check_task(config: DictConfig, settings: list[str]) -> None:
+    """Raise if another task, or other data, is named than the data is for, and no column of it is named."""
+    from ..config.hints import data_settings, is_search
+
+    root = config.data.get("root")
+    named = any(setting.startswith("data.load.") for setting in settings)
+    if root and not named and config.task != "search" and is_search(str(root)):
+        raise ValueError(f"{root} holds queries and documents. To train a search: {data_settings(str(root))}")
 
 
 def several_options(parser: argparse.ArgumentParser, holds: str, folder: str) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from ...common.checks import closest, unknown
 from ...common.extras import of_laboratory
@@ -159,6 +160,8 @@ def data_settings(path: str) -> str:
     ['task=scores data.root=x.csv for rows with a label', 'task=search data.root=x.csv for queries and documents']
     """
     root = shlex.quote(shown(f"data.root={path}"))
+    if is_search(path):
+        return f"task=search {root}"
     kinds = {"data=table": "embeddings", "data=text": "texts", "data=manifest": "a list of images"}
     kinds |= {"task=scores": "rows with a label", "task=search": "queries and documents"}
     if path.endswith((".csv", ".tsv", ".jsonl")):
@@ -175,6 +178,26 @@ def data_settings(path: str) -> str:
             )
         return f"data={'table' if path.endswith('.npz') else 'folder'} {root}"
     return ", ".join(f"{kind} {root} for {what}" for kind, what in kinds.items())
+
+
+SEARCHED = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")  # columns of relevant documents
+
+
+def is_search(path: str) -> bool:
+    """Whether these are queries and documents: a folder with both, or a table with a column of relevant documents."""
+    place = os.path.expanduser(path)
+    if os.path.isdir(place):
+        stems = {name.partition(".")[0] for name in os.listdir(place) if name.removesuffix(".gz").endswith(ROWS)}
+        return {"corpus", "queries"} <= stems
+    if not os.path.isfile(place) or not place.removesuffix(".gz").endswith(ROWS):
+        return False
+    from ...datasets.tabular import read_rows
+
+    try:
+        row = next((row for _, row in read_rows(Path(place), None)), {})
+    except (ValueError, ModuleNotFoundError):
+        return False  # whoever reads the file says what is wrong
+    return "label" not in row and any(name in row for name in SEARCHED)
 
 
 def tables_in(path: str) -> list[str]:
