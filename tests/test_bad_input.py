@@ -21,6 +21,7 @@ from rankgrad.ranks.relaxations import Exponential, Heaviside, Sigmoid, SupStep
 from rankgrad.search import topk
 
 GRADED = [name for name, cls in LOSSES.items() if cls.graded]
+SOFT = [name for name, cls in LOSSES.items() if cls.soft]  # their targets may be negative
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 
 
@@ -65,8 +66,8 @@ GROWING = {
         Soft(Heaviside(), SupStep(0.002, 500.0, 0.01)), metric=metrics.ndcg, **options
     ),
 }
-# Its exponential step overflows earlier, which is an error of its own: docs/numerics.md.
-LINEAR = [name for name in GROWING if name != "log_sum_exp"]
+# An exponential step and a square overflow earlier, which is an error of its own: docs/numerics.md.
+LINEAR = [name for name in GROWING if name not in ("log_sum_exp", "margin_mse")]
 LIMITS = {torch.float16: 6e4, torch.bfloat16: 9e29, torch.float32: 1e30, torch.float64: 1e300}
 
 
@@ -129,11 +130,24 @@ def test_step_that_overflows_where_scores_do_not_is_an_error():
     assert value.isfinite() and far.grad.isfinite().all()
 
 
+def test_squares_that_overflow_are_an_error_and_those_below_are_finite():
+    scores, relevant = torch.tensor([[0.1, 0.2], [0.0, 1e25]]), torch.tensor([[True, False]] * 2)
+    loss = losses.MarginMSELoss()
+    for given, targets in ((scores, relevant), (scores[[0, 0]], torch.tensor([[0.0, 1.0], [0.0, 1e25]]))):
+        with pytest.raises(ValueError, match="overflows: .* first in query 1"):
+            loss.from_scores(given, targets)
+    far = torch.tensor([[0.0, 1e18]], requires_grad=True)
+    value = loss.from_scores(far, 1e18 * relevant[:1].float())
+    value.backward()
+    assert value.isfinite() and far.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("gain", [1e-40, 1e-30, 1e30])
-@pytest.mark.parametrize("name", [name for name in GRADED if name not in ("supndcg", "lambda")])  # gains 2^g
+@pytest.mark.parametrize("name", [name for name in GRADED if name not in ("supndcg", "lambda", "margin_mse")])  # 2^g
 def test_gains_of_any_size_give_a_finite_loss_and_gradient(name, gain):
     scores, relevant = lists()
-    value = LOSSES[name]().from_scores(scores.requires_grad_(), gain * relevant)
+    loss = LOSSES[name](**({"highest": 1e30} if name == "grade_bce" else {}))
+    value = loss.from_scores(scores.requires_grad_(), gain * relevant)
     value.backward()
     assert value.isfinite() and scores.grad.isfinite().all()
 
@@ -142,9 +156,10 @@ def test_gains_of_any_size_give_a_finite_loss_and_gradient(name, gain):
 def test_gains_that_float32_does_not_have_are_refused_or_irrelevant_with_float32_scores(name):
     scores, relevant = lists()
     grades = relevant * torch.arange(1.0, 7, dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"relevant: gains .*at most 1e\+30"):
+    limit = r"grades .*highest = 1;" if name == "grade_bce" else r"(gains|targets) .*at most 1e\+30"
+    with pytest.raises(ValueError, match=f"relevant: {limit}"):
         LOSSES[name]().from_scores(scores, 1e300 * grades)
-    if name != "spearman":  # it needs only the order of the gains
+    if name not in ("spearman", "grade_bce"):  # one needs only the order of the gains, one trains on irrelevant items
         assert LOSSES[name]().from_scores(scores, 1e-60 * grades) == 0
 
 
@@ -197,7 +212,11 @@ def test_gain_that_is_negative_or_not_finite_is_an_error_that_names_the_row(name
     scores, relevant = lists()
     gains = relevant.float()
     gains[2, 3] = bad
-    with pytest.raises(ValueError, match=r"relevant: gains .*1e\+30, first in row 2"):
+    if name in SOFT and bad < 0:
+        assert LOSSES[name]().from_scores(scores, gains).isfinite()
+        return
+    what = "targets" if name in SOFT else "grades" if name == "grade_bce" else "gains"
+    with pytest.raises(ValueError, match=rf"relevant: {what} .*, first in row 2"):
         LOSSES[name]().from_scores(scores, gains)
 
 
