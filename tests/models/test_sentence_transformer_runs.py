@@ -48,6 +48,34 @@ def test_it_gives_the_embeddings_of_the_model_also_after_a_file_alone(folder, tm
         torch.testing.assert_close(again(TEXTS), expected, atol=1e-6, rtol=0)
 
 
+def test_texts_are_cut_after_max_tokens_also_after_a_file_alone(tmp_path):
+    bert_model(tmp_path / "body").float().save(str(tmp_path / "model"), create_model_card=False)
+    whole, short = (sentence_transformer_model(str(tmp_path / "model"), max_tokens=most).eval() for most in (None, 5))
+    again, _ = load_weights(save_weights(tmp_path / "model.pt", short))
+    long = "card transfer balance pin refund cash"
+    with torch.no_grad():
+        expected = whole(["card transfer balance"])  # beside them are the marks of start and end
+        assert not torch.allclose(whole([long]), expected)
+        for model in (short, again.eval()):
+            torch.testing.assert_close(model([long]), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("most", "message"),
+    [(0, "max_tokens is a number of tokens"), (33, "max_tokens is 33, but .* reads at most 32 tokens")],
+)
+def test_a_limit_of_tokens_that_the_model_does_not_have(most, message, tmp_path):
+    bert_model(tmp_path / "body").float().save(str(tmp_path / "model"), create_model_card=False)
+    with pytest.raises(ValueError, match=message):
+        sentence_transformer_model(str(tmp_path / "model"), max_tokens=most)
+
+
+def test_a_model_that_reads_texts_of_any_length_cannot_cut_them(tmp_path):
+    static_model().save(str(tmp_path / "model"), create_model_card=False)
+    with pytest.raises(ValueError, match="embeds texts of any length"):
+        sentence_transformer_model(str(tmp_path / "model"), max_tokens=5)
+
+
 def test_a_run_trains_it_and_goes_on_where_it_was_cut_off(folder, tmp_path):
     file = make_texts(tmp_path / "a.csv")
     settings = small_texts(file, "model=sentence_transformer", f"model.name={folder}", "optimizer.lr=0.01")

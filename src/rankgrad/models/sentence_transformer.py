@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import re
 import tempfile
@@ -22,6 +23,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ..common.checks import integer
 from ..common.extras import missing
 from ..common.files import inside
 from .embedding_model import EmbeddingModel
@@ -82,6 +84,7 @@ def sentence_transformer_model(
     embedding_size: int | None = None,
     *,
     head: Head | None = None,
+    max_tokens: int | None = None,
     files: Mapping[str, Any] | None = None,
 ) -> EmbeddingModel:
     """A model of sentence-transformers with a head.
@@ -90,13 +93,14 @@ def sentence_transformer_model(
         name: a folder, or a name on the hub. A model of the hub is downloaded if it is not on this machine yet.
         embedding_size: dim of the embeddings; None keeps the model's own.
         head: see `EmbeddingHead`; "none" gives the model's embeddings.
+        max_tokens: texts are cut after this number of tokens; None keeps the model's limit.
         files: all files of the model except the weights, as a file of `save_weights` holds them. Then `name` is
             ignored, and the weights are zeros.
 
     Raises:
         ModuleNotFoundError: sentence-transformers is not installed.
         ValueError: the model has modules or activation functions that are not on the list of those that can be built
-            safely, is damaged, or has pickled weights.
+            safely, is damaged, or has pickled weights; or it cannot cut texts after max_tokens.
         OSError: the model does not exist.
 
     >>> import tempfile
@@ -112,6 +116,8 @@ def sentence_transformer_model(
     """
     if files is None:
         encoder = _found(name)
+        if max_tokens is not None:
+            _cut(encoder, integer(max_tokens, "max_tokens is a number of tokens", low=1), name)
         files = _described(encoder)
     else:
         encoder = _rebuilt(files)
@@ -127,6 +133,7 @@ def sentence_transformer_model(
             "name": name,
             "embedding_size": embedding_size,
             "head": head,
+            "max_tokens": max_tokens,
             "files": dict(files),
         },
     )
@@ -189,6 +196,16 @@ def _found(name: str) -> Any:
         _check(root, name)
         return _read(full, name, revision=root.name)  # the commit, so the files that are read were checked
     raise OSError(f"{name} is no folder, and it cannot be read from the hub ({why})")
+
+
+def _cut(encoder: Any, tokens: int, name: str) -> None:
+    """Cut texts after a number of tokens. The files of the model keep the limit."""
+    limit = encoder.max_seq_length
+    if limit is None or not math.isfinite(limit):
+        raise ValueError(f"{name} embeds texts of any length, so max_tokens cannot cut them; leave it out")
+    if tokens > limit:
+        raise ValueError(f"max_tokens is {tokens:,}, but {name} reads at most {int(limit):,} tokens")
+    encoder.max_seq_length = tokens
 
 
 def _described(encoder: Any) -> dict[str, Any]:
