@@ -1,0 +1,60 @@
+"""The study of search, on a small collection of random words."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from rankgrad_papers.studies import search
+from rankgrad_papers.values import read
+
+pytest.importorskip("bm25s")
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Twelve questions, each of two words of its document."""
+    folder = tmp_path / "cranfield"
+    (folder / "qrels").mkdir(parents=True)
+    rng = random.Random(0)
+    texts = [" ".join(rng.sample("wing plate cone tube blade panel nozzle shell".split(), 4)) for _ in range(16)]
+    documents = [{"_id": f"d{row}", "text": text} for row, text in enumerate(texts)]
+    queries = [{"_id": f"q{row}", "text": " ".join(text.split()[:2])} for row, text in enumerate(texts[:12])]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    judged = "".join(f"q{row}\td{row}\t1\n" for row in range(12))
+    (folder / "qrels" / "all.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    return tmp_path
+
+
+def test_each_question_is_judged_once_by_every_system_and_a_second_call_adds_nothing(root, monkeypatch, capsys):
+    small = ("model.dim=8", "model.buckets=64", "trainer.max_epochs=1")
+    names = ("ngrams", "ngrams list_net")
+    monkeypatch.setattr(search, "SYSTEMS", {name: (*search.SYSTEMS[name], *small) for name in names})
+    monkeypatch.setattr(search, "FOLDS", 2)
+    values = root / "values" / "cranfield.csv"
+    words = ["--data-root", str(root), "--values", str(values)]
+    search.main([*words, "--systems", "ngrams"])
+    search.main(words)
+    found = read(values.with_name("queries.csv"))
+    systems = ["ngrams untrained", "ngrams", "BM25", "ngrams + BM25", "ngrams list_net", "ngrams list_net + BM25"]
+    assert [setting["system"] for setting in found.settings] == systems
+    for system in systems:
+        by_question = found.units({"system": system}, search.MAIN)
+        by_fold = read(values).units({"system": system}, search.MAIN)
+        assert len(by_question) == 12 and by_fold.keys() == {"1", "2"}
+        assert sum(by_question.values()) / 12 == pytest.approx(sum(by_fold.values()) / 2)
+    before = values.read_text(), values.with_name("queries.csv").read_text()
+    capsys.readouterr()
+    search.main(words)
+    assert (values.read_text(), values.with_name("queries.csv").read_text()) == before
+    told = capsys.readouterr().out
+    assert "ngrams + BM25 - BM25: " in told and "12 questions" in told and "minilm" not in told
+
+
+def test_minilm_needs_its_folder(root, capsys):
+    with pytest.raises(SystemExit):
+        search.main(["--data-root", str(root), "--values", str(root / "v.csv")])
+    assert "minilm needs --encoder DIR" in capsys.readouterr().err
