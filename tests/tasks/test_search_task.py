@@ -61,6 +61,14 @@ def test_the_numbers_of_a_run_are_those_of_its_lists(finished):
     assert finished.read_untrained() == report.systems["untrained"]["values"]
 
 
+def test_the_fusion_of_a_run_is_that_of_its_two_lists_by_the_function(finished, tmp_path):
+    lists = [str(finished.folder / f"{name}.trec") for name in ("trained", "bm25")]
+    again = ranked.write_run(ranked.fuse(lists, depth=100), tmp_path / "again.trec")
+    two = [[line.split()[:5] for line in Path(file).read_text().splitlines()] for file in (again, lists[0])]
+    kept = [line.split()[:5] for line in (finished.folder / "fusion.trec").read_text().splitlines()]
+    assert sorted(kept) == sorted(two[0]) != sorted(two[1])
+
+
 def test_training_helps_where_words_differ(finished):
     report = SearchReport.from_json(finished.after)
     assert report.values["NDCG@10"] > report.systems["untrained"]["values"]["NDCG@10"]

@@ -1,4 +1,4 @@
-"""BM25, the ranking by words that every search is compared with; and the fusion of lists."""
+"""BM25, the ranking by words that every search is compared with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 from ...common.checks import integer
 from ...common.extras import missing
 from .encoders import Found
-
-RANK = 60  # constant of reciprocal rank fusion (Cormack et al., SIGIR 2009)
 
 
 def bm25(queries: Sequence[str], documents: Sequence[str], depth: int = 100) -> Found:
@@ -46,22 +44,3 @@ def bm25(queries: Sequence[str], documents: Sequence[str], depth: int = 100) -> 
     order = np.lexsort((rows, -score))  # of equal scores the lower row comes first, with any number of threads
     rows, score = (np.take_along_axis(each, order, 1) for each in (rows.astype(np.int64), score.astype(np.float64)))
     return Found(np.where(score > 0, rows, -1), score)
-
-
-def fused(lists: Sequence[Found], depth: int = 100) -> Found:
-    """Reciprocal rank fusion: the score of a document is the sum of 1 / (60 + rank) over the lists that have it.
-
-    >>> one, two = Found(np.array([[4, 7]]), np.ones((1, 2))), Found(np.array([[7, -1]]), np.ones((1, 2)))
-    >>> fused([one, two], depth=3).document
-    array([[ 7,  4, -1]])
-    """
-    queries = len(lists[0].document)
-    documents, scores = np.full((queries, depth), -1), np.zeros((queries, depth))
-    for query in range(queries):
-        rows = np.concatenate([each.document[query] for each in lists])
-        worth = np.concatenate([1 / (RANK + 1 + np.arange(each.document.shape[1])) for each in lists])
-        known, place = np.unique(rows[rows >= 0], return_inverse=True)
-        total = np.bincount(place, weights=worth[rows >= 0], minlength=len(known))
-        best = np.lexsort((known, -total))[:depth]
-        documents[query, : len(best)], scores[query, : len(best)] = known[best], total[best]
-    return Found(documents, scores)

@@ -106,6 +106,25 @@ def as_run(found: Found, collection: Collection, rows: Array) -> ranked.rows.Sou
     return ranked.from_matrix(names.astype(str), found.score, [collection.queries.names[row] for row in rows.tolist()])
 
 
+def fused(lists: Sequence[Found], collection: Collection, rows: Array, depth: int) -> Found:
+    """Reciprocal rank fusion of the lists of several systems, see `ranked.fuse`.
+
+    Args:
+        lists: one for each system.
+        collection: queries and documents.
+        rows: [query] rows of the queries.
+        depth: number of documents in a list.
+    """
+    made = ranked.fuse({str(at): as_run(found, collection, rows) for at, found in enumerate(lists)}, depth=depth)
+    place = {name: row for row, name in enumerate(collection.documents.names)}
+    documents, scores = np.full((len(rows), depth), -1), np.zeros((len(rows), depth))
+    for at, row in enumerate(rows.tolist()):
+        listed = made.get(collection.queries.names[row], {})
+        documents[at, : len(listed)] = [place[name] for name in listed]
+        scores[at, : len(listed)] = [*listed.values()]
+    return Found(documents, scores)
+
+
 def _evaluated(
     systems: Mapping[str, Found], collection: Collection, rows: Array, split: str, bootstrap: int, seed: int
 ) -> ranked.Evaluation:

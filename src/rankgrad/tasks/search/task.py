@@ -41,11 +41,11 @@ from ...workbench.training.measuring import look
 from ...workbench.training.module import TrainedModule, check_optimizer
 from ...workbench.training.selection import KeepBest
 from .batches import QueryLists, SearchBatch, search_data
-from .bm25 import bm25, fused
+from .bm25 import bm25
 from .collection import Array, Collection
 from .division import divided
 from .encoders import Encoders, Found, encoders, retrieve
-from .evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport, evaluate_systems, main_value
+from .evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport, evaluate_systems, fused, main_value
 from .mining import Miner
 from .page import write_page
 from .reading import read
@@ -305,10 +305,10 @@ class SearchTask:
         if trainer.training or self.settings.lean:
             lists, bootstrap = {TRAINED: trained}, 0
         else:
-            rows = self.collection.rows("test").tolist()
-            queries, depth = [self.collection.queries.texts[row] for row in rows], self.settings.evaluation.depth
+            rows, depth = self.collection.rows("test"), self.settings.evaluation.depth
+            queries = [self.collection.queries.texts[row] for row in rows.tolist()]
             words = bm25(queries, self.collection.documents.texts, depth)
-            lists = {TRAINED: trained, BM25: words, FUSED: fused([trained, words], depth)}
+            lists = {TRAINED: trained, BM25: words, FUSED: fused([trained, words], self.collection, rows, depth)}
             if self.untrained is not None:
                 lists = {UNTRAINED: self.untrained, **lists}
             bootstrap = self.settings.evaluation.bootstrap
