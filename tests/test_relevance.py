@@ -212,7 +212,7 @@ def test_pairs_and_triplets_name_what_exists():
     ids=lambda t: f"{t.dtype}{list(t.shape)}",
 )
 def test_labels_of_no_kind_are_an_error_that_names_the_kinds(labels):
-    with pytest.raises(ValueError, match=r"long \[image\].*multi-hot.*hierarchy"):
+    with pytest.raises(ValueError, match=r"long \[row\].*multi-hot.*hierarchy"):
         relevance.from_labels(labels)
 
 

@@ -756,7 +756,7 @@ def _class_sums(embeddings: Numbers, labels: Labels) -> tuple[Tensor, Tensor, Te
     embeddings, (truth,) = real_tensor(embeddings, "embeddings"), as_labels(labels)
     if embeddings.dim() != 2 or truth.shape != embeddings.shape[:1] or len(truth) == 0:
         raise ValueError(
-            f"need embeddings [image, dim] and labels [image]; got {tuple(embeddings.shape)}, {tuple(truth.shape)}"
+            f"need embeddings [row, dim] and labels [row]; got {tuple(embeddings.shape)}, {tuple(truth.shape)}"
         )
     unit = unit_rows(embeddings.double())
     _, index, counts = torch.unique(truth.to(unit.device), return_inverse=True, return_counts=True)

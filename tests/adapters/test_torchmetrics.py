@@ -133,7 +133,7 @@ def test_mistakes_are_told():
     metric = RetrievalReport()
     with pytest.raises(ValueError, match="call update first"):
         metric.compute()
-    with pytest.raises(ValueError, match=r"labels must be long \[image\].*float32"):
+    with pytest.raises(ValueError, match=r"labels must be long \[row\].*float32"):
         metric.update(torch.rand(3, 2), torch.rand(3))
     with pytest.raises(ValueError, match=r"got \(3, 2\) and 2 labels"):
         metric.update(torch.rand(3, 2), torch.tensor([0, 1]))

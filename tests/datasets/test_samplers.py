@@ -132,7 +132,7 @@ def test_no_two_usable_classes_are_an_error_that_says_what_to_set():
         ({"samples_per_class": "some"}, ValueError, "got 'some'"),
         ({"short_classes": "keep"}, ValueError, "short_classes must be 'repeat', 'fewer' or 'drop'; got 'keep'"),
         ({"labels": [0.0, 1.0]}, TypeError, "labels must be integers or strings"),
-        ({"labels": torch.zeros(4, 3, dtype=torch.long)}, ValueError, r"labels must be \[image\].*multi-hot"),
+        ({"labels": torch.zeros(4, 3, dtype=torch.long)}, ValueError, r"labels must be \[row\].*multi-hot"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, error, message):
@@ -807,10 +807,10 @@ def test_batches_of_pairs_are_a_function_of_seed_and_epoch_and_stay_what_they_ar
         ({"batches_per_pair": 0}, ValueError, "batches_per_pair .* >= 1; got 0"),
         ({"batches_per_pair": 1.5}, ValueError, "batches_per_pair counts batches"),
         ({"classes_per_batch": 1}, ValueError, "classes_per_batch must be >= 2, one class of each super-label"),
-        ({"super_labels": [0, 0, 1]}, ValueError, r"super_labels need one entry per image \(8\); got 3"),
+        ({"super_labels": [0, 0, 1]}, ValueError, r"super_labels need one entry per row \(8\); got 3"),
         ({"super_labels": [0.5] * 8}, TypeError, "super_labels must be integers"),
-        ({"super_labels": [[0]] * 8}, ValueError, r"super_labels must be \[image\]"),
-        ({"super_labels": [3, 5, 3, 3, 5, 5, 5, 5]}, ValueError, "class 7 has images of the super-labels 3, 5"),
+        ({"super_labels": [[0]] * 8}, ValueError, r"super_labels must be \[row\]"),
+        ({"super_labels": [3, 5, 3, 3, 5, 5, 5, 5]}, ValueError, "class 7 has rows of the super-labels 3, 5"),
         ({"super_labels": [0] * 8}, ValueError, "no two of 1 super-labels have 2 classes"),
         ({"samples_per_class": 3, "short_classes": "drop"}, ValueError, "2 classes with at least 3 rows each"),
     ],

@@ -468,7 +468,7 @@ def test_features_out_of_step_or_absent_are_errors():
         extract_features(small(), [])
     with pytest.raises(ValueError, match="7 features .* 8$"):
         small().with_head(head_only(7, 3))
-    with pytest.raises(ValueError, match=r"\[image, 7\]; got \[4, 8\]"):
+    with pytest.raises(ValueError, match=r"\[row, 7\]; got \[4, 8\]"):
         head_only(7, 3)(torch.randn(4, 8))
 
 

@@ -1218,7 +1218,7 @@ def test_queries_without_relevant_item_are_not_drawn_but_can_be_asked_for():
         ({"labels": torch.zeros(4, dtype=torch.long)}, r"labels must be \[5\] long"),
         ({"labels": torch.zeros(5)}, r"labels must be \[5\] long.*float32"),
         ({"labels": torch.full((5,), 3)}, "labels run from 3 to 3, but there are 2 class names"),
-        ({"names": ["x"]}, r"names needs one entry per image \(5\); got 1"),
+        ({"names": ["x"]}, r"names needs one entry per row \(5\); got 1"),
         ({"queries": [5]}, r"queries must be rows 0 .. 4; got \[5\]"),
         ({"k": 0}, "k is the number of items"),
         ({"average_precision": torch.zeros(3)}, r"average_precision must be \[5\]; got \[3\]"),

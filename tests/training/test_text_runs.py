@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 import torch
 from small_runs import cut_off, make_photos, make_texts, same_results, small, small_texts, train
 
+from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.vectors import load_table
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.models.weights import load_weights
@@ -188,6 +192,37 @@ def test_a_long_evaluation_before_the_training_is_left_out_and_said(texts, tmp_p
         said = "evaluation.before=true" in capsys.readouterr().out
         assert (run.before.exists(), said) == ((False, True) if before == "auto" else (True, False))
         assert run.page.exists() and ("-" in retrieval.summary(run).split()) is (before == "auto")
+
+
+def test_no_message_about_texts_speaks_of_images(finished, texts, tmp_path, capsys):
+    def said(*command: str) -> str:
+        main(list(map(str, command)))
+        told = capsys.readouterr()
+        return told.out + told.err
+
+    lacking, index, archive = tmp_path / "run", tmp_path / "mine.index", tmp_path / "mine.npz"
+    shutil.copytree(finished.folder, lacking)
+    (lacking / "embeddings.npz").unlink()
+    page = read_runs([lacking])[0]
+    table = building.load_table(compose(small_texts(texts)))
+    alone = table.take([0, 6])  # one text of each class
+    told = [
+        *page.notes,
+        said("embed", finished.folder, texts, "-o", archive),
+        said("index", archive, "-o", index),
+        said("index", finished.folder),
+        said("search", "w1 card", "--index", index, "--min-score", "1.1"),
+        said("search", "w1 card", "--index", index, "-k", "1"),
+    ]
+    for wrong in (
+        replace(alone, protocol="query_gallery", role=("query",) * 2),
+        replace(alone, protocol="one_gallery"),
+    ):
+        with pytest.raises(ValueError, match="text") as raised:
+            trials(wrong)
+        told.append(str(raised.value))
+    assert "examples" in told[0] and not re.search(r"\b(image|picture|photo)s?\b", " ".join(told), re.IGNORECASE)
+    assert "--images is for an index of images" in said("search", "w1", "--index", index, "--images", tmp_path)
 
 
 # --------------------------------------------------------------------------------------------------- tables of vectors

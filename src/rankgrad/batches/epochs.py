@@ -186,8 +186,8 @@ class ShuffledBatches(EpochBatches):
 
     def __init__(self, images: int, batch_size: int, seed: int = 0) -> None:
         super().__init__()
-        self.images = integer(images, "images is the number of images", low=0)
-        self.batch_size = integer(batch_size, "batch_size counts images of the data", low=1, high=self.images)
+        self.images = integer(images, "images is the number of rows", low=0)
+        self.batch_size = integer(batch_size, "batch_size counts rows of the data", low=1, high=self.images)
         self.seed = integer(seed, SEED, low=0, high=LAST_SEED)
         self._part()  # raises for a wrong rank now, not when training starts
 
@@ -207,7 +207,5 @@ class ShuffledBatches(EpochBatches):
     def _part(self) -> tuple[int, int]:
         rank, processes = super()._part()
         if self.batch_size < processes:
-            raise ValueError(
-                f"{processes} processes cannot share a batch of {self.batch_size} images: raise batch_size"
-            )
+            raise ValueError(f"{processes} processes cannot share a batch of {self.batch_size} rows: raise batch_size")
         return rank, processes

@@ -387,12 +387,12 @@ class HierarchicalBatchSampler(ClassBatches):
         """(names of the super-labels, [usable class] number of its super-label)."""
         names, of_image = np.unique(_labels("super_labels", super_labels), return_inverse=True)
         if len(of_image) != len(self._labels):
-            raise ValueError(f"super_labels need one entry per image ({len(self._labels)}); got {len(of_image)}")
+            raise ValueError(f"super_labels need one entry per row ({len(self._labels)}); got {len(of_image)}")
         for rows in self._images:
             several = np.unique(of_image[rows])
             if len(several) > 1:
                 raise ValueError(
-                    f"a class has one super-label, but class {self._labels[rows[0]]} has images of the super-labels "
+                    f"a class has one super-label, but class {self._labels[rows[0]]} has rows of the super-labels "
                     f"{', '.join(map(str, names[several]))}. Correct them, or number the combinations of class and "
                     "super-label as classes."
                 )
@@ -544,10 +544,10 @@ def _labels(name: str, labels: Labels) -> npt.NDArray[Any]:
     if array.size == 0:  # an empty list becomes an array of floats; a later check has a clearer message for it
         array = array.astype(np.int64)
     if array.dtype.kind not in "iuU":
-        raise TypeError(f"{name} must be integers or strings, one class per image; got dtype {array.dtype}")
+        raise TypeError(f"{name} must be integers or strings, one class per row; got dtype {array.dtype}")
     if array.ndim != 1:
         raise ValueError(
-            f"{name} must be [image], one class per image; got shape {tuple(array.shape)}. "
+            f"{name} must be [row], one class per row; got shape {tuple(array.shape)}. "
             "For multi-hot and hierarchical labels, give the column by which the batches are balanced."
         )
     return array

@@ -83,8 +83,8 @@ def _divided(table: Rows) -> Trial:
     if not (len(query) and len(gallery)):
         raise ValueError(
             f"{table.name} is evaluated with its own queries and gallery, but the split "
-            f"{', '.join(table.splits) or 'without images'} has {len(query)} queries and {len(gallery)} gallery "
-            "images: evaluate a split that has both (evaluation.split=test)"
+            f"{', '.join(table.splits) or 'without rows'} has {len(query)} queries and {len(gallery)} gallery "
+            f"{table.takes}: evaluate a split that has both (evaluation.split=test)"
         )
     return Trial(query, gallery)
 
@@ -98,5 +98,7 @@ def _drawn(table: Rows, seed: int, draw: int) -> Trial:
     chosen = np.zeros(len(label), dtype=bool)
     chosen[order[first]] = True
     if chosen.all():
-        raise ValueError(f"{table.name} has only one image of each class: all are in the gallery, and no query is left")
+        raise ValueError(
+            f"{table.name} has only one {table.noun} of each class: all are in the gallery, and no query is left"
+        )
     return Trial(torch.from_numpy(np.flatnonzero(~chosen)), torch.from_numpy(np.flatnonzero(chosen)))

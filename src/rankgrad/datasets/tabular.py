@@ -127,10 +127,7 @@ def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
     """
     kind = kind_of(path)
     if kind not in FORMATS:
-        raise ValueError(
-            f"{shown(path)} is not one of {', '.join(FORMATS)}: write it in one of these formats, with one line for "
-            "each text or image"
-        )
+        raise ValueError(f"{shown(path)} is not one of {', '.join(FORMATS)}: write its rows in one of these formats")
     if kind == ".parquet":
         for number, row in parquet_rows(path):
             yield f"{shown(path)}, row {number}", row

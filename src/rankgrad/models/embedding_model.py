@@ -252,8 +252,8 @@ def extract_features(
             rows = batch[2] if len(batch) > 2 else torch.arange(done, done + count)
             if len(batch[1]) != count or len(rows) != count:
                 raise ValueError(
-                    f"batch {number} holds {count} images, {len(batch[1])} labels and {len(rows)} indices; "
-                    f"all three must have one row per image"
+                    f"batch {number} holds {count} inputs, {len(batch[1])} labels and {len(rows)} indices; "
+                    "all three must have one entry per input"
                 )
             features.append(model.features(moved(images, *place)).float().cpu())
             labels.append(batch[1].cpu())

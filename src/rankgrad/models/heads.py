@@ -79,9 +79,9 @@ class EmbeddingHead(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, features: Tensor) -> Tensor:
-        """[image, feature] -> [image, dim]."""
+        """[row, feature] -> [row, dim]."""
         if features.ndim != 2 or features.shape[1] != self.feature_size:
-            raise ValueError(f"the head needs features [image, {self.feature_size}]; got {list(features.shape)}")
+            raise ValueError(f"the head needs features [row, {self.feature_size}]; got {list(features.shape)}")
         return cast(Tensor, self.layers(features))
 
 

@@ -172,7 +172,7 @@ def check_labels(labels: Tensor, name: str = "labels") -> None:
     if labels.dim() == 2 and not labels.is_floating_point():
         return
     raise ValueError(
-        f"{name} must be long [image] (one class each), bool [image, class] (multi-hot) or long [image, level] "
+        f"{name} must be long [row] (one class each), bool [row, class] (multi-hot) or long [row, level] "
         f"(a hierarchy from coarse to fine); got {labels.dtype} {tuple(labels.shape)}"
     )
 

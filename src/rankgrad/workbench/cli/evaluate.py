@@ -168,7 +168,7 @@ def _of_embeddings(arguments: argparse.Namespace, source: Path, extra: Sequence[
     if not source.exists():
         if not run.config.exists() and run.folder.is_dir():
             raise FileNotFoundError(
-                f"{run.folder} is not the folder of a run. To evaluate a model on your own images: rankgrad embed RUN "
+                f"{run.folder} is not the folder of a run. To evaluate a model on your own data: rankgrad embed RUN "
                 f"{shlex.quote(str(run.folder))}, then rankgrad evaluate on the file that it writes"
             )
         raise FileNotFoundError(

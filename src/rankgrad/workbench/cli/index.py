@@ -68,7 +68,7 @@ def _instead(folder: Path) -> str:
     if Run(folder).config.is_file():
         return (
             f"{shown(folder)} is the folder of a run, which needs no index: rankgrad search {name} QUERY. To index "
-            f"other images with its model: rankgrad embed {name} DIR, then rankgrad index DIR.npz"
+            f"other data with its model: rankgrad embed {name} DIR_OR_FILE -o NEW.npz, then rankgrad index NEW.npz"
         )
     npz = shlex.quote(f"{folder.resolve().name}.npz")
     return (

@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     place, queries = searched(arguments.index, arguments.queries)
     check_output(arguments.html, "--html", *map(Path, queries))
     index = index_of_run(place, packages(arguments.trust)) if Run(place).config.is_file() else Index.load(place)
+    if arguments.images and index.texts:
+        raise ValueError(f"--images is for an index of images; {shown(place)} holds texts")
     asked = queries if index.texts else query_files(queries)
     embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
     if arguments.images:

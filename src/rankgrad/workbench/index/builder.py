@@ -66,7 +66,7 @@ def build(
     if effort is not None and kind == "exact":
         raise ValueError("an exact index always searches everything: effort is for hnsw")
     if 0 in gallery.embeddings.shape:  # faiss ends the process
-        raise ValueError(f"a gallery needs embeddings [image, dim] with numbers; got {gallery.embeddings.shape}")
+        raise ValueError(f"a gallery needs embeddings [row, dim] with numbers; got {gallery.embeddings.shape}")
     vectors = _vectors(gallery, kind, effort, normalize)
     index = Index(
         *(vectors, gallery.names, gallery.labels, gallery.class_names, kind, normalize, gallery.origin),

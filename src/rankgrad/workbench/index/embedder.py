@@ -120,7 +120,7 @@ class Embedded:
         embeddings, names = columns["embeddings"], columns["names"]
         if embeddings.ndim != 2 or not embeddings.size or not np.issubdtype(embeddings.dtype, np.floating):
             raise ValueError(
-                f"embeddings in {path} must be float [image, dim]; got {embeddings.dtype} {embeddings.shape}"
+                f"embeddings in {path} must be float [row, dim]; got {embeddings.dtype} {embeddings.shape}"
             )
         try:
             labels, class_names = _classes(columns, len(embeddings))
@@ -128,14 +128,14 @@ class Embedded:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         if names.ndim != 1 or names.dtype.kind not in "Uiu":
-            raise ValueError(f"names in {path} must be texts [image]; got {names.dtype} {names.shape}")
+            raise ValueError(f"names in {path} must be texts [row]; got {names.dtype} {names.shape}")
         if len(names) != len(embeddings) or len(labels) != len(embeddings):
             raise ValueError(
                 f"{path} holds {len(embeddings)} embeddings, {len(names)} names and {len(labels)} labels; "
                 "these numbers must be equal"
             )
         if "ref_embeddings" in columns:
-            raise ValueError(f"{path} has separate queries and a gallery; an index needs one list of images")
+            raise ValueError(f"{path} has separate queries and a gallery; an index needs one list of rows")
         called, texts = tuple(map(str, names.tolist())), _texts(path, columns, len(embeddings))
         if origin is not None:
             check_inside(path, called)
@@ -165,7 +165,7 @@ def check_inside(path: Path, names: Sequence[str]) -> None:
         if ".." not in name and ":" not in name and "\0" not in name and not name.startswith(("/", "\\")):
             continue
         try:
-            inside(Path("its folder of images"), name)
+            inside(Path("its folder"), name)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
@@ -183,7 +183,7 @@ def _classes(columns: Mapping[str, npt.NDArray[Any]], images: int) -> tuple[npt.
     if labels is None:
         return np.zeros(images, np.int64), ("",)
     if labels.ndim != 1 or labels.dtype.kind not in "iuU":
-        raise ValueError(f"labels must be integers or texts, one per image; got {labels.dtype} {labels.shape}")
+        raise ValueError(f"labels must be integers or texts, one per row; got {labels.dtype} {labels.shape}")
     if "class_names" not in columns:  # the labels are their own names
         known, places = np.unique(labels, return_inverse=True)
         return places.astype(np.int64), tuple(map(str, known.tolist()))
@@ -277,7 +277,7 @@ class Embedder:
         data = extra.get("data")
         if not isinstance(data, dict) or "eval_transform" not in data:
             raise ValueError(
-                f"{weights} does not name the transform of its images, so it is not from a run. Embed with "
+                f"{weights} does not name the transform of its {takes}, so it is not from a run. Embed with "
                 "training.embed and your own transform"
             )
         where = f"{weights}: data.eval_transform"

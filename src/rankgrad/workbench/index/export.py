@@ -219,9 +219,8 @@ def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) 
     try:
         table = _table(load, trust, where)
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"the {takes} of this run cannot be read ({error}). Give images for the comparison with --images DIR"
-        ) from None
+        instead = ". Give images for the comparison with --images DIR" if takes == "images" else ""
+        raise FileNotFoundError(f"the {takes} of this run cannot be read ({error}){instead}") from None
     rows = _spread(len(table))
     images: Any = ImageSet(table, embedder.model.in_channels) if isinstance(table, Table) else table.dataset()
     return _readable(lambda row: embedder.transform([images[row][0]], torch.tensor([row]), epoch=0)[0], rows)

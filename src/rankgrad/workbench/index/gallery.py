@@ -120,7 +120,7 @@ class Index:
         k = integer(k, "k is the length of the lists", low=1)
         rows = queries.detach().float().cpu()
         if not bool(rows.isfinite().all()):
-            raise ValueError("queries contain NaN or infinity; check the model's output for these images")
+            raise ValueError("queries contain NaN or infinity; check the model's output for them")
         asked = (unit_rows(rows) if self.normalized else rows).contiguous().numpy()
         k = min(k, len(self))
         scores, items = self.vectors.search(asked, k)
@@ -151,8 +151,8 @@ class Index:
         """
         if self.origin is None:
             raise ValueError(
-                "this index does not name the model of its embeddings, so it cannot be searched with images: make the "
-                "embeddings with rankgrad embed RUN DIR, or search with vectors (Index.topk)"
+                "this index does not name the model of its embeddings, so it cannot be searched with files or "
+                "sentences: make the embeddings with rankgrad embed, or search with vectors (Index.topk)"
             )
         try:
             weights = weights_of(self.origin.model if model is None else model)
@@ -256,7 +256,7 @@ class Index:
         vectors = read_vectors(path, head)
         if (vectors.ntotal, vectors.d) != (head["images"], head["dim"]) or head["images"] != len(head["names"]):
             raise ValueError(
-                f"the files of {folder} do not belong together: {HEAD} has {head['images']} images in {head['dim']} "
+                f"the files of {folder} do not belong together: {HEAD} has {head['images']} rows in {head['dim']} "
                 f"dimensions, {path.name} has {vectors.ntotal} in {vectors.d}"
             )
         return cls(

@@ -204,7 +204,7 @@ def as_text(answers: Sequence[Answer]) -> str:
     for answer in answers:
         names = [shown(hit.class_name) for hit in answer.hits]
         width = max([len("class"), *map(len, names)])
-        what = "text" if any(hit.text is not None for hit in answer.hits) else "path"
+        what, item = ("text", "text") if isinstance(answer.query, str) else ("path", "image")
         words = {None: "", True: "  yes  ", False: "  no   "}
         head = "" if answer.threshold is None else "  like?"
         lines += [*([""] if lines else []), shown(answer.query), f"  rank   score{head}  {'class':{width}}  {what}"]
@@ -216,7 +216,7 @@ def as_text(answers: Sequence[Answer]) -> str:
         if answer.threshold is not None and not any(answer.alike(hit) for hit in answer.hits):
             lines.append("  nothing like this: no result reaches the threshold")
         elif not answer.hits:
-            lines.append("  no results: the index holds no other image with such a score")
+            lines.append(f"  no results: the index holds no other {item} with such a score")
     known = next((answer.threshold for answer in answers if answer.threshold is not None), None)
     return "\n".join([*lines, *([] if known is None else ["", f"threshold {known}"])])
 

@@ -355,6 +355,6 @@ def _how_far(run: Run, logged: Curves, latest: tuple[int, Mapping[str, float]] |
     reached = "nothing is logged yet" if steps is None else f"it has logged {steps:.0f} steps"
     shown = f", and the metrics are of the evaluation after {latest[0]:,} steps" if latest else ""
     return (
-        f"This run is not finished: {reached}{shown}. Pictures, tables and histograms appear after the final "
+        f"This run is not finished: {reached}{shown}. Examples, tables and histograms appear after the final "
         f"evaluation. Continue the run with: rankgrad {TASKS[run.kind].command} resume={run.folder}"
     )

@@ -114,7 +114,7 @@ def write_comparison(
     )
     notes = []
     if len(folders) > len(shown):
-        notes.append(f"Curves, pictures and tables below show the first {len(shown)} of {len(folders)} variants.")
+        notes.append(f"Curves, examples and tables below show the first {len(shown)} of {len(folders)} variants.")
     seeds = max(map(len, folders.values()))
     if seeds > 1:
         notes.append("Below the table of all runs, the page shows only the first run of each variant.")

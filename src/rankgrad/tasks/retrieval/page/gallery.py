@@ -192,17 +192,15 @@ def _check_gallery(
 ) -> None:
     count = len(embeddings)
     if embeddings.ndim != 2 or count < 2:
-        raise ValueError(
-            f"a gallery needs embeddings [image, dim] of at least two images; got {list(embeddings.shape)}"
-        )
+        raise ValueError(f"a gallery needs embeddings [row, dim] of at least two rows; got {list(embeddings.shape)}")
     if labels.shape != (count,) or labels.is_floating_point():
-        raise ValueError(f"labels must be [{count}] long, one class per image; got {list(labels.shape)} {labels.dtype}")
+        raise ValueError(f"labels must be [{count}] long, one class per row; got {list(labels.shape)} {labels.dtype}")
     if int(labels.min()) < 0 or int(labels.max()) >= len(class_names):
         raise ValueError(
             f"labels run from {int(labels.min())} to {int(labels.max())}, but there are {len(class_names)} class names"
         )
     if names is not None and len(names) != count:
-        raise ValueError(f"names needs one entry per image ({count}); got {len(names)}")
+        raise ValueError(f"names needs one entry per row ({count}); got {len(names)}")
     if average_precision is not None and average_precision.shape != (count,):
         raise ValueError(f"average_precision must be [{count}]; got {list(average_precision.shape)}")
 

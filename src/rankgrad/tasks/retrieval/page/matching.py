@@ -54,7 +54,7 @@ def match(runs: Sequence[RetrievalRun]) -> Matching:
         places[index], repeated = _by_name(space)
         if repeated:
             notes.append(
-                f"{len(repeated)} names of {runs[index].name} belong to several images and are not matched: "
+                f"{len(repeated)} names of {runs[index].name} belong to several {space.noun} and are not matched: "
                 f"{enumeration(repeated)}"
             )
     first = next(iter(spaces))
@@ -69,7 +69,7 @@ def match(runs: Sequence[RetrievalRun]) -> Matching:
             )
     if not common:
         notes.append(
-            "No query is in all runs, so the runs are not shown side by side. Pictures show the queries of "
+            "No query is in all runs, so the runs are not shown side by side. The examples are queries of "
             f"{runs[first].name} only."
         )
         alone = tuple(torch.arange(len(spaces[first].queries) if i == first else 0) for i in range(len(runs)))

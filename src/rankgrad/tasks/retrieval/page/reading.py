@@ -73,16 +73,16 @@ def read(
     if embeddings != run.embeddings:
         common["after"] = after
         notes.insert(
-            0, f"The run is not finished: results and pictures are those of {embeddings.stem.replace('-', ' ')}."
+            0, f"The run is not finished: results and examples are those of {embeddings.stem.replace('-', ' ')}."
         )
     space = None
     if pictures and embeddings.exists():
         try:
             space = Space.load(embeddings)
         except (ValueError, OSError) as error:
-            notes.append(f"No pictures, histograms and map: {embeddings.name} cannot be read ({error}).")
+            notes.append(f"No examples, histograms and map: {embeddings.name} cannot be read ({error}).")
     elif pictures and after is not None:
-        notes.append(f"No pictures, histograms and map: the file {embeddings.name} of the run is missing.")
+        notes.append(f"No examples, histograms and map: the file {embeddings.name} of the run is missing.")
     held = None if table is None else Pictures(table)
     if space is not None and held is None and not space.texts:
         known = {} if known is None else known
@@ -99,12 +99,12 @@ def read(
         notes.append(f"Not read: {number_of(held.table.skipped)}.")
     if after is not None and str(after.settings.get("protocol", "")).startswith("one-gallery"):
         notes.append(
-            "The metrics are means over random galleries of one image per class. For the pictures, histograms, map and "
-            "precision-recall curve, every image is ranked against all others."
+            "The metrics are means over random galleries of one item per class. For the examples, histograms, map and "
+            "precision-recall curve, every item is ranked against all others."
         )
     if after is not None and after.settings.get("groups"):
         notes.append(
-            "The metrics ignore relevant items of the query's own group. The pictures, histograms and map show them."
+            "The metrics ignore relevant items of the query's own group. The examples, histograms and map show them."
         )
     if config.get("evaluation", {}).get("split") == "train":
         notes.append("The model was evaluated on its training rows. Expect lower metrics on other data.")

@@ -229,7 +229,7 @@ class Pictures:
         """The image, uint8 [channel, height, width], a thumbnail if read from a file; None: it cannot be read."""
         row = self._row.get(name)
         if row is None:
-            self.failed.setdefault(name, "the data set has no image with this name, or several")
+            self.failed.setdefault(name, "the data set has no row with this name, or several")
             return None
         try:
             return self.table.picture(row, THUMBNAIL)

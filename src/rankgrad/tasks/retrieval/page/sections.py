@@ -368,6 +368,6 @@ def classes(runs: Sequence[RetrievalRun]) -> Section:
             parts.append(made[0])
             data[kind] = made[1]
     lead = "Each number is the mean over the queries of the class, in per cent. The hardest classes come first."
-    leads = "; if a class has retrieved images above, its name links to them"
+    leads = "; if a class has examples above, its name links to them"
     body = render("workbench/report/tables_of_classes.html", lead=lead, leads=leads, tables=parts)
     return Section("classes", "Classes", body if parts else Markup(), {"tables": data} if parts else {})
