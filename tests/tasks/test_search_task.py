@@ -126,3 +126,33 @@ def test_a_wrong_setting_is_one_line(capsys, folder, tmp_path):
     error = fails(capsys, "train", *settings(folder, "sampler.queries_per_batch=0", f"out={tmp_path / 'run'}"))
     assert "sampler.queries_per_batch" in error
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_sentence_transformers_is_fine_tuned_with_its_prompts_and_judged_beside_itself(tmp_path, capsys):
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="comes with an extra")
+    from text_models import bert_model, sentences
+
+    model = bert_model(tmp_path / "body").float()
+    model.prompts = {"query": "my ", "document": "the "}
+    model.save(str(tmp_path / "model"), create_model_card=False)
+    found, labels = sentences(each=4)
+    pairs = [(text, other) for text, other, a, b in zip(found, found[1:], labels, labels[1:], strict=False) if a == b]
+    file = tmp_path / "pairs.csv"
+    file.write_text("".join(f"{one},{other}\n" for one, other in [("anchor", "positive"), *pairs]))
+    words = [f"data.root={file}", "model=sentence_transformer", f"model.name={tmp_path / 'model'}"]
+    more = ["model.max_tokens=6", "optimizer.lr=0.01", "trainer.max_epochs=3", "loggers=[]", "evaluation.bootstrap=20"]
+    run = task.train(compose(["task=search", f"out={tmp_path / 'run'}", *words, *more]))
+    told = capsys.readouterr().out
+    assert "prompts query: 'my ', document: 'the '" in told and check(run.folder).wrong == {}
+    report = SearchReport.from_json(run.after)
+    assert [*report.systems] == ["untrained", "trained", "BM25", "trained + BM25"]
+    assert any("the model without training" in sentence for sentence in report.verdict)
+    made = load_encoders(run.folder)
+    untouched = sentence_transformers.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    untouched.max_seq_length = 6
+    before = untouched.encode(["card fee"], prompt_name="query", normalize_embeddings=True, convert_to_tensor=True)
+    after = made.embed(["card fee"], "query")
+    assert after.shape == before.shape and run.read_values() == report.values
+    # the validation questions may have kept the model as it was
+    assert torch.allclose(after, before.cpu(), atol=1e-6) == (run.read_facts()["best_epoch"] == 0)
+    assert torch.allclose(made.embed(["a b c d card"], "document"), made.embed(["a b c d fee"], "document"))
