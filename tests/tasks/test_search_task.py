@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from children_here import Here
+from chromium import started
+from markupsafe import escape
 from small_searches import beir, settings
 
 from rankgrad.evaluation import ranked
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.encoders import load_encoders, retrieve
-from rankgrad.tasks.search.evaluation import SearchReport
+from rankgrad.tasks.search.evaluation import SearchReport, _cut
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose
 from rankgrad.workbench.report import read_runs, write_report
@@ -118,6 +120,27 @@ def test_runs_are_read_compared_and_searched(folder, finished, tmp_path, capsys,
 def copied(run: Run, folder: Path) -> Run:
     shutil.copytree(run.folder, folder)
     return Run(folder)
+
+
+def test_the_page_begins_with_the_verdict_and_long_texts_end_with_a_whole_word(finished):
+    report, page = SearchReport.from_json(finished.after), finished.page.read_text()
+    for sentence in report.verdict:
+        assert page.count(str(escape(sentence))) == 1
+        assert page.index(str(escape(sentence))) < page.index('id="results"')
+    assert _cut("red fox", 7) == "red fox" and _cut("red foxes run", 7) == "red …" and _cut("x" * 9, 7) == "xxxxxxx …"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_is_not_cut(finished, tmp_path, width):
+    with started(tmp_path) as browser:
+        browser.open(finished.page, width=width)
+        browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth") and not browser.messages
+        inside = "(e, card) => e.right <= card.right - 12 && e.left >= card.left + 12"
+        assert browser.run(
+            f"[...document.querySelectorAll('#queries :is(li, h4)')].every(e => ({inside})"
+            "(e.getBoundingClientRect(), e.closest('.card').getBoundingClientRect()))"
+        )
 
 
 def test_a_wrong_setting_is_one_line(capsys, folder, tmp_path):

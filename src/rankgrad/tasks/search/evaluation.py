@@ -91,6 +91,11 @@ def _short(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
+def _cut(text: str, longest: int) -> str:
+    """The beginning of a text, up to the end of a word if it has words."""
+    return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0] or text[:longest]} …"
+
+
 def _signed(value: float) -> str:
     return ("+" if value >= 0 else "-") + _short(abs(value))
 
@@ -248,8 +253,8 @@ def _examples(
     documents, queries = collection.documents, collection.queries
 
     def told(row: int, grades: Mapping[str, int]) -> dict[str, Any]:
-        name = documents.names[row]
-        return {"name": name, "text": documents.texts[row][:LONGEST], "grade": grades.get(name)}
+        name, text = documents.names[row], documents.texts[row]
+        return {"name": name, "text": _cut(text, LONGEST), "grade": grades.get(name)}
 
     place = {name: row for row, name in enumerate(documents.names)}
     shown = []
@@ -265,7 +270,7 @@ def _examples(
         shown.append(
             {
                 "name": name,
-                "text": queries.texts[rows[at]][: 2 * LONGEST],
+                "text": _cut(queries.texts[rows[at]], 2 * LONGEST),
                 "values": {system: table[system]["per_query"][at] for system in systems},
                 "found": {system: [told(row, grades) for row in first[system]] for system in systems},
                 "missed": [told(row, grades) for row in missed[:SHOWN]],

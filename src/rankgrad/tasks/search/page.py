@@ -63,7 +63,7 @@ class SearchContent(RunContent):
         for key, title in (("systems", "Beside other systems"), ("queries", "Best and worst queries")):
             body = render(f"tasks/search/{key}.html", runs=finished, several=len(runs) > 1)
             made.append(Section(key, title, body if finished else Markup()))
-        return made, []
+        return made, [*runs[0].after.verdict] if len(runs) == 1 and runs[0].after is not None else []
 
 
 def write_page(run: Run, report: SearchReport, trust: Sequence[str] = ()) -> Path:
