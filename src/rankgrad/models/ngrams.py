@@ -54,15 +54,20 @@ class NGrams(nn.Module):
         if self.words == self.characters == (0, 0):
             raise ValueError("words and characters are both (0, 0), so a text has no n-grams: set one of them")
         self.table = nn.EmbeddingBag(self.buckets, self.dim, mode="mean")
-        self._pieces = lru_cache(maxsize=2**16)(self._of_word)  # most words are repeated
+        self._remember()
+
+    def _remember(self) -> None:
+        """Empty caches: most words are repeated, and a training reads the same texts again."""
+        self._pieces = lru_cache(maxsize=2**16)(self._of_word)
+        self._known = lru_cache(maxsize=2**12)(self._of_text)
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Embed texts."""
         if isinstance(texts, str):
             raise TypeError("texts is a list of strings; got one string")
-        rows = [self.rows(text) for text in texts]
+        rows = [self._known(text) for text in texts]
         device = self.table.weight.device
-        flat = torch.tensor([row for each in rows for row in each], dtype=torch.long, device=device)
+        flat = torch.cat([torch.empty(0, dtype=torch.int32), *rows]).long().to(device)
         lengths = torch.tensor([0, *map(len, rows)], dtype=torch.long, device=device)
         embeddings: Tensor = self.table(flat, lengths.cumsum(0)[:-1])
         return embeddings
@@ -78,6 +83,9 @@ class NGrams(nn.Module):
         ]
         return runs + [row for word in words for row in self._pieces(word)]
 
+    def _of_text(self, text: str) -> Tensor:
+        return torch.tensor(self.rows(text), dtype=torch.int32)
+
     def _of_word(self, word: str) -> tuple[int, ...]:
         return tuple(self._bucket(f"<{piece}") for piece in _pieces(f"<{word}>", *self.characters))
 
@@ -85,13 +93,13 @@ class NGrams(nn.Module):
         return zlib.crc32(ngram.encode("utf-8", "surrogatepass")) % self.buckets
 
     def __getstate__(self) -> dict[str, object]:
-        """Everything but the cache of words."""
-        return {name: value for name, value in self.__dict__.items() if name != "_pieces"}
+        """Everything but the caches."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_pieces", "_known")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """Restore the state, with an empty cache of words."""
+        """Restore the state, with empty caches."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._pieces = lru_cache(maxsize=2**16)(self._of_word)
+        self._remember()
 
 
 def ngram_model(
