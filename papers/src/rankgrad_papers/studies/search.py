@@ -28,6 +28,7 @@ _SMALL = ("model.max_tokens=64", "sampler.queries_per_batch=16", "sampler.positi
 SYSTEMS: Mapping[str, Sequence[str]] = {
     "ngrams": (),
     "ngrams list_net": ("loss=list_net",),
+    "ngrams list_net tau=.1": ("loss=list_net", "loss.tau=0.1"),
     "minilm": ("model=sentence_transformer", *_SMALL),
 }
 #: Pairs of systems whose difference over the questions is told.
@@ -35,6 +36,7 @@ COMPARED = (
     ("ngrams + BM25", BM25),
     ("ngrams", "ngrams untrained"),
     ("ngrams list_net", "ngrams"),
+    ("ngrams list_net tau=.1", "ngrams"),
     ("ngrams", BM25),
     ("minilm", "minilm untrained"),
     ("minilm", BM25),
