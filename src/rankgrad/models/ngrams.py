@@ -65,12 +65,14 @@ class NGrams(nn.Module):
         """Embed texts."""
         if isinstance(texts, str):
             raise TypeError("texts is a list of strings; got one string")
-        rows = [self._known(text) for text in texts]
-        device = self.table.weight.device
-        flat = torch.cat([torch.empty(0, dtype=torch.int32), *rows]).long().to(device)
-        lengths = torch.tensor([0, *map(len, rows)], dtype=torch.long, device=device)
-        embeddings: Tensor = self.table(flat, lengths.cumsum(0)[:-1])
+        embeddings: Tensor = self.table(*(part.to(self.table.weight.device) for part in self.tokens(texts)))
         return embeddings
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """(rows of the table for the n-grams of all texts, place of the first one of each text)."""
+        rows = [self._known(text) for text in texts]
+        lengths = torch.tensor([0, *map(len, rows)], dtype=torch.long)
+        return torch.cat([torch.empty(0, dtype=torch.int32), *rows]).long(), lengths.cumsum(0)[:-1]
 
     def rows(self, text: str) -> list[int]:
         """Rows of the table for the n-grams of a text, in no particular order."""

@@ -12,7 +12,7 @@ Write the model of a run as one file that needs only torch (torch.export), or as
 
   rankgrad export runs/glyphs-... -o model.pt2
   rankgrad export runs/glyphs-... -o model.pt2 --normalize --images PHOTOS
-  rankgrad export RUN -o FOLDER            a run with model=sentence_transformer: for SentenceTransformer("FOLDER")
+  rankgrad export RUN -o FOLDER            a model of texts: for SentenceTransformer("FOLDER")
 
 Before the file is written, the exported model is compared with the original on real images. Their embeddings must agree
 within 1e-4. The file also describes how to prepare an image for the model.
@@ -22,7 +22,7 @@ within 1e-4. The file also describes how to prepare an image for the model.
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
-    parser.add_argument("-o", "--out", type=Path, default=Path("model.pt2"), help="file to write (default: model.pt2)")
+    parser.add_argument("-o", "--out", type=Path, help="what to write (default: model.pt2, of texts the folder model)")
     parser.add_argument(
         "--normalize", action="store_true", help="normalise embeddings to length 1, so that inner product equals cosine"
     )
@@ -34,6 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the file, and print how to prepare an image."""
+    from ...models.build import taking
     from ...models.record import read_record
     from ..config import packages
     from ..index.export import export
@@ -41,23 +42,27 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..runs.folder import Run, check_kind
     from .outputs import check_output
 
-    run = Run(arguments.model)
+    run, out = Run(arguments.model), arguments.out
     if run.kind != "search":
         check_kind(arguments.model, "retrieval")
     weights = run.weights if arguments.model.is_dir() else arguments.model
-    if run.kind == "search" or (weights.is_file() and read_record(weights)["model"]["kind"] == "sentence_transformer"):
-        difference = export_texts(arguments.model, arguments.out, normalize=arguments.normalize)
-        print(f"wrote {arguments.out}: load it by SentenceTransformer({str(arguments.out)!r})")
+    kind = read_record(weights)["model"]["kind"] if weights.is_file() else ""
+    if run.kind == "search" or kind in taking("texts"):
+        out = out or Path("model")
+        difference = export_texts(arguments.model, out, normalize=arguments.normalize)
+        trust_it = ", trust_remote_code=True" if kind == "ngrams" else ""
+        print(f"wrote {out}: load it by SentenceTransformer({str(out)!r}{trust_it})")
         print(f"largest difference from the model: {difference:.1e}")
         return
-    check_output(arguments.out, "-o", arguments.model)
+    out = out or Path("model.pt2")
+    check_output(out, "-o", arguments.model)
     trust = packages(arguments.trust)
-    about = export(arguments.model, arguments.out, images=arguments.images, normalize=arguments.normalize, trust=trust)
+    about = export(arguments.model, out, images=arguments.images, normalize=arguments.normalize, trust=trust)
     shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"
     checked = about["checked"]
     takes = about["input"]["name"]
     what = f"{about['input']['colour']} images" if takes == "images" else takes
-    print(f"wrote {arguments.out}: {what} float32 {shape} -> {about['output']['shape'][1]}-d")
+    print(f"wrote {out}: {what} float32 {shape} -> {about['output']['shape'][1]}-d")
     print(
         f"largest difference from the model: {checked['largest_difference']:.1e} on {checked['images']} {takes} "
         f"({checked['tolerance']:.0e} allowed)"

@@ -91,10 +91,7 @@ def export(
         raise FileNotFoundError(f"{out} cannot be written: give a file in an existing folder")
     embedder = Embedder.load(source, trust=trust)
     if embedder.model.inputs.takes == "texts":
-        raise ValueError(
-            f"{source} takes texts, and torch.export cannot export the processing of texts. Load its model.pt with "
-            "rankgrad.models.load_weights, or embed with rankgrad embed"
-        )
+        raise ValueError(f"{source} takes texts: give a folder that does not exist yet, for sentence-transformers")
     pixels = _real_pixels(embedder, None if images is None else Path(images), trust)
     model: nn.Module = Normalized(embedder.model) if normalize else embedder.model
     program = exported(model.eval(), pixels)

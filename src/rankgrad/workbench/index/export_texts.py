@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...common.extras import missing
 from ...common.files import read_json, shown
 from ...models.embedding_model import EmbeddingModel
 from ...models.heads import EmbeddingHead
+from ...models.ngrams import NGrams
 from ...models.sentence_transformer import SentenceEncoder
 from ...models.weights import load_weights
 from ..runs.folder import Run
@@ -27,7 +28,8 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = False
     """Write a model of texts as a folder for `SentenceTransformer(out)`, after a comparison with the original.
 
     Args:
-        source: folder of a finished run with model=sentence_transformer, or its model.pt.
+        source: folder of a finished run with a model of texts, or its model.pt. Where the folder of a model of n-grams
+            is loaded, rankgrad must be installed, and trust_remote_code must be True.
         out: folder to write; it must not exist yet.
         normalize: embeddings of length 1. Always for a run of task=search.
 
@@ -45,10 +47,9 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = False
         raise FileNotFoundError(f"no folder {shown(out.parent)} to write {out.name} into")
     folder, weights = (source, Run(source).weights) if source.is_dir() else (source.parent, source)
     model, extra = load_weights(weights)
-    if not isinstance(model.backbone, SentenceEncoder):
+    if not isinstance(model.backbone, (SentenceEncoder, NGrams)):
         raise ValueError(
-            f"{shown(source)} has a model of {model.inputs.takes} that sentence-transformers cannot build: only runs "
-            "with model=sentence_transformer can be exported as a folder. rankgrad embed uses the run itself"
+            f"{shown(source)} has a model of {model.inputs.takes}; only one of texts is exported as a folder"
         )
     if (folder / "queries.pt").exists():
         raise ValueError(f"{shown(source)} has an encoder for queries and another for documents; only one is exported")
@@ -58,30 +59,56 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = False
         from sentence_transformers.sentence_transformer.modules import Normalize
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
-    encoder: Any = model.backbone.model
-    modules = [*encoder.children(), *_head(model.head), *([Normalize()] if normalize else [])]
-    made = SentenceTransformer(modules=modules, device="cpu", prompts=extra.get("prompts") or dict(encoder.prompts))
+    ours = isinstance(model.backbone, NGrams)
+    first = [_ngrams(model.backbone)] if isinstance(model.backbone, NGrams) else [*model.backbone.model.children()]
+    prompts = extra.get("prompts") or dict(getattr(getattr(model.backbone, "model", None), "prompts", {}))
+    modules = [*first, *_head(model.head), *([Normalize()] if normalize else [])]
+    made = SentenceTransformer(modules=modules, device="cpu", prompts=prompts)
     with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
         place = Path(temporary, "model")
         made.save(str(place), create_model_card=False)
-        (place / "README.md").write_text(_card(folder, normalize), encoding="utf-8")
-        difference = _compared(model, SentenceTransformer(str(place), device="cpu"), normalize)
+        (place / "README.md").write_text(_card(folder, normalize, ours), encoding="utf-8")
+        again = SentenceTransformer(str(place), device="cpu", trust_remote_code=ours)
+        difference = _compared(model, again, normalize)
         shutil.move(place, out)
     return difference
 
 
+def _ngrams(model: NGrams) -> nn.Module:
+    from ...adapters.sentence_transformers.ngrams import NGrams as Module
+
+    made = Module(model.dim, model.buckets, model.words, model.characters)
+    made.ngrams.load_state_dict(model.state_dict())
+    return made
+
+
 def _head(head: Any) -> list[nn.Module]:
     """The head as modules of sentence-transformers."""
-    from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm
+    from sentence_transformers.sentence_transformer.modules import LayerNorm
 
-    if not isinstance(head, EmbeddingHead) or head.kind == "mlp":
-        raise ValueError("a head of this kind cannot be exported: train with model.head=none, linear or layer_norm")
+    if not isinstance(head, EmbeddingHead):
+        raise ValueError("a head of your own cannot be exported: train with model.head=none, linear, layer_norm or mlp")
     line = head.affine
     if line is None:
         return []
-    dense = Dense(line.in_features, line.out_features, activation_function=nn.Identity())
-    dense.linear.load_state_dict(line.state_dict())
+    if head.kind == "mlp":  # x = relu(x) - relu(-x), so that one hidden layer holds the affine map, too
+        hidden: Any = head.layers
+        one, zero = torch.eye(line.in_features), torch.zeros(line.in_features)
+        inward, outward = hidden.inward, [hidden.outward.weight, line.weight, -line.weight]
+        return [
+            _dense(torch.cat([inward.weight, one, -one]), torch.cat([inward.bias, zero, zero]), nn.ReLU()),
+            _dense(torch.cat(outward, 1), line.bias),
+        ]
+    dense = _dense(line.weight, line.bias)
     return [LayerNorm(line.in_features), dense] if head.kind == "layer_norm" else [dense]
+
+
+def _dense(weight: Tensor, bias: Tensor, bend: nn.Module | None = None) -> nn.Module:
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    size = {"in_features": weight.shape[1], "out_features": len(weight)}
+    made: nn.Module = Dense(**size, activation_function=bend, init_weight=weight.detach(), init_bias=bias.detach())
+    return made
 
 
 def _compared(model: EmbeddingModel, again: Any, normalize: bool) -> float:
@@ -96,13 +123,19 @@ def _compared(model: EmbeddingModel, again: Any, normalize: bool) -> float:
     return difference
 
 
-def _card(folder: Path, normalize: bool) -> str:
+def _card(folder: Path, normalize: bool, ours: bool) -> str:
     """The model card: loss, data and numbers of the run, as far as it has them."""
     run = Run(folder)
     lines = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "tags:"]
     lines += ["- sentence-transformers", "- rankgrad", "---", "", "# A text encoder, trained with rankgrad", ""]
     lines += ["```python", "from sentence_transformers import SentenceTransformer", ""]
-    lines += ['embeddings = SentenceTransformer("this folder").encode(["a text"])', "```", ""]
+    trust = ", trust_remote_code=True" if ours else ""
+    lines += [f'embeddings = SentenceTransformer("this folder"{trust}).encode(["a text"])', "```", ""]
+    if ours:
+        lines += [
+            "Its first module, hashed n-grams of words and characters, is `rankgrad.models.NGrams`: rankgrad must be"
+        ]
+        lines += ["installed, and trust_remote_code=True lets sentence-transformers import it.", ""]
     lines += [
         "Embeddings have length 1." if normalize else "Embeddings are not normalised: compare them by cosine.",
         "",
