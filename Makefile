@@ -19,7 +19,7 @@ INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # (two workers share the cores: with a thread for each core in both, the threads wait for each other)
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
-.PHONY: demo test check test-code test-library test-all test-faults test-browser test-gpu test-oldest test-newest test-install \
+.PHONY: demo test check test-code test-library test-all coverage test-faults test-browser test-gpu test-oldest test-newest test-install \
 	lint docs tables bench bench-gpu dist check-tag clean
 
 demo: $(DEMO)
@@ -41,6 +41,10 @@ test-library: $(LIBRARY)
 
 test-all: $(READY)
 	$(PYTEST)
+
+# which lines of the library no test reaches. What runs in processes that the tests start is not counted
+coverage: $(READY)
+	$(PYTEST) -m "not slow" --cov rankgrad --cov-report term:skip-covered
 
 # kills, stops, signals, full disks, damaged and hostile files: all of them, the slow ones too
 test-faults: $(READY)

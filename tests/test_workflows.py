@@ -41,7 +41,21 @@ def test_a_workflow_has_few_rights_and_an_end(path):
         asked = job.get("permissions", read_only)
         assert asked == read_only or "environment" in job, "more rights only where a release or a site goes out"
         assert "timeout-minutes" in job or "environment" in job
-        assert all(re.fullmatch(r"[\w/-]+@[\w./-]+", step["uses"]) for step in job["steps"] if "uses" in step)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_an_action_is_one_commit_whose_version_is_beside_it(path):
+    used = re.findall(r"uses: (.*)", path.read_text("utf-8"))
+    known = [line for line in used if re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)]
+    assert used and set(used) - set(known) <= {"pypa/gh-action-pypi-publish@release/v1"}
+
+
+def test_what_runs_before_a_commit_is_what_make_check_runs():
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    assert repo["repo"] == "local" and {hook["language"] for hook in repo["hooks"]} == {"system"}  # our own versions
+    recipe = (ROOT / "Makefile").read_text("utf-8").partition("check: $(READY)\n")[2].partition("\n\n")[0]
+    checked = [line.strip().replace("$(BIN)", ".venv/bin").removesuffix(" .") for line in recipe.splitlines()]
+    assert [hook["entry"] for hook in repo["hooks"]] == checked
 
 
 def test_a_package_is_published_without_a_password():
