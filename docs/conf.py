@@ -75,10 +75,13 @@ def read_files(app: Sphinx, docname: str, source: list[str]) -> None:
         app.env.note_dependency(file.resolve())
         source[0] = file.read_text(encoding="utf-8")
 
+    here = Path(docname).parent
+
     def link(found: re.Match[str]) -> str:
-        place = Path(os.path.relpath(file.parent / found[1], DOCS)).as_posix() if docname in FILES else found[1]
-        target, sign, part = (LINKS.get(place, place)).partition("#")
-        return f"]({LINKS.get(target, target)}{sign}{part})"
+        target, sign, part = found[1].partition("#")
+        place = Path(os.path.relpath(file.parent / target, DOCS)).as_posix()
+        place = Path(os.path.relpath(LINKS.get(place, place), here)).as_posix()
+        return f"]({place}{sign}{part})"
 
     source[0] = re.sub(r"\]\((?!\w+:|#)([^)\s]+)\)", link, source[0])
 

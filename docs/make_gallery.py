@@ -1,4 +1,4 @@
-"""Draws the gallery: docs/gallery.md and docs/images/gallery/.
+"""Draws the gallery: docs/laboratory/gallery.md and docs/images/gallery/.
 
     python docs/make_gallery.py                      what needs nothing, and the page
     python docs/make_gallery.py --work runs/gallery  everything; short runs on the built-in glyphs are trained there
@@ -23,7 +23,7 @@ from rankgrad.workbench.cli import main as rankgrad
 from rankgrad_papers.experiments import catalogue, figures
 
 HERE = Path(__file__).parent
-PAGE, IMAGES = HERE / "gallery.md", HERE / "images" / "gallery"
+PAGE, IMAGES = HERE / "laboratory" / "gallery.md", HERE / "images" / "gallery"
 DPI = 180
 COLOURS = 128  # of a picture: nobody sees a difference, and it has half the bytes
 SMOOTH = ("rambo/fig1", "rambo/fig5", "rambo/fig6", "pnp/fig1")  # surfaces, in which one would
@@ -63,7 +63,7 @@ FROM_RUNS: Mapping[str, FromRuns] = {
             "python -m benchmarks scaling --json scaling.json",
             "rankgrad paper-figure rambo/table1 --results scaling.json",
         ],
-        "Here: the benchmark's own numbers, see [its page](../benchmarks/README.md).",
+        "Here: the benchmark's own numbers, see [its page](../../benchmarks/README.md).",
     ),
     "rambo/fig4": FromRuns(
         [
@@ -121,7 +121,7 @@ def page() -> str:
                 f"### {', '.join([name, *made.more])}",
                 "\n".join(["```bash", *made.commands, "```"]),
                 _filled(f"**{_capital(figure.title)}.**", figure.sees, made.said, note),
-                f"![{figure.title}](images/gallery/{figure.stem}.png)",
+                f"![{figure.title}](../images/gallery/{figure.stem}.png)",
             ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 

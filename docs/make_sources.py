@@ -1,4 +1,4 @@
-"""Write docs/sources.md: where each setting of the papers' experiments comes from."""
+"""Write docs/laboratory/sources.md: where each setting of the papers' experiments comes from."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).parent / "sources.md").write_text(page(), encoding="utf-8")
+    (Path(__file__).parent / "laboratory" / "sources.md").write_text(page(), encoding="utf-8")

@@ -71,7 +71,9 @@ from rankgrad_papers.values import difference as minus
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "results").rglob("*.md"))]
+FOLDERS = (DOCS, DOCS / "laboratory")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
+PAGES += sorted((DOCS / "results").rglob("*.md"))
 BLOCK = re.compile(
     r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed|fine-tuning)(?: ([^\n]*))? -->\n)"
     r".*?(<!-- end -->)",
@@ -370,7 +372,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 def text(file: str, page: Path) -> str:
     """Words that pages share; their links are from docs/."""
     words = (DOCS / "shared" / file).read_text(encoding="utf-8")
-    return words if page.parent == DOCS else LINK.sub(r"\1docs/", words)
+    return words if page.parent == DOCS else LINK.sub(r"\1docs/" if page.parent == ROOT else r"\1../", words)
 
 
 def filled(page: Path) -> str:

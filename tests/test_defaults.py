@@ -29,8 +29,8 @@ from rankgrad.tasks.retrieval.fit import _settings
 from rankgrad.tasks.retrieval.task import RetrievalTask
 from rankgrad.workbench.config import ConfigError, compose, default_loss, options, plain
 from rankgrad.workbench.config.hydra import composed
-from rankgrad.workbench.config.targets import find
 from rankgrad.workbench.runs.compare import own_settings
+from rankgrad.workbench.targets import find
 from rankgrad.workbench.training.module import Schedule
 
 # --- one table -------------------------------------------------------------------------------------------------------

@@ -451,7 +451,7 @@ def script() -> dict[str, Any]:
 
 
 def test_the_gallery_page_is_the_scripts_and_names_exactly_the_figures_that_exist(script):
-    text = (ROOT / "docs" / "gallery.md").read_text("utf-8")
+    text = (ROOT / "docs" / "laboratory" / "gallery.md").read_text("utf-8")
     assert text == script["page"]()
     headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
     named = [name for heading in headings for name in heading.split(", ")]
@@ -460,12 +460,14 @@ def test_the_gallery_page_is_the_scripts_and_names_exactly_the_figures_that_exis
 
 def test_every_picture_of_the_gallery_is_there_and_shown(script):
     folder = ROOT / "docs" / "images" / "gallery"
-    text = (ROOT / "docs" / "gallery.md").read_text("utf-8")
-    shown = re.findall(r"\]\(images/gallery/([^)]+)\)", text)
+    text = (ROOT / "docs" / "laboratory" / "gallery.md").read_text("utf-8")
+    shown = re.findall(r"\]\(\.\./images/gallery/([^)]+)\)", text)
     assert sorted(shown) == sorted(path.name for path in folder.iterdir())
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3e6
 
 
 def test_the_gallery_is_linked():
-    assert all("(gallery.md)" in (ROOT / "docs" / f"{page}.md").read_text("utf-8") for page in ["reproducing"])
-    assert "(docs/gallery.md)" in (ROOT / "README.md").read_text("utf-8")
+    assert all(
+        "(gallery.md)" in (ROOT / "docs" / "laboratory" / f"{page}.md").read_text("utf-8") for page in ["reproducing"]
+    )
+    assert "(docs/laboratory/gallery.md)" in (ROOT / "README.md").read_text("utf-8")

@@ -127,7 +127,9 @@ def test_the_command_prints_the_sources_and_stops(capsys, tmp_path, monkeypatch)
 
 def test_the_page_of_the_docs_is_what_the_files_say():
     made = runpy.run_path(str(ROOT / "docs" / "make_sources.py"))["page"]()
-    assert (ROOT / "docs" / "sources.md").read_text(encoding="utf-8") == made, "run python docs/make_sources.py"
+    assert (ROOT / "docs" / "laboratory" / "sources.md").read_text(encoding="utf-8") == made, (
+        "run python docs/make_sources.py"
+    )
 
 
 def test_grids_without_sources_are_still_grids():

@@ -133,7 +133,7 @@ def test_the_browser_has_nothing_to_complain_of(site, browser, width, dark):
 
 @pytest.mark.parametrize("width", [1280, 1440, 1920])
 def test_the_first_table_of_results_is_seen_whole_without_scrolling(site, browser, width):
-    browser.open(site / "results.html", width=width)
+    browser.open(site / "laboratory" / "results.html", width=width)
     table = "document.querySelector('#the-matrix-trained-on-x-measured-by-y table')"
     assert browser.run(f"{table}.innerText").split()[:4] == "set metric compared difference".split()
     assert browser.run(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
@@ -141,7 +141,7 @@ def test_the_first_table_of_results_is_seen_whole_without_scrolling(site, browse
 
 @pytest.mark.parametrize("width", [390, 1280, 1440])
 def test_no_command_needs_scrolling(site, browser, width):
-    for path in sorted(site.glob("*.html")):
+    for path in sorted([*site.glob("*.html"), *site.glob("laboratory/*.html")]):
         browser.open(path, width=width)
         wide = "[...document.querySelectorAll('.highlight-bash pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
         assert browser.run(f"{wide}.map(e => e.innerText)") == [], path.name

@@ -250,7 +250,7 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
         tau: see `SupAPLoss`.
         rho: see `SupAPLoss`.
         delta: see `SupAPLoss`.
-        weight: weight of the calibration, 0 .. 1. Measured: .75 is better than 0 and than 1 (docs/results.md).
+        weight: weight of the calibration, 0 .. 1. Measured: .75 is better than 0 and than 1.
         quantiles: quantiles of the relevant and of the irrelevant scores, see `CalibrationLoss`.
         margin: least difference a - b in score units, see `CalibrationLoss`. Measured: .1 and .2 give equal results, .3
             is worse.
@@ -261,7 +261,7 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
     """
 
     optimises: ClassVar[str] = "SupAP + calibration that follows the scores"
-    source: ClassVar[str] = "this library; [results](results.md#leave-one-alphabet-out-omniglot)"
+    source: ClassVar[str] = "this library; [results](laboratory/results.md#leave-one-alphabet-out-omniglot)"
 
     def __init__(
         self,

@@ -140,7 +140,7 @@ def compute(
     from rankgrad.datasets.folds import held_out
     from rankgrad.datasets.rows import Rows
     from rankgrad.workbench.config import load
-    from rankgrad.workbench.config.targets import make
+    from rankgrad.workbench.targets import make
 
     one_of(choice, "choice", (*CHOICES,))
     if not runs or queries < 1 or k < 1:

@@ -268,7 +268,7 @@ LEGEND = (
 
 
 def page() -> str:
-    """All experiments and tables, as the body of docs/sources.md. A setting of several experiments is listed once."""
+    """All experiments and tables, as the page of sources. A setting of several experiments is listed once."""
     parts = []
     for paper in PLACES:
         names = [

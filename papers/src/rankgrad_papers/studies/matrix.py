@@ -81,7 +81,10 @@ SETS: Mapping[str, DataSet] = {
             *("sampler.classes_per_batch=24", "sampler.samples_per_class=4", "sampler.batches_per_epoch=40"),
         ),
         3,
-        (("loss.tau", "log(0.01,0.5)"), ("loss.tau1", "log(0.01,0.5)")),  # texts need a high tau, see docs/results.md
+        (
+            ("loss.tau", "log(0.01,0.5)"),
+            ("loss.tau1", "log(0.01,0.5)"),
+        ),  # texts need a high tau, see docs/laboratory/results.md
     ),
 }
 QUIET = (
@@ -105,7 +108,7 @@ class Row:
     space: tuple[tuple[str, str], ...] = ()
 
 
-#: Loss -> its row. docs/hypotheses.md gives the reasons.
+#: Loss -> its row. docs/laboratory/hypotheses.md gives the reasons.
 LOSSES: Mapping[str, Row] = {
     "supap": Row("AP"),
     "lambda": Row("mAP@R", ("loss.measure=ndcg", "loss.k={relevant}"), (("loss.tau", "log(0.01,0.25)"),)),

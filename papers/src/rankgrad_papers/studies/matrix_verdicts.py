@@ -1,4 +1,4 @@
-"""Verdicts on the hypotheses D1, E1 to E3, F1 and H1 of docs/hypotheses.md, from the files of the matrix.
+"""Verdicts on the hypotheses D1, E1 to E3, F1 and H1 of docs/laboratory/hypotheses.md, from the files of the matrix.
 
     python -m rankgrad_papers.studies.matrix_verdicts
 

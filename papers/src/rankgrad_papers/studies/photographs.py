@@ -3,9 +3,9 @@
     python -m rankgrad_papers.studies.photographs --data-root DIR --weights RUN/model.pt
 
 DIR is the folder of `data=photographs`, and the weights are those of `rankgrad_papers.studies.pretraining`. The tables
-of the papers are trained by `rankgrad reproduce ID --stand-in photographs`, see docs/hypotheses.md. A cell is a row of
-the table and a seed. Its values are added to the csv when its training ends. If the command is interrupted, run it
-again and it continues.
+of the papers are trained by `rankgrad reproduce ID --stand-in photographs`; docs/laboratory/hypotheses.md has the
+hypotheses. A cell is a row of the table and a seed. Its values are added to the csv when its training ends. If the
+command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Verdicts on the hypotheses D2 to D10 of docs/hypotheses.md, from the files of the photographs.
+"""Verdicts on the hypotheses D2 to D10 of docs/laboratory/hypotheses.md, from the files of the photographs.
 
     python -m rankgrad_papers.studies.photographs_verdicts
 

@@ -3,8 +3,8 @@
     python -m rankgrad_papers.studies.trees --data-root DIR
 
 DIR has lightgbm/rank.train with rank.train.query, mq2008/train.npy (grade, query, features) and tables of rare
-positives (NAME.npz). docs/hypotheses.md has the hypotheses. If the command is interrupted, run it again and it
-continues.
+positives (NAME.npz). docs/laboratory/hypotheses.md has the hypotheses. If the command is interrupted, run it again and
+it continues.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
     if "val" not in table.splits:
         raise ConfigError(
             f"evaluation.keep_best=val needs held-out classes, but {table.name} has no split val. To hold out classes: "
-            "data.load._target_=rankgrad.datasets.folds.load_with_val, see docs/reproducing.md"
+            "data.load._target_=rankgrad.datasets.folds.load_with_val, see docs/laboratory/reproducing.md"
         )
     return table.select("val")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ..targets import ConfigError, make, named, packages, section
 from .checking import PATHS, check_paths
 from .hydra import default_loss, differing, for_kind
 from .options import GIVEN, GROUPS, folders, options
 from .overrides import compose
 from .received import load, parsed
 from .resolvers import fine_tuned, rate, trained_before
-from .targets import ConfigError, make, named, packages, section
 from .values import flat, keys, plain, typed
 
 __all__ = [

@@ -13,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from ...common.checks import integer
 from ...common.files import shown
 from ...tasks import of_settings
+from ..targets import TARGET, ConfigError, check
 from .hydra import composed
 from .options import groups_in, options
-from .targets import TARGET, ConfigError, check
 from .values import keys, plain
 
 # Values of these settings are paths. They are taken literally, without Hydra's grammar.

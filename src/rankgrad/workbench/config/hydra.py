@@ -14,8 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ...common import defaults, plugins
 from ...tasks import of_settings
+from ..targets import TARGET, ConfigError
 from .options import data_sets, folders, groups_in
-from .targets import TARGET, ConfigError
 from .values import plain
 
 _SINGLE = re.compile(r"[A-Za-z_][\w.]*=")  # a plain setting, without Hydra's +added, ~removed and group@place

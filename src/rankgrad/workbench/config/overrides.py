@@ -14,6 +14,7 @@ from ...common import defaults
 from ...common.checks import unknown
 from ...common.files import shown
 from ...tasks import TASKS, of_settings
+from ..targets import ConfigError, packages
 from .checking import (
     PATHS,
     WORDS,
@@ -28,7 +29,6 @@ from .hints import data_settings, explain, hint_for_word, is_data, unknown_optio
 from .hydra import composed, with_defaults_of_data
 from .options import GIVEN, groups_in, options
 from .resolvers import register_resolvers
-from .targets import ConfigError, packages
 from .values import dotted, first_line, keys
 
 

@@ -14,10 +14,10 @@ from omegaconf.errors import OmegaConfBaseException
 from ...common.checks import unknown
 from ...common.files import open_file
 from ...tasks import TASKS, of_settings
+from ..targets import ConfigError
 from .checking import FREE, check_kind, check_names
 from .options import GIVEN, folders
 from .resolvers import register_resolvers
-from .targets import ConfigError
 from .values import dotted, first_line, values_in
 
 LARGEST = 2**20  # bytes of a config.yaml; ours have a few thousand

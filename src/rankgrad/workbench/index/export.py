@@ -34,7 +34,7 @@ from ...datasets.rows import Rows
 from ...datasets.transforms import InkEval, PhotoEval
 from ...models.weights import load_weights
 from ..config import make, named
-from ..config.targets import check
+from ..targets import check
 from .embedder import Embedder, Inverted
 
 FORMAT = "rankgrad-export-1"

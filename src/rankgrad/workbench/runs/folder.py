@@ -22,7 +22,7 @@ from ...common.files import AGAIN, read_json, read_text, remove_leftovers, sha25
 from ...common.files.folders import HOLDER, lock
 from ...evaluation import Report
 from ...tasks import TASKS
-from ..config.targets import ConfigError
+from ..targets import ConfigError
 from .log import TABLE
 
 # The fact that the data does not have its published counts: a sentence, or an empty text.

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, TaskCancelledError
 
-from ...config.targets import ConfigError
+from ...targets import ConfigError
 from .. import signals
 from ..children import Child, Children
 from .base import Job, RunCommand
