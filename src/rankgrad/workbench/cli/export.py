@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .trust import add_trust
 
@@ -12,6 +14,7 @@ Write the model of a run as one file that needs only torch (torch.export), or as
 
   rankgrad export runs/glyphs-... -o model.pt2
   rankgrad export runs/glyphs-... -o model.pt2 --normalize --images PHOTOS
+  rankgrad export RUN -o model.onnx        for onnxruntime; a model of texts takes the tokens of its tokenizer
   rankgrad export RUN -o FOLDER            a model of texts: for SentenceTransformer("FOLDER")
 
 Before the file is written, the exported model is compared with the original on real images. Their embeddings must agree
@@ -38,6 +41,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ...models.record import read_record
     from ..config import packages
     from ..index.export import export
+    from ..index.export_onnx import export_onnx
     from ..index.export_texts import export_texts
     from ..runs.folder import Run, check_kind
     from .outputs import check_output
@@ -47,22 +51,26 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         check_kind(arguments.model, "retrieval")
     weights = run.weights if arguments.model.is_dir() else arguments.model
     kind = read_record(weights)["model"]["kind"] if weights.is_file() else ""
-    if run.kind == "search" or kind in taking("texts"):
+    if out is not None and out.suffix.lower() == ".onnx":
+        write: Callable[..., dict[str, Any]] = export_onnx
+    elif run.kind == "search" or kind in taking("texts"):
         out = out or Path("model")
         difference = export_texts(arguments.model, out, normalize=arguments.normalize)
         trust_it = ", trust_remote_code=True" if kind == "ngrams" else ""
         print(f"wrote {out}: load it by SentenceTransformer({str(out)!r}{trust_it})")
         print(f"largest difference from the model: {difference:.1e}")
         return
+    else:
+        write = export
     out = out or Path("model.pt2")
     check_output(out, "-o", arguments.model)
     trust = packages(arguments.trust)
-    about = export(arguments.model, out, images=arguments.images, normalize=arguments.normalize, trust=trust)
+    about = write(arguments.model, out, images=arguments.images, normalize=arguments.normalize, trust=trust)
     shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"
     checked = about["checked"]
     takes = about["input"]["name"]
     what = f"{about['input']['colour']} images" if takes == "images" else takes
-    print(f"wrote {out}: {what} float32 {shape} -> {about['output']['shape'][1]}-d")
+    print(f"wrote {out}: {what} {about['input']['dtype']} {shape} -> {about['output']['shape'][1]}-d")
     print(
         f"largest difference from the model: {checked['largest_difference']:.1e} on {checked['images']} {takes} "
         f"({checked['tolerance']:.0e} allowed)"
