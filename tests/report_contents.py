@@ -99,7 +99,7 @@ def report(**given: Any) -> Report:
     """A report with what is given, and nothing else."""
     nothing: dict[str, Any] = {
         **{name: {} for name in ("values", "intervals", "per_query", "counts", "settings")},
-        **{name: () for name in ("per_class", "per_super_label", "levels")},
+        **dict.fromkeys(("per_class", "per_super_label", "levels"), ()),
         "uncounted": np.zeros(0, dtype=np.int64),
     }
     return Report(**{**nothing, **given})

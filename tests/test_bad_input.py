@@ -567,7 +567,7 @@ def test_batch_of_copies_of_one_sample_has_nothing_to_compare(name):
 
 # ------------------------------------------------------------------------------- batches with little or nothing in it
 
-EMPTY = [name for name in LOSSES]
+EMPTY = list(LOSSES)
 
 
 @pytest.mark.parametrize("name", EMPTY)

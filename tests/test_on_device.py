@@ -323,7 +323,7 @@ def codes() -> Iterator[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(5)
     labels = torch.randint(0, 12, (160,), generator=generator)
     centres = torch.randint(-2, 3, (12, 9), generator=generator)
-    yield (centres[labels] + torch.randint(-1, 2, (160, 9), generator=generator)).float(), labels
+    return (centres[labels] + torch.randint(-1, 2, (160, 9), generator=generator)).float(), labels
 
 
 @pytest.mark.parametrize("block", [None, 7])

@@ -16,7 +16,7 @@ from rankgrad.workbench.cli import main
 from rankgrad_papers.analysis import retrieved
 
 pytest.importorskip("matplotlib")
-from drawn_text import well_drawn  # noqa: E402  (needs matplotlib)
+from drawn_text import well_drawn
 
 
 def turned(table: Table, degrees: Mapping[int, float]) -> torch.Tensor:

@@ -105,7 +105,7 @@ def test_shorter_lists_are_those_with_absent_items_at_the_end(tiny):
 
 
 @pytest.mark.parametrize(
-    "scores, valid",
+    ("scores", "valid"),
     [
         (torch.full((2, 6), 0.3), None),
         (torch.full((2, 6), 0.3), torch.zeros(2, 6, dtype=torch.bool)),
@@ -137,7 +137,7 @@ def test_evaluation_mode_leaves_the_recurrent_part_in_training_mode_where_cudnn_
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    ("make", "message"),
     [
         (lambda: Sorter(1), "integer >= 2; got 1"),
         (lambda: Sorter(2.5), "integer >= 2; got 2.5"),

@@ -98,7 +98,7 @@ def test_the_last_file_that_sets_a_value_gives_its_source():
     assert str(found["optimizer.weight_decay"].source) == "code" and found["optimizer.weight_decay"].value == "0.0005"
     assert found["sampler.classes_per_batch"].source.places == ("roadmap table 4",)
     assert found["loss.tau"].source.places == ("roadmap 4",)
-    assert (found["memory"] if "memory" in found else None) is None
+    assert found.get("memory") is None
 
 
 @pytest.mark.parametrize(("name", "tree"), EXPERIMENTS)

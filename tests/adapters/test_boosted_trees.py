@@ -121,7 +121,7 @@ def test_both_train_and_get_better_on_other_queries():
 
 @pytest.mark.parametrize("kind", [list, np.array, "file", "pandas", "subset"])
 def test_groups_come_in_any_form_that_lightgbm_takes(kind, tmp_path):
-    rows, grades, query = lists()
+    rows, grades, _query = lists()
     scores = np.random.default_rng(0).normal(size=len(rows))
     wanted = of_lightgbm.objective(losses.LambdaLoss())(scores, lightgbm.Dataset(rows, grades, group=SIZES).construct())
     if kind == "file":
@@ -143,7 +143,7 @@ def test_groups_come_in_any_form_that_lightgbm_takes(kind, tmp_path):
 
 def test_estimators_of_lightgbm_take_them_and_are_cloned_and_pickled():
     clone = pytest.importorskip("sklearn.base").clone
-    rows, grades, query = lists()
+    rows, grades, _query = lists()
     fresh, wanted, of = lists(seed=1)
     ranker = lightgbm.LGBMRanker(
         objective=of_lightgbm.objective(losses.LambdaLoss(k=10)), n_estimators=10, num_leaves=7, n_jobs=1, verbose=-1

@@ -23,16 +23,16 @@ from rankgrad.ranks.relevance import from_labels
 
 pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
 
-from pytorch_metric_learning import losses as theirs  # noqa: E402  # after the check that it is there
-from pytorch_metric_learning import miners, reducers, regularizers, testers, trainers  # noqa: E402
-from pytorch_metric_learning.utils import accuracy_calculator  # noqa: E402
-from pytorch_metric_learning.utils.distributed import DistributedLossWrapper  # noqa: E402
-from pytorch_metric_learning.utils.loss_and_miner_utils import (  # noqa: E402
+from pytorch_metric_learning import losses as theirs  # after the check that it is there
+from pytorch_metric_learning import miners, reducers, regularizers, testers, trainers
+from pytorch_metric_learning.utils import accuracy_calculator
+from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
+from pytorch_metric_learning.utils.loss_and_miner_utils import (
     get_all_pairs_indices,
     get_all_triplets_indices,
 )
 
-from rankgrad.adapters.pml import (  # noqa: E402
+from rankgrad.adapters.pml import (
     AccuracyCalculator,
     CrossBatchMemory,
     PMLAdapter,

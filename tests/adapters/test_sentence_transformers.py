@@ -16,21 +16,21 @@ import torch
 
 pytest.importorskip("sentence_transformers", reason="sentence-transformers is an extra")
 
-from datasets import ClassLabel, Dataset, Features, Value  # noqa: E402  # after the check that it is there
-from sentence_transformers import (  # noqa: E402
+from datasets import ClassLabel, Dataset, Features, Value  # after the check that it is there
+from sentence_transformers import (
     MultiVectorEncoder,
     SentenceTransformerModelCardData,
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator  # noqa: E402
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss  # noqa: E402
-from sentence_transformers.sparse_encoder.losses import SpladeLoss  # noqa: E402
-from sklearn.metrics import ndcg_score  # noqa: E402
-from text_models import CLASSES, bert_folder, bert_model, sentences, splade_model, static_model  # noqa: E402
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+from sentence_transformers.sparse_encoder.losses import SpladeLoss
+from sklearn.metrics import ndcg_score
+from text_models import CLASSES, bert_folder, bert_model, sentences, splade_model, static_model
 
-from rankgrad import losses  # noqa: E402
-from rankgrad.adapters.sentence_transformers import (  # noqa: E402
+from rankgrad import losses
+from rankgrad.adapters.sentence_transformers import (
     CachedRankLoss,
     ClassBatchSampler,
     GradedRetrievalEvaluator,
@@ -39,11 +39,11 @@ from rankgrad.adapters.sentence_transformers import (  # noqa: E402
     RetrievalEvaluator,
     SavesLoss,
 )
-from rankgrad.batches.distributed import GlobalBatch  # noqa: E402
-from rankgrad.batches.memory import CrossBatchMemory  # noqa: E402
-from rankgrad.evaluation import evaluate  # noqa: E402
-from rankgrad.evaluation.graded import evaluate_graded  # noqa: E402
-from rankgrad.losses import baselines  # noqa: E402
+from rankgrad.batches.distributed import GlobalBatch
+from rankgrad.batches.memory import CrossBatchMemory
+from rankgrad.evaluation import evaluate
+from rankgrad.evaluation.graded import evaluate_graded
+from rankgrad.losses import baselines
 
 TEXTS, LABELS = sentences(each=4, classes=6)
 

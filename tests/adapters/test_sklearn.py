@@ -11,22 +11,22 @@ import torch
 
 pytest.importorskip("sklearn", reason="scikit-learn is an extra")
 
-import sklearn  # noqa: E402  # after the check that it is there
-from sklearn.base import clone  # noqa: E402
-from sklearn.metrics import average_precision_score  # noqa: E402
-from sklearn.model_selection import (  # noqa: E402
+import sklearn  # after the check that it is there
+from sklearn.base import clone
+from sklearn.metrics import average_precision_score
+from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
     StratifiedKFold,
     cross_val_score,
     cross_validate,
 )
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import QuantileTransformer  # noqa: E402
-from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import QuantileTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from rankgrad.adapters.sklearn import EVERY, PATIENCE, RankClassifier, Ranker, _batches, _Best, scorer  # noqa: E402
-from rankgrad.losses import (  # noqa: E402
+from rankgrad.adapters.sklearn import EVERY, PATIENCE, RankClassifier, Ranker, _batches, _Best, scorer
+from rankgrad.losses import (
     LOSSES,
     AdaptiveROADMAPLoss,
     LambdaLoss,
@@ -35,8 +35,8 @@ from rankgrad.losses import (  # noqa: E402
     ROCAUCLoss,
     SmoothAPLoss,
 )
-from rankgrad.metrics import average_precision  # noqa: E402
-from rankgrad.ranks import exact_ranks  # noqa: E402
+from rankgrad.metrics import average_precision
+from rankgrad.ranks import exact_ranks
 
 SMALL = {"hidden": (16,), "steps": 40, "learning_rate": 0.03, "random_state": 0}
 
@@ -236,7 +236,7 @@ def test_roc_auc_of_queries_leaves_out_lists_without_an_irrelevant_row(routing):
 def test_a_batch_has_a_row_of_each_kind_and_hidden_may_be_one_number():
     rows = np.random.default_rng(0).normal(size=(50, 2))
     many = np.arange(50) > 4
-    [batch] = [chosen for chosen in _batches(torch.from_numpy(many), None, 2, 1)]
+    [batch] = list(_batches(torch.from_numpy(many), None, 2, 1))
     assert many[batch].tolist() == [True, False]
     assert RankClassifier(hidden=16, steps=2).fit(rows, ~many).network_[0].out_features == 16
 
@@ -288,7 +288,7 @@ def test_the_weights_of_the_best_value_are_kept():
     assert [best.better(0.0, layer) for _ in range(PATIENCE - 2)] == [True] * (PATIENCE - 3) + [False]
 
 
-@pytest.mark.parametrize("early, steps", [(True, EVERY * (PATIENCE + 1)), (False, 500)])
+@pytest.mark.parametrize(("early", "steps"), [(True, EVERY * (PATIENCE + 1)), (False, 500)])
 def test_a_training_without_a_better_held_out_value_ends(early, steps):
     rows, hits = np.ones((100, 1)), np.arange(100) % 2  # all scores are equal, so every value is
     model = RankClassifier("squared_error", hidden=(), steps=500, batch=10, early_stopping=early, random_state=0)
@@ -296,7 +296,7 @@ def test_a_training_without_a_better_held_out_value_ends(early, steps):
 
 
 def test_a_ranker_of_one_list_holds_rows_out():
-    rows, hits = rare()
+    rows, _hits = rare()
     model = Ranker("cross_entropy", **{**SMALL, "steps": 20}).fit(rows[:, :1], rows[:, 0] > 1)
     assert model.n_iter_ == 20 and model.score(rows[:, :1], rows[:, 0] > 1) > 0.5
 

@@ -11,10 +11,10 @@ import torch
 
 pytest.importorskip("torchmetrics", reason="torchmetrics is an extra")
 
-from torchmetrics import MetricCollection  # noqa: E402  # after the check that it is there
+from torchmetrics import MetricCollection  # after the check that it is there
 
-from rankgrad.adapters.torchmetrics import RetrievalReport  # noqa: E402
-from rankgrad.evaluation import evaluate  # noqa: E402
+from rankgrad.adapters.torchmetrics import RetrievalReport
+from rankgrad.evaluation import evaluate
 
 
 def rows(count: int = 40, seed: int = 0):

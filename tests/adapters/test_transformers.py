@@ -11,17 +11,17 @@ import torch
 pytest.importorskip("transformers", reason="transformers is an extra")
 pytest.importorskip("datasets", reason="datasets comes with the extra")
 
-from datasets import Dataset  # noqa: E402  # after the check that they are there
-from over_trainers import SETTINGS  # noqa: E402
-from text_models import bert_folder, sentences  # noqa: E402
-from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TrainingArguments  # noqa: E402
+from datasets import Dataset  # after the check that they are there
+from over_trainers import SETTINGS
+from text_models import bert_folder, sentences
+from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
 
-from rankgrad import losses  # noqa: E402
-from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics  # noqa: E402
-from rankgrad.batches.distributed import GlobalBatch  # noqa: E402
-from rankgrad.batches.memory import CrossBatchMemory  # noqa: E402
-from rankgrad.evaluation import evaluate  # noqa: E402
-from rankgrad.losses import baselines  # noqa: E402
+from rankgrad import losses
+from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics
+from rankgrad.batches.distributed import GlobalBatch
+from rankgrad.batches.memory import CrossBatchMemory
+from rankgrad.evaluation import evaluate
+from rankgrad.losses import baselines
 
 
 @pytest.fixture(scope="module")

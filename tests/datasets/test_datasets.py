@@ -798,7 +798,7 @@ def test_half_a_division_is_an_error(tmp_path):
 )
 def test_a_division_is_known_by_its_names_in_any_capitals(tmp_path, train, test, val):
     for name, classes in ((train, "ab"), (test, "cd"), (val, "ef")):
-        folder_of(tmp_path / name, {letter: 2 for letter in classes})
+        folder_of(tmp_path / name, dict.fromkeys(classes, 2))
     for i in range(3):
         save(tmp_path / "unlabelled" / f"{i}.png")
     table = load_folder(tmp_path)

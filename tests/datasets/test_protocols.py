@@ -117,7 +117,7 @@ def test_the_rows_of_a_trial_make_the_report_that_loops_make(protocol):
         )
         hits = {1: [], 2: []}
         for row in trial.query.tolist():
-            ranked = sorted(trial.gallery.tolist(), key=lambda item: -float(embeddings[row] @ embeddings[item]))  # noqa: B023
+            ranked = sorted(trial.gallery.tolist(), key=lambda item: -float(embeddings[row] @ embeddings[item]))
             for k in hits:
                 hits[k].append(any(label[item] == label[row] for item in ranked[:k]))
         for k, found in hits.items():

@@ -160,7 +160,7 @@ SCRIPTS = (
 
 
 @pytest.mark.parametrize(
-    "script, arguments",
+    ("script", "arguments"),
     [
         ("compose_a_loss.py", []),
         ("evaluate_embeddings.py", []),
@@ -236,7 +236,7 @@ def variant_fits(name: str, tree: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, words", commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+    ("name", "words"), commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
 def test_command_exists_and_its_settings_fit(name, words):
     from rankgrad.workbench import cli, config
@@ -266,7 +266,7 @@ def test_command_exists_and_its_settings_fit(name, words):
         assert not [word for word in settings if word.startswith("-")]
         assert arguments.settings_allowed or not settings
         if arguments.command in ("compare", "tune", "reproduce", "detect"):
-            name, options, settings = launchers.split_launcher(settings)
+            name, _options, settings = launchers.split_launcher(settings)
             if name == "submitit":
                 launchers.read_launcher([f"launcher={name}", *(w for w in rest if w.startswith("launcher."))])
         tree = of_command("detect train" if arguments.command == "detect" else "train", settings).settings

@@ -418,7 +418,7 @@ def test_labels_may_be_strings_lists_and_integers_of_any_size():
     huge = [[-(2**62), 7, 2**63 - 1][c] for c in labels.tolist()]
     for given in (labels.tolist(), words, np.array(words), np.array(words, dtype=object), huge, labels.to(torch.int8)):
         assert plain(x, given).values == want.values
-    report = plain(x, words, super_labels=[word[0] > "a" and "b to z" or "a" for word in words], bootstrap=10)
+    report = plain(x, words, super_labels=[(word[0] > "a" and "b to z") or "a" for word in words], bootstrap=10)
     assert [(row["class"], row["name"]) for row in report.per_class] == [(w, w) for w in ("ant", "bee", "cat")]
     assert [(row["super_label"], row["queries"]) for row in report.per_super_label] == [("a", 8), ("b to z", 16)]
     assert [row["class"] for row in plain(x, huge).per_class] == [-(2**62), 7, 2**63 - 1]

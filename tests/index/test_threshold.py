@@ -93,7 +93,7 @@ def test_nothing_like_this(tmp_path):
     assert [answer.alike(hit) for hit in answer.hits] == [False]
 
 
-@pytest.mark.parametrize("known, normalize", [(None, True), (Threshold(0.9, 0.1), False)])
+@pytest.mark.parametrize(("known", "normalize"), [(None, True), (Threshold(0.9, 0.1), False)])
 def test_without_a_threshold_auto_says_what_to_do(tmp_path, known, normalize):
     index = unlike(tmp_path, known, normalize)
     with pytest.raises(ValueError, match="this index has no threshold.*give a number"):

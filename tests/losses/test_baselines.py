@@ -31,8 +31,8 @@ from rankgrad.workbench.runs.history import curves
 
 pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is an extra")
 
-from pytorch_metric_learning import distances, miners, reducers  # noqa: E402  # after the check that it is there
-from pytorch_metric_learning import losses as theirs  # noqa: E402
+from pytorch_metric_learning import distances, miners, reducers  # after the check that it is there
+from pytorch_metric_learning import losses as theirs
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

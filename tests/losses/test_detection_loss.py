@@ -137,7 +137,7 @@ def by_hand(
                     if entry.at is not None:
                         gradient[entry.at] += move
         found.append((torch.tensor(value, dtype=torch.float64), gradient))
-        held = (held + [batch])[-memory:] if memory else []
+        held = [*held, batch][-memory:] if memory else []
     return found
 
 

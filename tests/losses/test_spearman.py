@@ -53,7 +53,7 @@ def test_scores_in_the_order_of_distinct_gains_cost_nothing_and_in_the_reverse_o
     assert SpearmanLoss().from_scores(-gains, gains) == 2
 
 
-@pytest.mark.parametrize("p, n", [(1, 2), (3, 17), (20, 40)])
+@pytest.mark.parametrize(("p", "n"), [(1, 2), (3, 17), (20, 40)])
 def test_best_loss_of_relevant_or_not_is_that_of_the_docstring(p, n):
     relevant = torch.arange(n).unsqueeze(0) < p
     scores = torch.arange(n, 0, -1).unsqueeze(0).double()
@@ -207,7 +207,7 @@ def test_constant_ranks_of_a_source_give_a_loss_of_one_and_no_nan():
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("options", "message"),
     [
         ({"lambda_": 0.0}, "lambda_ is the size of the perturbation and must be a number > 0; got 0.0"),
         ({"lambda_": float("nan")}, "lambda_ is the size of the perturbation"),

@@ -533,7 +533,7 @@ def test_several_runs_have_a_column_and_an_interval_each(several):
             low, high = run.after.intervals[name]
             cells.append(rf"{100 * run.after.values[name]:.1f}\s?{100 * low:.1f} to {100 * high:.1f}")
         assert re.search(rf"{name}.{{0,60}}" + r"\s?".join(cells), several.text)
-    best = [found for found in several.all("li", class_="best")]
+    best = list(several.all("li", class_="best"))
     assert len(best) == 3  # one per tile
 
 
@@ -1072,7 +1072,7 @@ def test_a_comparison_is_one_page_over_all_runs(finished, broken_off, tmp_path):
         many[f"more {number}"] = [shutil.copytree(copies["auc-seed0"], tmp_path / "runs" / f"more{number}")]
     page = Page(write_comparison(tmp_path / "compare.html", many))
     assert "the first 8 of 10 variants" in page.text and page.text.count("more 5") == 1
-    assert sum("section" == tag for tag, _ in page.tags) >= 8
+    assert sum(tag == "section" for tag, _ in page.tags) >= 8
     with pytest.raises(ValueError, match="at least one run; got none"):
         write_comparison(tmp_path / "compare.html", {"pnp": []})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -386,7 +387,7 @@ def test_the_learning_rate_rises_over_the_warm_up_and_ends_near_zero():
     rate = training.Schedule(steps=100, warmup=0.1)
     factors = [rate(step) for step in range(101)]
     assert factors[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
-    assert all(a > b for a, b in zip(factors[10:], factors[11:], strict=False)) and factors[-1] == pytest.approx(0)
+    assert all(a > b for a, b in itertools.pairwise(factors[10:])) and factors[-1] == pytest.approx(0)
     assert training.Schedule(steps=4, warmup=0.0)(0) == 1.0
     assert [training.Schedule(steps=2, warmup=1.0)(step) for step in (0, 1)] == [0.5, 1.0]
 

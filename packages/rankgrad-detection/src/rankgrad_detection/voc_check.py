@@ -139,7 +139,7 @@ def _plain(home: Path, images: bool) -> list[Observation]:
 def _unusable(wrong: list[Wrong]) -> list[Observation]:
     """The annotations that cannot be used, one line for each reason."""
     reasons: dict[str, list[str]] = {}
-    for path, text in {path: text for path, text in reversed(wrong)}.items():  # the first message about each
+    for path, text in dict(reversed(wrong)).items():  # the first message about each
         reasons.setdefault(text.removeprefix(str(path)).lstrip(": "), []).append(path.name)
     todo = "correct these annotations, or take their images off the lists"
     return [

@@ -186,7 +186,7 @@ def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
         for number, row in enumerate(reader, 2):
             label = row.get("label") or label
             told |= {text: None for text in (row.get("off_counts"),) if text}
-            axis, sign, place = (row["varies"] or "=0").rpartition("=")
+            axis, _, place = (row["varies"] or "=0").rpartition("=")
             if axis not in ("", *axes(grid)) or row["metric"] not in metrics or not row["by_seed"]:
                 continue
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -79,7 +80,7 @@ class Sorter(nn.Module):
         if plan.cell is None:
             widths = [items] + [plan.hidden] * plan.layers
             layers: list[nn.Module] = []
-            for before, after in zip(widths, widths[1:], strict=False):
+            for before, after in itertools.pairwise(widths):
                 layers += [nn.Linear(before, after), nn.ReLU()]
             self.head: nn.Module = nn.Sequential(*layers, nn.Linear(plan.hidden, items))
             return

@@ -5,6 +5,7 @@ Every threshold below has a name and a reason. We chose the values so that the r
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -321,4 +322,4 @@ def _second_largest(samples: Sequence[Sample], name: str) -> float:
 
 def _quarters(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
     edges = [round(len(samples) * part / 4) for part in range(5)]
-    return [samples[low:high] for low, high in zip(edges, edges[1:], strict=False) if high > low]
+    return [samples[low:high] for low, high in itertools.pairwise(edges) if high > low]
