@@ -53,7 +53,6 @@ NEEDY = [
     ["train", "resume=run"],
     ["compare", "loss=pnp"],
     ["tune", "loss=pnp"],
-    ["figure", "--run", "run"],
     ["report", "run"],
     ["embed", "run", "."],
     ["index", "e.npz"],
