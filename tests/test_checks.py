@@ -65,7 +65,7 @@ def test_numbers_in_any_container_become_a_tensor_and_tensors_stay():
     [
         ([[1.0], [1.0, 2.0]], ValueError, "scores must have rows of equal length"),
         (["a"], TypeError, "scores must be numbers: a tensor, a numpy array or a list; got <U1"),
-        (np.array([None]), TypeError, "got object"),
+        (np.array([None]), ValueError, "scores has no value in 1 of 1 rows: 0"),
         (np.zeros(2, dtype=np.longdouble), TypeError, "got float128|got longdouble"),
         (None, TypeError, "got object"),
     ],

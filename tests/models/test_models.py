@@ -462,7 +462,7 @@ def test_head_trained_on_cached_features_returns_to_its_model():
 
 
 def test_features_out_of_step_or_absent_are_errors():
-    with pytest.raises(ValueError, match="4 images, 3 labels and 4 indices"):
+    with pytest.raises(ValueError, match="4 inputs, 3 labels and 4 indices"):
         extract_features(small(), [(images(4), torch.zeros(3), torch.arange(4))])
     with pytest.raises(ValueError, match="the loader gave no batch"):
         extract_features(small(), [])

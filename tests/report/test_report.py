@@ -263,7 +263,7 @@ def test_runs_without_common_query_show_the_first_alone(tmp_path):
     assert other.space is not None
     renamed = replace(other.space, names=tuple(f"x{name}" for name in other.space.names))
     page = write(tmp_path, content("first"), replace(other, space=renamed))
-    assert "No query is in all runs" in page.text and "Pictures show the queries of first only" in page.text
+    assert "No query is in all runs" in page.text and "queries of first only" in page.text
     assert page.all("details", class_="query") and "40 of 40 queries of first are not in other" in page.text
 
 
@@ -1136,7 +1136,7 @@ def test_evaluations_that_were_drawn_are_said_to_be_of_another_gallery(finished,
     run = read_run(finished)
     assert run.after is not None
     drawn = replace(run.after, settings={**run.after.settings, "protocol": "one-gallery, 10 draws"})
-    assert "every image is ranked against all others" in " ".join(read_run(finished, after=drawn).notes)
+    assert "is ranked against all others" in " ".join(read_run(finished, after=drawn).notes)
     assert run.notes == ()
 
 
@@ -1214,7 +1214,7 @@ def test_queries_without_relevant_item_are_not_drawn_but_can_be_asked_for():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"embeddings": torch.zeros(1, 3), "labels": torch.zeros(1, dtype=torch.long)}, "at least two images"),
+        ({"embeddings": torch.zeros(1, 3), "labels": torch.zeros(1, dtype=torch.long)}, "at least two rows"),
         ({"labels": torch.zeros(4, dtype=torch.long)}, r"labels must be \[5\] long"),
         ({"labels": torch.zeros(5)}, r"labels must be \[5\] long.*float32"),
         ({"labels": torch.full((5,), 3)}, "labels run from 3 to 3, but there are 2 class names"),

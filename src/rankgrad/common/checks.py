@@ -236,7 +236,7 @@ def no_missing(value: object, name: str) -> None:
     ValueError: labels has no value in 2 of 4 rows: 1, 3. Leave these rows out, or give them a value
     """
     array = np.asarray(value, dtype=None if hasattr(value, "dtype") else object)
-    if array.dtype.kind not in "fO" or not array.size:
+    if array.dtype.kind not in "fO" or not array.size or not array.ndim:
         return
     known = ("NAType", "NaTType")  # of pandas, which is not imported for this check
     missing = [each is None or type(each).__name__ in known or each != each for each in array.ravel().tolist()]
