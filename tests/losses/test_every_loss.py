@@ -75,7 +75,7 @@ def test_what_is_no_embedding_or_no_class_is_an_error_that_names_it(loss):
         with pytest.raises((TypeError, ValueError), match="^embeddings must"):
             loss(wrong, LABELS)
     for wrong in (LABELS.float(), [None] * 6, LABELS.view(6, 1, 1)):
-        with pytest.raises((TypeError, ValueError), match="^labels must"):
+        with pytest.raises((TypeError, ValueError), match="^labels (must|has no value)"):
             loss(rows(), wrong)
 
 

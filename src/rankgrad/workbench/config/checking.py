@@ -70,11 +70,13 @@ def check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None
 
 
 def check_kind(key: str, wanted: Any, given: Any) -> None:
-    """Raise unless a value has the kind of the default. null is allowed except for a section or a list."""
+    """Raise unless a value has the kind of the default. null is allowed except for a section, and for a list that no
+    transform takes.
+    """
     if isinstance(wanted, dict) and not isinstance(given, dict):
         inner = f", such as {key}.{next(iter(wanted))}" if wanted else ""
         raise ConfigError(f"{key} is a section of settings{inner}; got {given!r}")
-    if given is None and not isinstance(wanted, list):
+    if given is None and (not isinstance(wanted, list) or "_transform." in key):  # transforms check theirs
         return
     if isinstance(wanted, (bool, int, float)) and not isinstance(given, (bool, int, float)):
         raise ConfigError(f"{key} is {'true or false' if isinstance(wanted, bool) else 'a number'}; got {given!r}")
