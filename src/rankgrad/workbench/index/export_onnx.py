@@ -28,7 +28,7 @@ from .export_texts import SAMPLE
 TOKENS = ("input_ids", "attention_mask")
 
 
-class Tokens(nn.Module):
+class TokenInputs(nn.Module):
     """The tokens of texts -> embeddings.
 
     Args:
@@ -162,7 +162,7 @@ def _of_texts(weights: Path, normalize: bool) -> Parts:
         "rankgrad": __version__,
         "torch": torch.__version__,
     }
-    return Tokens(model, normalize), parts, list(TOKENS), about
+    return TokenInputs(model, normalize), parts, list(TOKENS), about
 
 
 def _pixels(about: dict[str, Any]) -> dict[str, Any]:
