@@ -447,7 +447,7 @@ DAMAGES = [
     (lambda folder: (folder / HEAD).write_text("[" * 100000), "is damaged: it is not json"),
     (_scramble, "is refused: it is an unknown kind of index"),
     (_empty, "is damaged: faiss cannot read it"),
-    (_mix, "do not belong together: index.json has 20 images in 8 dimensions, .* has 30"),
+    (_mix, "do not belong together: index.json has 20 rows in 8 dimensions, .* has 30"),
 ]
 
 
@@ -517,9 +517,9 @@ BAD_EMBEDDINGS = [
     ({"embeddings": np.zeros((2, 3))}, "must hold 'embeddings' and 'names'; it has embeddings"),
     ({"embeddings": np.zeros((2, 3)), "names": np.array(["a"])}, "2 embeddings, 1 names and 2 labels"),
     ({**TWO, "labels": np.zeros(3, int)}, "2 embeddings, 2 names and 3 labels"),
-    ({**TWO, "labels": np.array([0.0, 1.0])}, r"labels must be integers or texts, one per image; got float64 \(2,\)"),
-    ({**TWO, "labels": np.array([True, False])}, "labels must be integers or texts, one per image; got bool"),
-    ({**TWO, "labels": np.zeros((2, 2), int)}, "labels must be integers or texts, one per image"),
+    ({**TWO, "labels": np.array([0.0, 1.0])}, r"labels must be integers or texts, one per row; got float64 \(2,\)"),
+    ({**TWO, "labels": np.array([True, False])}, "labels must be integers or texts, one per row; got bool"),
+    ({**TWO, "labels": np.zeros((2, 2), int)}, "labels must be integers or texts, one per row"),
     (
         {**TWO, "labels": np.array([0, 9]), "class_names": np.array(["x"])},
         "no name for class 9: 1 class_names were given",
@@ -530,12 +530,12 @@ BAD_EMBEDDINGS = [
         "class_names .* need labels that are",
     ),
     ({**TWO, "labels": np.array([None, {}])}, "does not unpickle them"),
-    ({**TWO, "names": np.array([0.5, 1])}, r"names in .* must be texts \[image\]; got float64"),
-    ({**TWO, "names": np.array(["a", "../b"]), **FROM}, "'../b' must be a name below its folder of images"),
+    ({**TWO, "names": np.array([0.5, 1])}, r"names in .* must be texts \[row\]; got float64"),
+    ({**TWO, "names": np.array(["a", "../b"]), **FROM}, "'../b' must be a name below its folder"),
     ({**TWO, **FROM, "invert": np.array([1, 2])}, "root, model and sha256 must be texts, invert true or false"),
-    ({"embeddings": np.zeros(2), "names": np.array(["a", "b"])}, r"must be float \[image, dim\]; got float64 \(2,\)"),
-    ({"embeddings": np.zeros((0, 3)), "names": np.array([])}, r"must be float \[image, dim\]"),
-    ({"embeddings": np.zeros((2, 0)), "names": np.array(["a", "b"])}, r"must be float \[image, dim\]"),
+    ({"embeddings": np.zeros(2), "names": np.array(["a", "b"])}, r"must be float \[row, dim\]; got float64 \(2,\)"),
+    ({"embeddings": np.zeros((0, 3)), "names": np.array([])}, r"must be float \[row, dim\]"),
+    ({"embeddings": np.zeros((2, 0)), "names": np.array(["a", "b"])}, r"must be float \[row, dim\]"),
     (
         {"embeddings": np.zeros((1, 3)), "names": np.array(["a"]), "ref_embeddings": np.zeros((1, 3))},
         "separate queries and a gallery",

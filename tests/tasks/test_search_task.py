@@ -131,8 +131,8 @@ def test_the_page_begins_with_the_verdict_and_long_texts_end_with_a_whole_word(f
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_is_not_cut(finished, tmp_path, width):
-    with started(tmp_path) as browser:
+def test_the_page_is_not_cut(finished, tmp_path_factory, width):
+    with started(tmp_path_factory.mktemp("page")) as browser:  # the path of a socket is short
         browser.open(finished.page, width=width)
         browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert browser.run("document.documentElement.scrollWidth <= innerWidth") and not browser.messages

@@ -548,7 +548,6 @@ def test_the_page_shows_the_tables_every_trial_and_what_mattered(made, tmp_path)
         "importance",
         "loss.loss.alpha",
         "log(0.002, 0.05)",
-        "× 0.2",
     ):
         assert shown in page
     assert set(outcome.importances) == {"supap", "pml/multi_similarity"}
