@@ -14,7 +14,7 @@ Draw a figure for a paper or a talk: the images that finished runs retrieve for 
   rankgrad figure --run RUN RUN --show differ -o retrieved.pdf   queries that only some of the runs get right
   rankgrad figure --run RUN --show failures --queries 6 -k 10    queries that every run gets wrong
 
-The figures of the papers are drawn by rankgrad paper-figure. In a clone: pip install ./papers
+The figures of the papers are drawn by rankgrad paper-figure.
 """
 
 

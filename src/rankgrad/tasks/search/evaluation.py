@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -105,10 +105,18 @@ def main_value(found: Found, collection: Collection, rows: Array, split: str) ->
     return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).values[TRAINED][METRICS[MAIN]]
 
 
-def as_run(found: Found, collection: Collection, rows: Array) -> ranked.rows.Source:
-    """The lists by the names of queries and documents. Of equal scores the later name is first, as in trec_eval."""
-    names = np.array([*collection.documents.names, ""], object)[found.document]
-    return ranked.from_matrix(names.astype(str), found.score, [collection.queries.names[row] for row in rows.tolist()])
+def as_run(found: Found, collection: Collection, rows: Array, word: Callable[[str], str] = str) -> ranked.rows.Source:
+    """The lists by the names of queries and documents. Of equal scores the later name is first, as in trec_eval.
+
+    Args:
+        found: the lists.
+        collection: queries and documents.
+        rows: [query] rows of the queries.
+        word: how a name is written.
+    """
+    names = np.array([*map(word, collection.documents.names), ""], object)[found.document]
+    queries = [word(collection.queries.names[row]) for row in rows.tolist()]
+    return ranked.from_matrix(names.astype(str), found.score, queries)
 
 
 def fused(lists: Sequence[Found], collection: Collection, rows: Array, depth: int) -> Found:

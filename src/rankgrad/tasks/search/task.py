@@ -28,6 +28,7 @@ from ...common.defaults import (
 )
 from ...common.files import write_text
 from ...datasets.fingerprint import of_values
+from ...evaluation.ranked import write_run
 from ...models import build_model
 from ...models.embedding_model import parameter_groups
 from ...search import topk
@@ -45,7 +46,7 @@ from .bm25 import bm25
 from .collection import Array, Collection
 from .division import divided
 from .encoders import Encoders, Found, encoders, retrieve
-from .evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport, evaluate_systems, fused, main_value
+from .evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport, as_run, evaluate_systems, fused, main_value
 from .mining import Miner
 from .page import write_page
 from .reading import read
@@ -271,8 +272,7 @@ class SearchTask:
         relevant = "all their relevant documents" if most is None else f"up to {most} relevant documents each"
         lines = [
             f"batches of {sampler.batch_size} queries with {relevant}, {s.negatives_per_query} irrelevant ones each, "
-            "and "
-            f"those of the other queries; {len(sampler)} an epoch",
+            f"and those of the other queries; {len(sampler)} an epoch",
             f"loss {loss_told(self.settings.loss)}" + (" on grades" if self.lists.graded else ""),
         ]
         prompts = [f"{side}: {text!r}" for side, text in self.encoders.prompts.items() if text]
@@ -335,7 +335,7 @@ class SearchTask:
             self.encoders.save(run.weights, version=__version__)
         rows = self.collection.rows("test")
         for system, found in result.lists.items():
-            write_text(run.folder / LISTS[system], _trec(found, self.collection, rows, system))
+            write_run(as_run(found, self.collection, rows, _word), run.folder / LISTS[system], _word(system))
         write_text(run.folder / "qrels.trec", "".join(_qrels(self.collection)))
         write_page(run, result.report, self.trust)
         return result.report.to_json()
@@ -345,21 +345,6 @@ def collection_of(settings: SearchSettings) -> Collection:
     """The collection of a run, divided."""
     with spelled(as_keys("data.load", {"root": "data.root", "test_fraction": "data.test_fraction"})):
         return divided(read(settings.data.root, **settings.data.load), settings)
-
-
-def _trec(found: Found, collection: Collection, rows: Any, tag: str) -> str:
-    """Lists as a run file of TREC."""
-    lines = []
-    for at, row in enumerate(rows.tolist()):
-        query = _word(collection.queries.names[row])
-        for place, (document, score) in enumerate(
-            zip(found.document[at].tolist(), found.score[at].tolist(), strict=True)
-        ):
-            if document >= 0:
-                lines.append(
-                    f"{query} Q0 {_word(collection.documents.names[document])} {place + 1} {score!r} {_word(tag)}\n"
-                )
-    return "".join(lines)
 
 
 def _qrels(collection: Collection) -> list[str]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TextIO
 
 from ..._version import __version__
-from ...common.extras import FROM_CLONE, missing, of_laboratory
+from ...common.extras import missing, of_laboratory
 from ...common.files import shown
 from ...common.files.folders import require_posix
 from ...common.plugins import Plugin, PluginError, registered
@@ -169,13 +169,8 @@ def joined(argv: Sequence[str], lists: Collection[str]) -> list[str]:
 def _main(argv: list[str]) -> int:
     name = next((word for word in argv if not word.startswith("-")), "")
     known = {**COMMANDS, **registered("commands", COMMANDS)}
-    drawn = next((word for word in argv if of_laboratory("figure", word) and not os.path.exists(word)), None)
     if name not in known and (hint := of_laboratory("command", name, known)):
         print(f"rankgrad: unknown command {shown(name)}{hint}", file=sys.stderr)
-        return MENDABLE
-    if name == "figure" and drawn is not None:
-        there = "rankgrad paper-figure draws it." if "paper-figure" in known else FROM_CLONE
-        print(f"rankgrad: {shown(drawn)} is a figure of the papers. {there}", file=sys.stderr)
         return MENDABLE
     try:
         argv = joined(argv, getattr(_named(name), "LISTS", ()))
