@@ -14,6 +14,7 @@ from small_searches import beir, settings
 
 from rankgrad.evaluation import ranked
 from rankgrad.tasks.search import task
+from rankgrad.tasks.search.division import collection_of
 from rankgrad.tasks.search.encoders import load_encoders, retrieve
 from rankgrad.tasks.search.evaluation import SearchReport, _cut
 from rankgrad.workbench.cli import main
@@ -77,7 +78,7 @@ def test_training_helps_where_words_differ(finished):
 
 
 def test_the_model_of_a_run_gives_its_lists_again(finished, folder):
-    collection = task.collection_of(task.typed(task.SearchSettings, task.plain(compose(settings(folder)))))
+    collection = collection_of(task.typed(task.SearchSettings, task.plain(compose(settings(folder)))))
     rows = collection.rows("test")
     found = retrieve(
         load_encoders(finished.folder), [collection.queries.texts[row] for row in rows], collection.documents

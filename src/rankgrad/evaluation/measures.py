@@ -405,7 +405,7 @@ def _words(name: str) -> Words:
     plugin = _plugin(name)
     if plugin is not None:
         return f"of {plugin.distribution} {plugin.version}", f"The {plugin}."
-    kind, k = _with_length(name)
+    kind, k = _with_length(name.replace("Recall@", "found@"))  # as a report of a search calls it
     return ("", "") if kind is None else (AT[kind].meaning.format(k=k), AT[kind].definition.format(k=k))
 
 

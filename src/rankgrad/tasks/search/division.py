@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...common.checks import as_keys, spelled
 from ...datasets.folds import read_fold
 from ...workbench.config import ConfigError
 from .collection import Array, Collection
+from .reading import read
 from .settings import SearchSettings
+
+
+def collection_of(settings: SearchSettings) -> Collection:
+    """The collection of a run, divided."""
+    with spelled(as_keys("data.load", {"root": "data.root", "test_fraction": "data.test_fraction"})):
+        return divided(read(settings.data.root, **settings.data.load), settings)
 
 
 def divided(collection: Collection, settings: SearchSettings) -> Collection:

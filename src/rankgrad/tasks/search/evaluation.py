@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...common.files import write_text
 from ...evaluation import ranked
 from ...evaluation.json_report import JSONReport, are_numbers
 from ...evaluation.ranked.comparison import chance
 from ...tables import aligned
+from .bm25 import bm25
 from .collection import Array, Collection
 from .encoders import Found
 
@@ -19,6 +22,9 @@ from .encoders import Found
 METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
 MAIN = "NDCG@10"
 UNTRAINED, TRAINED, BM25, FUSED = "untrained", "trained", "BM25", "trained + BM25"
+#: System -> its file of lists in TREC's form.
+LISTS = {UNTRAINED: "untrained.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
+QRELS = "qrels.trec"
 EXAMPLES, SHOWN, LONGEST = 8, 5, 240  # queries of each kind, documents of a list, characters of a text on the page
 
 
@@ -87,6 +93,14 @@ class SearchReport(JSONReport):
         return "\n".join([*parts, *self.notes])
 
 
+@dataclass(frozen=True)
+class EvaluatedSearch:
+    """A report, and the lists of each system."""
+
+    report: SearchReport
+    lists: Mapping[str, Found]
+
+
 def _short(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
@@ -136,6 +150,32 @@ def fused(lists: Sequence[Found], collection: Collection, rows: Array, depth: in
         documents[at, : len(listed)] = [place[name] for name in listed]
         scores[at, : len(listed)] = [*listed.values()]
     return Found(documents, scores)
+
+
+def beside_bm25(trained: Found, collection: Collection, depth: int) -> dict[str, Found]:
+    """The lists of the trained model for the test queries, those of BM25, and their fusion."""
+    rows = collection.rows("test")
+    words = bm25([collection.queries.texts[row] for row in rows.tolist()], collection.documents.texts, depth)
+    return {TRAINED: trained, BM25: words, FUSED: fused([trained, words], collection, rows, depth)}
+
+
+def write_lists(folder: Path, lists: Mapping[str, Found], collection: Collection) -> None:
+    """Write the lists of each system, and the judgements of the test queries, as files of TREC into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = collection.rows("test")
+    for system, found in lists.items():
+        ranked.write_run(as_run(found, collection, rows, _word), folder / LISTS[system], _word(system))
+    lines = [
+        f"{_word(query)} 0 {_word(document)} {grade}\n"
+        for query, grades in collection.qrels("test").items()
+        for document, grade in grades.items()
+    ]
+    write_text(folder / QRELS, "".join(lines))
+
+
+def _word(name: str) -> str:
+    """A name without spaces, which separate the fields of these files."""
+    return "_".join(name.split())
 
 
 def _evaluated(

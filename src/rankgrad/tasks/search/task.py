@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from ...common.defaults import (
 )
 from ...common.files import write_text
 from ...datasets.fingerprint import of_values
-from ...evaluation.ranked import write_run
 from ...models import build_model
 from ...models.embedding_model import parameter_groups
 from ...search import topk
@@ -43,28 +41,25 @@ from ...workbench.training.module import TrainedModule, check_optimizer
 from ...workbench.training.selection import KeepBest
 from .batches import QueryLists, SearchBatch, search_data
 from .bm25 import bm25
-from .collection import Array, Collection
-from .division import divided
+from .collection import Array
+from .division import collection_of
 from .encoders import Encoders, Found, encoders, retrieve
-from .evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport, as_run, evaluate_systems, fused, main_value
+from .evaluation import (
+    MAIN,
+    TRAINED,
+    UNTRAINED,
+    EvaluatedSearch,
+    SearchReport,
+    beside_bm25,
+    evaluate_systems,
+    main_value,
+    write_lists,
+)
 from .mining import Miner
 from .page import write_page
-from .reading import read
 from .settings import SearchSettings
 
-#: System -> its file of lists in TREC's form, in the folder of a run.
-LISTS = {UNTRAINED: "untrained.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
-
-
 KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
-
-
-@dataclass(frozen=True)
-class EvaluatedSearch:
-    """A report, and the lists of the trained model."""
-
-    report: SearchReport
-    lists: Mapping[str, Found]
 
 
 class SearchModule(TrainedModule):
@@ -305,10 +300,7 @@ class SearchTask:
         if trainer.training or self.settings.lean:
             lists, bootstrap = {TRAINED: trained}, 0
         else:
-            rows, depth = self.collection.rows("test"), self.settings.evaluation.depth
-            queries = [self.collection.queries.texts[row] for row in rows.tolist()]
-            words = bm25(queries, self.collection.documents.texts, depth)
-            lists = {TRAINED: trained, BM25: words, FUSED: fused([trained, words], self.collection, rows, depth)}
+            lists = beside_bm25(trained, self.collection, self.settings.evaluation.depth)
             if self.untrained is not None:
                 lists = {UNTRAINED: self.untrained, **lists}
             bootstrap = self.settings.evaluation.bootstrap
@@ -333,32 +325,9 @@ class SearchTask:
             return result.report.to_json()
         with self.averaging.applied():
             self.encoders.save(run.weights, version=__version__)
-        rows = self.collection.rows("test")
-        for system, found in result.lists.items():
-            write_run(as_run(found, self.collection, rows, _word), run.folder / LISTS[system], _word(system))
-        write_text(run.folder / "qrels.trec", "".join(_qrels(self.collection)))
+        write_lists(run.folder, result.lists, self.collection)
         write_page(run, result.report, self.trust)
         return result.report.to_json()
-
-
-def collection_of(settings: SearchSettings) -> Collection:
-    """The collection of a run, divided."""
-    with spelled(as_keys("data.load", {"root": "data.root", "test_fraction": "data.test_fraction"})):
-        return divided(read(settings.data.root, **settings.data.load), settings)
-
-
-def _qrels(collection: Collection) -> list[str]:
-    """The judgements of the test as a file of TREC."""
-    return [
-        f"{_word(query)} 0 {_word(document)} {grade}\n"
-        for query, grades in collection.qrels("test").items()
-        for document, grade in grades.items()
-    ]
-
-
-def _word(name: str) -> str:
-    """A name without spaces, which separate the fields of these files."""
-    return "_".join(name.split())
 
 
 def _name(config: DictConfig) -> str:

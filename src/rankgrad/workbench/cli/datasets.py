@@ -105,7 +105,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 def _describe_search(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.root is None:
         raise ValueError("search is read from files: give their place with --root DIR")
-    from ...tasks.search.task import collection_of, settings_of
+    from ...tasks.search.division import collection_of
+    from ...tasks.search.task import settings_of
     from ..config import compose
 
     print(collection_of(settings_of(compose(["task=search", f"data.root={arguments.root}", *settings]))).summary())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ...evaluation import Report
     from ...tasks.scores.evaluation import ScoreReport
+    from ...tasks.search.evaluation import SearchReport
 
 LISTS = ("-m", "--measures", "-e", "--extra", "-k", "--ks")
 HELP = """\
@@ -27,6 +28,7 @@ Compute ranking metrics for a training run, for embeddings in a file (npz or par
 
   rankgrad evaluate RUN_OR_FILE
   rankgrad evaluate RUN --root new.csv    a run of task=scores, on other rows
+  rankgrad evaluate RUN --root FOLDER     a run of task=search, on another collection: the model, BM25, and their fusion
   rankgrad evaluate RUN.trec [RUN2.trec ...] --qrels QRELS [-o FOLDER]
 
 An npz holds embeddings [n, d] and labels [n] (integers or strings). It may also hold ids, groups (such as cameras),
@@ -42,6 +44,7 @@ explains the measures. If there are several run files, significance tests compar
 SETTING = re.compile(r"[A-Za-z_][\w.]*=")
 OF_TEXT = (".run", ".trec", ".res", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".gz")  # no file of embeddings
 OF_EMBEDDINGS = {"ks": "1,2,4,8", "similarity": "cosine", "clusters": "auto", "levels": False}
+OF_SEARCH = {"corpus": None, "queries": None, "lists": None}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +66,15 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="similarity by which the gallery is ranked (default: cosine)",
     )
     parser.add_argument(
-        "--root", type=Path, metavar="FILE", help="for a run of task=scores: file of rows (default: its test rows)"
+        "--root",
+        type=Path,
+        metavar="PLACE",
+        help="for a run of task=scores: file of rows; of task=search: collection (default: the test data of the run)",
+    )
+    parser.add_argument("--corpus", type=Path, metavar="FILE", help="for task=search: documents, if --root is qrels")
+    parser.add_argument("--queries", type=Path, metavar="FILE", help="for task=search: queries, if --root is qrels")
+    parser.add_argument(
+        "--lists", type=Path, metavar="DIR", help="for task=search: folder for the lists of each system as TREC files"
     )
     parser.add_argument(
         "--bootstrap", type=int, default=1000, help="bootstrap resamples for the intervals; 0: none (default: 1000)"
@@ -92,9 +103,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         if SETTING.match(str(source)) and not source.exists():
             raise ValueError(f"evaluate takes no settings; got {str(source)!r}. See rankgrad evaluate --help")
     if arguments.qrels:
-        _refuse(
-            arguments, {**OF_EMBEDDINGS, "extra": "", "root": None}, "for run files, choose measures with -m MEASURES"
-        )
+        none = {**OF_EMBEDDINGS, **OF_SEARCH, "extra": "", "root": None}
+        _refuse(arguments, none, "for run files, choose measures with -m MEASURES")
         run_ranked(arguments)
         return
     without_qrels(arguments)
@@ -122,12 +132,13 @@ def _evaluate(arguments: argparse.Namespace, device: torch.device) -> None:
     if arguments.out and not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
     extra = [name.strip() for name in arguments.extra.split(",") if name.strip()]
-    of_scores = Run(source).kind == "scores"
-    if (task := TASKS[Run(source).kind]).evaluates != "evaluate":
-        raise ValueError(
-            f"{source} holds a run of task={Run(source).kind}: measure it with rankgrad {task.evaluates} {source}"
-        )
-    report = (_of_scores if of_scores else _of_embeddings)(arguments, source, extra, device)
+    kind = Run(source).kind
+    if (task := TASKS[kind]).evaluates != "evaluate":
+        raise ValueError(f"{source} holds a run of task={kind}: measure it with rankgrad {task.evaluates} {source}")
+    if kind != "search":
+        _refuse(arguments, OF_SEARCH, "it is for a run of task=search")
+    measure = {"scores": _of_scores, "search": _of_search}.get(kind, _of_embeddings)
+    report = measure(arguments, source, extra, device)
     say(f"{report}\n\n{aligned([(name, meaning(name)) for name in report.values], left=2)}")
     if arguments.out:
         on_first(lambda: write_text(arguments.out, report.to_json() + "\n"))
@@ -145,6 +156,33 @@ def _of_scores(arguments: argparse.Namespace, source: Path, extra: Sequence[str]
     )
 
 
+def _of_search(arguments: argparse.Namespace, source: Path, extra: Sequence[str], device: torch.device) -> SearchReport:
+    from ...batches.distributed import on_first
+    from ...common.files import shown
+    from ...tasks.search.evaluation import write_lists
+    from ...tasks.search.saved import evaluate_run
+    from ..config import packages
+    from ..runs.folder import Run
+
+    _refuse(arguments, {**OF_EMBEDDINGS, "extra": ""}, f"{source} is a run of task=search, whose measures are fixed")
+    folder = arguments.lists
+    if folder is not None and (folder.is_file() or Run(folder).config.exists()):
+        raise ValueError(f"--lists {shown(folder)} is a file or a run; give another folder")
+    found, collection = evaluate_run(
+        source,
+        root=arguments.root,
+        corpus=arguments.corpus,
+        queries=arguments.queries,
+        bootstrap=arguments.bootstrap,
+        device=device,
+        progress=True,
+        trust=packages(arguments.trust),
+    )
+    if folder is not None:
+        on_first(lambda: write_lists(folder, found.lists, collection))
+    return found.report
+
+
 def _of_embeddings(arguments: argparse.Namespace, source: Path, extra: Sequence[str], device: torch.device) -> Report:
     import numpy as np
 
@@ -156,7 +194,7 @@ def _of_embeddings(arguments: argparse.Namespace, source: Path, extra: Sequence[
 
     run = Run(source)
     if source.exists():
-        _refuse(arguments, {"root": None}, "it is for a run of task=scores")
+        _refuse(arguments, {"root": None}, "it is for a run of task=scores or task=search")
     if source.is_dir():
         source = run.embeddings
         if run.interrupted and run.kind == "retrieval":

@@ -1,0 +1,110 @@
+"""A finished run -> its report again, or the report of its model on another collection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ...common.checks import as_keys, as_options, spelled
+from ...common.files import shown
+from ...workbench.config import load, plain, typed
+from ...workbench.runs.folder import Run
+from .collection import Collection
+from .division import collection_of
+from .encoders import load_encoders, retrieve
+from .evaluation import EvaluatedSearch, beside_bm25, evaluate_systems
+from .reading import read
+from .settings import SearchSettings
+
+
+def evaluate_run(
+    folder: Path,
+    *,
+    root: Path | None = None,
+    corpus: Path | None = None,
+    queries: Path | None = None,
+    bootstrap: int = 1000,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+    trust: Sequence[str] = (),
+) -> tuple[EvaluatedSearch, Collection]:
+    """Evaluate the model of a finished run beside BM25 and their fusion.
+
+    Args:
+        folder: of the run.
+        root: another collection, see `reading.read`. Its test queries are evaluated; if it has none, all its queries,
+            without those of the training. None: the test queries of the run.
+        corpus: file of the documents, if the other collection is a file of names.
+        queries: file of its queries, likewise.
+        bootstrap: number of resamples for the intervals; 0: none.
+        device: where texts are embedded.
+        progress: show bars.
+        trust: packages whose classes the settings may name, see `config.load`.
+
+    Returns:
+        The report with the lists, and the collection, whose test queries were evaluated.
+
+    Raises:
+        FileNotFoundError: the run is not finished, or a file does not exist.
+        ValueError: a file is damaged, or no query is left.
+    """
+    run = Run(folder)
+    if not run.finished:
+        raise FileNotFoundError(f"{shown(run.after)} does not exist: give the folder of a finished run")
+    settings = typed(SearchSettings, plain(load(run.config, trust)))
+    encoders = load_encoders(folder).to(device)
+    if root is None and (corpus or queries):
+        raise ValueError("a corpus or queries of another collection also need its judgements: --root FILE")
+    own = Path(settings.data.root)
+    same = root is None or (not (corpus or queries) and own.exists() and root.exists() and own.samefile(root))
+    collection = collection_of(settings) if root is None or same else _other(settings, root, corpus, queries)
+    asked = [collection.queries.texts[row] for row in collection.rows("test").tolist()]
+    depth, size = settings.evaluation.depth, settings.evaluation.batch_size
+    trained = retrieve(encoders, asked, collection.documents, depth, batch_size=size, progress=progress)
+    lists = beside_bm25(trained, collection, depth)
+    report = evaluate_systems(lists, collection, bootstrap=bootstrap, seed=settings.seed)
+    return EvaluatedSearch(replace(report, notes=(*report.notes, *collection.notes)), lists), collection
+
+
+def _other(settings: SearchSettings, root: Path, corpus: Path | None, queries: Path | None) -> Collection:
+    """Another collection. Queries that the model was trained with are left out, unless they are in a test set."""
+    files = {"corpus": None if corpus is None else str(corpus), "queries": None if queries is None else str(queries)}
+    with spelled(_spell):
+        collection = read(root, **{**settings.data.load, **files})
+    split, notes, drawn = collection.split.copy(), [], not len(collection.rows("test"))
+    if drawn:
+        split[:] = "test"
+    try:
+        trained = collection_of(settings)
+        seen = {_text(trained, row) for row in np.flatnonzero(np.isin(trained.split, ("train", "val"))).tolist()}
+    except (OSError, ValueError):
+        seen = set()
+        notes.append(f"queries of the training may be among these: {shown(settings.data.root)} cannot be read")
+    again = [row for row in np.flatnonzero(split == "test").tolist() if _text(collection, row) in seen]
+    if drawn:
+        split[again] = ""
+    if again:
+        what = "left out" if drawn else "the test is easier than new queries are"
+        notes.append(f"queries with the text of a query of the training: {len(again):,}; {what}")
+    made = collection.with_split(split, *notes)
+    if not len(made.rows("test")):
+        raise ValueError(f"{shown(root)} has no query with a relevant document that the model was not trained with")
+    return made
+
+
+def _text(collection: Collection, query: int) -> str:
+    return collection.queries.texts[query].strip().lower()
+
+
+def _spell(name: str, *value: object) -> str:
+    """An option of the command, or a setting of the training, which decides how the columns are read."""
+    if name in ("root", "corpus", "queries"):
+        return as_options({})(name, *value)
+    return f"{as_keys('data.load', {})(name, *value)} in the training"
+
+
+__all__ = ["evaluate_run"]
