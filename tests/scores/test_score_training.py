@@ -103,23 +103,21 @@ def test_the_epoch_that_is_best_on_the_validation_rows_is_kept(finished, name):
 
 
 def test_no_validation_row_is_trained_on_and_a_column_val_is_taken_as_it_is(tables):
-    given = task.ScoresTask(plain_settings(tables["list"]), True)
+    given = task.build(of_settings(tables["list"]), True)
     parts = [given.parts.train, given.parts.chosen_on, given.parts.test]
     rows = [set(part.rows.tolist()) for part in parts]
     assert sum(map(len, rows)) == len(set.union(*rows)) == 300
-    whole = task.ScoresTask(plain_settings(tables["list"], "evaluation.select=null"), True)
+    whole = task.build(of_settings(tables["list"], "evaluation.select=null"), True)
     assert whole.parts.chosen_on is None and len(whole.parts.train) == len(rows[0] | rows[1])
 
 
-def plain_settings(table: Path, *more: str):
-    from rankgrad.workbench.config import plain
-
-    return plain(compose(settings(table, *more), "scores"))
+def of_settings(table: Path, *more: str):
+    return compose(settings(table, *more), "scores")
 
 
 @pytest.mark.parametrize(("loss", "start"), [("cross_entropy", torch.logit), ("squared_error", torch.clone)])
 def test_losses_of_single_rows_start_at_their_best_constant(tables, loss, start):
-    given = task.ScoresTask(plain_settings(tables["list"], f"loss={loss}"), True)
+    given = task.build(of_settings(tables["list"], f"loss={loss}"), True)
     *_, bias = (value for name, value in given.module.model.named_parameters() if name.endswith("bias"))
     wanted = start((given.parts.train.relevance > 0).double().mean())
     assert bias.item() == pytest.approx(wanted.item(), abs=1e-6)
@@ -127,7 +125,7 @@ def test_losses_of_single_rows_start_at_their_best_constant(tables, loss, start)
 
 def test_the_size_that_is_said_of_batches_is_the_largest_where_queries_differ(tables):
     said: list[str] = []
-    given = task.ScoresTask(plain_settings(tables["queries"]), True, said.append)
+    given = task.build(of_settings(tables["queries"]), True, said.append)
     sizes = [len(batch) for batch in given.data.sampler]
     most = next(int(line.split()[4]) for line in said if line.startswith("batches of at most "))
     assert min(sizes) < max(sizes) <= most
@@ -498,18 +496,14 @@ def test_a_loss_that_diverges_is_told_and_no_result_is_written(tables, tmp_path,
 
 def test_several_processes_are_refused(tables):
     with pytest.raises(ConfigError, match="trainer.devices=2"):
-        task.ScoresTask(plain_settings(tables["list"], "trainer.devices=2"), True)
+        task.build(of_settings(tables["list"], "trainer.devices=2"), True)
 
 
 def test_a_loss_that_takes_no_lists_is_refused(tables):
+    config = of_settings(tables["list"])
+    config.loss = {"_target_": "pytorch_metric_learning.losses.TripletMarginLoss"}
     with pytest.raises(ConfigError, match="from_lists"):
-        task.ScoresTask(
-            {
-                **plain_settings(tables["list"]),
-                "loss": {"_target_": "pytorch_metric_learning.losses.TripletMarginLoss"},
-            },
-            True,
-        )
+        task.build(config, True)
 
 
 @pytest.mark.parametrize(

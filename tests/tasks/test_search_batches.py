@@ -81,13 +81,13 @@ def test_mined_documents_are_neither_judged_nor_copies_nor_near_the_relevant_one
 def test_a_loss_of_a_teacher_sees_its_scores(tmp_path):
     from small_searches import settings, write_lines
 
-    from rankgrad.tasks.search.task import SearchTask
+    from rankgrad.tasks.search.task import build
 
     rows = [
         {"query": f"what {n}", "pos": [f"this {n}"], "neg": [f"that {n}"], "scores": [2.0, -1.0]} for n in range(10)
     ]
     config = compose(settings(write_lines(tmp_path / "a.jsonl", rows), "loss=list_distillation", "mining.by=none"))
-    task = SearchTask(plain(config), quiet=True)
+    task = build(config, quiet=True)
     batch = task.lists.__getitems__([0, 1])
     assert sorted(batch.scores[~batch.scores.isnan()].tolist()) == [-1, -1, 2, 2]
     before = [weight.clone() for weight in task.encoders.parameters()]
@@ -95,3 +95,19 @@ def test_a_loss_of_a_teacher_sees_its_scores(tmp_path):
     assert any(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in task.encoders.parameters())
     assert all(torch.equal(a, b) for a, b in zip(before, task.encoders.parameters(), strict=True))
     assert typed(SearchSettings, plain(config)).mining.by == "none"
+
+
+def test_a_task_is_made_of_what_was_read_and_says_nothing(tmp_path, capsys, monkeypatch):
+    from small_searches import settings
+
+    from rankgrad.losses import ListNetLoss
+    from rankgrad.models.ngrams import ngram_model
+    from rankgrad.tasks.search.encoders import encoders
+    from rankgrad.tasks.search.task import SearchTask, settings_of
+
+    read = settings_of(compose(settings(tmp_path, "mining.by=model", "trainer.max_epochs=null")))
+    made = lists(PAIRS)
+    monkeypatch.chdir(tmp_path)
+    task = SearchTask(read, made, ListNetLoss(), encoders(ngram_model(4, 64), 1, None, None))
+    assert task.collection is made.collection and task.epochs >= 30
+    assert capsys.readouterr() == ("", "") and not [*tmp_path.iterdir()]

@@ -17,7 +17,7 @@ from rankgrad.tasks.retrieval.task import RetrievalTask
 from rankgrad.tasks.scores import task as scores
 from rankgrad.tasks.scores.fit import fit_scores
 from rankgrad.tasks.scores.table import ScoreTable
-from rankgrad.workbench.config import compose, load, plain
+from rankgrad.workbench.config import compose, load
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.training.diagnosis import Facts, diagnose
 from rankgrad.workbench.training.measuring import Sample
@@ -59,12 +59,12 @@ def test_few_rows_are_trained_for_the_fewest_steps(tmp_path, kind):
     table = one_list(tmp_path / "a.csv") if kind == "list" else by_query(tmp_path / "a.npz")
     lines: list[str] = []
     words = without_epochs(of_table(table))
-    task = scores.ScoresTask(plain(compose(words, "scores")), True, lines.append)
+    task = scores.build(compose(words, "scores"), True, lines.append)
     steps = task.epochs * len(task.data.sampler)
     assert defaults.FEWEST_STEPS_OF_ROWS <= steps < defaults.FEWEST_STEPS_OF_ROWS + len(task.data.sampler)
     assert task.patience is not None and 4 * task.patience >= steps
     assert f"trainer.max_epochs {task.epochs}" in lines[-1] and str(steps) in lines[-1]
-    task = scores.ScoresTask(plain(compose([*words, "trainer.max_epochs=5"], "scores")), True, lines.append)
+    task = scores.build(compose([*words, "trainer.max_epochs=5"], "scores"), True, lines.append)
     assert task.epochs == 5 and task.patience is None and "as given" in lines[-1]
 
 

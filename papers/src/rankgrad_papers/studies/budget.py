@@ -25,7 +25,7 @@ import torch
 from rankgrad.tasks.scores.evaluation import values_of
 from rankgrad.tasks.scores.model import score_rows
 from rankgrad.tasks.scores.table import ScoreTable
-from rankgrad.tasks.scores.task import GivenScorer, ScoresTask
+from rankgrad.tasks.scores.task import GivenScorer, ScoresTask, build
 from rankgrad.workbench.config import compose, plain
 from rankgrad.workbench.training.module import Schedule
 
@@ -73,9 +73,9 @@ def table_of(folder: Path, name: str, seed: int) -> ScoreTable:
 def task_of(table: ScoreTable, loss: Sequence[str], model: str, rate: str, seed: int) -> ScoresTask:
     """The rows, batches, network and loss of a run of `rankgrad train task=scores`."""
     words = ["data.root=x", f"model={model}", *loss, f"optimizer.lr={rate}", f"seed={seed}"]
-    settings = plain(compose(words, "scores"))
-    built = ScoresTask(settings, True, given=GivenScorer(lambda width: _network(settings, width), table))
-    return built
+    config = compose(words, "scores")
+    settings = plain(config)
+    return build(config, quiet=True, given=GivenScorer(lambda width: _network(settings, width), table))
 
 
 def _network(settings: Mapping[str, object], width: int) -> torch.nn.Module:

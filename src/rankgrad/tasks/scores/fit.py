@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,14 @@ from torch import nn
 
 from ...common.checks import as_word
 from ...losses.called import CalledLoss
-from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, plain
+from ...workbench.config import GIVEN, GROUPS, ConfigError, compose
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
 from ...workbench.training.called import own_settings, resumed
 from .division import held_out
 from .model import load_ranker
 from .table import ScoreTable
-from .task import TASK, EvaluatedScores, GivenScorer, ScoresTask, settle, summary
+from .task import TASK, EvaluatedScores, GivenScorer, build, summary
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -95,14 +96,8 @@ def fit_scores(
                 folder, config, left_out=("loss.", "loss", "evaluation.select", "evaluation.patience")
             )
 
-    def make(settled: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
-        task = ScoresTask(plain(settled), quiet, say, given)
-        settle(settled, task)
-        return task
-
-    run = runner.train(
-        runner.TaskType[EvaluatedScores](TASK.kind, TASK.name, make), config, changes=changes, quiet=quiet
-    )
+    kind = runner.TaskType[EvaluatedScores](TASK.kind, TASK.name, partial(build, given=given))
+    run = runner.train(kind, config, changes=changes, quiet=quiet)
     if isinstance(model, nn.Module):
         load_ranker(run.weights, model)  # needed if the run was finished before
     if not quiet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from ...workbench.runs.folder import Run
 from ...workbench.runs.warned import below_before
 from ...workbench.training import runner
 from ...workbench.training.callbacks import Forecast
+from ...workbench.training.data import EpochData
 from ...workbench.training.module import TrainedModule, check_optimizer
 from ...workbench.training.selection import KeepBest
 from .baselines import begin_at_the_best_constant
@@ -128,18 +129,22 @@ class ScoresModule(TrainedModule):
 
 
 class ScoresTask:
-    """See `training.runner.Task`.
+    """See `training.runner.Task`. `build` makes one from the settings of a run.
 
     Args:
-        config: settings of the run, plain and nested.
+        settings: of the run; loss and metric are chosen.
+        table: all rows.
+        parts: its parts.
+        encoding: fitted on the training rows.
+        data: the training batches.
+        model: [row, width] -> [row].
+        loss: a loss with `from_lists`.
         quiet: show no progress bars.
-        say: function that prints a text: the rows of each part, then batches and loss.
-        given: objects in place of settings.
+        trust: packages whose classes the settings may name.
 
     Attributes:
-        loss: settings of the loss. If the settings are "auto", the default loss.
-        select: metric that chooses the epoch. If the setting is "auto", the default metric. None: the last epoch is
-            kept.
+        epochs: number of epochs.
+        patience: steps without a better epoch after which the training ends; None: it never ends early.
     """
 
     memories: Sequence[str] = ()
@@ -147,62 +152,22 @@ class ScoresTask:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
-        quiet: bool,
-        say: runner.Say = runner.silent,
-        given: GivenScorer | None = None,
+        settings: ScoreSettings,
+        table: ScoreTable,
+        parts: RunRows,
+        encoding: Encoding,
+        data: EpochData,
+        model: nn.Module,
+        loss: nn.Module,
+        *,
+        quiet: bool = False,
+        trust: Sequence[str] = (),
     ) -> None:
-        settings = typed(ScoreSettings, config)
-        self.settings, self.quiet, self.trust = settings, quiet, packages(config.get("trust"))
-        of_model = {name: value for name, value in settings.model.items() if name != "like"}
-        self.model_settings = Model(**{**of_model, "hidden": tuple(of_model.get("hidden", ()))})
-        check_optimizer(settings.optimizer)
-        if settings.trainer["devices"] not in (1, "1", "auto"):
-            raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
-        if given is None and self.model_settings.kind == GIVEN:
-            raise ConfigError("this run was started in Python: call fit_scores again with the model and resume=True")
-        own_loss = None if given is None else given.loss
-        by_default = settings.loss.get("name") == AUTO
-        if not by_default and own_loss is None:
-            self._loss(settings.loss)  # raises for wrong settings before the data is read
-        self.table = load_table_of(settings) if given is None else given.table
-        self.parts = divided(self.table, settings)
-        train = self.parts.train
-        _check_order(train)
-        for name, part in (("train", train), ("choose", self.parts.chosen_on), ("test", self.parts.test)):
-            if part is not None:
-                say(f"{name:6} {part.summary()}")
-        for note in self.table.notes:
-            say(note)
-        test = self.parts.test
-        evaluate_scores(torch.zeros(len(test)), test, bootstrap=0)  # rows without a value raise before the training
-        by_query, select = train.query is not None, settings.evaluation.select
-        self.loss = default_loss("queries" if by_query else "rows") if by_default else settings.loss
-        self.select = SELECT[by_query] if select == AUTO else select
-        loss = _takes_lists(own_loss) if own_loss is not None else self._loss(self.loss)
-        assert train.relevance is not None
-        relevance = _relevance(train.relevance, loss, by_query)
-        self.encoding = Encoding.fitted(train, **settings.data.encoding)
-        say(self.encoding.summary())
-        rows = ScoreRows(self.encoding.encode(train), relevance, train.query)
-        self.data = list_data(rows, settings.sampler, settings.seed)
-        width = self.encoding.width
-        model = build_ranker(self.model_settings, width) if given is None else given.built(rows.inputs)
-        if given is None:
-            begin_at_the_best_constant(model, loss, relevance)
+        self.settings, self.table, self.parts = settings, table, parts
+        self.encoding, self.data, self.quiet, self.trust = encoding, data, quiet, trust
         self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
         self.epochs, self.patience = self._length()
         self.keep_best = self._best_epoch()
-        say(self._chosen(by_default))
-        if self.keep_best is not None:
-            for note in _rough(self.parts.chosen_on):
-                say(note)
-        settled = OmegaConf.create({"trainer": {**settings.trainer, "max_epochs": self.epochs}})
-        say(runner.budget(settled, len(self.data.sampler), settings.trainer["max_epochs"] is None))
-
-    def _loss(self, options: Mapping[str, Any]) -> nn.Module:
-        """The loss of the settings."""
-        return _takes_lists(make(options, slot="loss", trust=self.trust, where="loss"))
 
     def _length(self) -> tuple[int, int | None]:
         """Number of epochs, and steps without a better epoch after which the training ends."""
@@ -215,11 +180,9 @@ class ScoresTask:
 
     def _best_epoch(self) -> KeepBest | None:
         """The callback that keeps the best epoch; None: no rows or no metric choose one."""
-        metric, rows = self.select, self.parts.chosen_on
+        metric, rows = self.settings.evaluation.select, self.parts.chosen_on
         if metric is None or rows is None:
             return None
-        with spelled(as_keys("evaluation", {})):  # a metric that does not fit raises here, before the training
-            values_of(torch.zeros(len(rows)), rows, [metric])
         inputs = self.encoding.encode(rows)
 
         def measure(model: nn.Module) -> float:
@@ -229,19 +192,22 @@ class ScoresTask:
         # a run that is extended goes on to the number of epochs that was given
         return KeepBest(metric, measure, None if self.settings.extended else self.patience)
 
-    def _chosen(self, by_default: bool) -> str:
-        """A line each for batches and loss.
+    def chosen(self, by_default: bool) -> str:
+        """Lines about batches, loss, choice of the epoch, and length.
 
         Args:
             by_default: whether the loss is the default one.
         """
-        sampler, by_query = self.data.sampler, self.parts.train.query is not None
+        sampler, by_query, trainer = self.data.sampler, self.parts.train.query is not None, self.settings.trainer
         batches = f"batches of {'at most ' if by_query else ''}{sampler.batch_size} rows"
         if isinstance(sampler, StratifiedBatches):
             batches += f", {sampler.positives} of them relevant"
         lists = "queries" if by_query else "one list"
         why = f", the default for {lists}; loss=NAME takes another" if by_default else ""
-        return f"{batches}; {len(sampler)} an epoch\nloss {loss_told(self.loss)}{why}"
+        lines = [f"{batches}; {len(sampler)} an epoch", f"loss {loss_told(self.settings.loss)}{why}"]
+        settled = OmegaConf.create({"trainer": {**trainer, "max_epochs": self.epochs}})
+        few = [] if self.keep_best is None else _rough(self.parts.chosen_on)
+        return "\n".join([*lines, *few, runner.budget(settled, len(sampler), trainer["max_epochs"] is None)])
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the whole table."""
@@ -291,7 +257,7 @@ class ScoresTask:
         if self.settings.lean:
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
-        save_ranker(run.weights, self.module.model, self.encoding, self.model_settings)
+        save_ranker(run.weights, self.module.model, self.encoding, model_of(self.settings))
         save_scores(run.scores, result.scores, self.parts.test)
         write_page(run, result.report, self.trust)
         return result.report.to_json()
@@ -432,17 +398,86 @@ def _name(config: DictConfig) -> str:
     return file if config.loss.get("name") == AUTO else f"{file}-{loss_name(plain(config))}"
 
 
-def _made(config: DictConfig, quiet: bool, say: runner.Say) -> ScoresTask:
-    """The task. In its settings, "auto" is replaced by the default."""
-    task = ScoresTask(plain(config), quiet, say)
-    settle(config, task)
+def build(
+    config: DictConfig, quiet: bool = False, say: runner.Say = runner.silent, given: GivenScorer | None = None
+) -> ScoresTask:
+    """The task of a run: its settings are checked, then its rows are read and encoded, and its model is built.
+
+    Args:
+        config: settings of the run. What follows from the rows is replaced in them.
+        quiet: show no progress bars.
+        say: function that prints a text: the rows of each part, then batches and loss.
+        given: objects in place of settings.
+    """
+    settings, trust = typed(ScoreSettings, plain(config)), packages(config.get("trust"))
+    by_default = settings.loss.get("name") == AUTO
+    loss = _checked(settings, trust, given)
+    table = load_table_of(settings) if given is None else given.table
+    parts = divided(table, settings)
+    train, by_query = parts.train, parts.train.query is not None
+    _check_order(train)
+    for name, part in (("train", train), ("choose", parts.chosen_on), ("test", parts.test)):
+        if part is not None:
+            say(f"{name:6} {part.summary()}")
+    for note in table.notes:
+        say(note)
+    evaluate_scores(torch.zeros(len(parts.test)), parts.test, bootstrap=0)  # rows without a value raise here
+    settings = _chosen(settings, parts)
+    if loss is None:
+        loss = _loss_of(settings, trust)
+    assert train.relevance is not None
+    relevance = _relevance(train.relevance, loss, by_query)
+    encoding = Encoding.fitted(train, **settings.data.encoding)
+    say(encoding.summary())
+    rows = ScoreRows(encoding.encode(train), relevance, train.query)
+    if given is None:
+        model = build_ranker(model_of(settings), encoding.width)
+        begin_at_the_best_constant(model, loss, relevance)
+    else:
+        model = given.built(rows.inputs)
+    data = list_data(rows, settings.sampler, settings.seed)
+    task = ScoresTask(settings, table, parts, encoding, data, model, loss, quiet=quiet, trust=trust)
+    config.loss, config.evaluation.select = settings.loss, settings.evaluation.select
+    config.evaluation.patience, config.trainer.max_epochs = task.patience, task.epochs
+    say(task.chosen(by_default))
     return task
 
 
-def settle(config: DictConfig, task: ScoresTask) -> None:
-    """Replace what follows from the data in the settings of a run."""
-    config.loss, config.evaluation.select = task.loss, task.select
-    config.evaluation.patience, config.trainer.max_epochs = task.patience, task.epochs
+def _checked(settings: ScoreSettings, trust: Sequence[str], given: GivenScorer | None) -> nn.Module | None:
+    """The loss, before any row is read; None: it follows from the rows.
+
+    Raises:
+        ConfigError: the settings do not fit.
+    """
+    check_optimizer(settings.optimizer)
+    if settings.trainer["devices"] not in (1, "1", "auto"):
+        raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
+    if given is None and model_of(settings).kind == GIVEN:
+        raise ConfigError("this run was started in Python: call fit_scores again with the model and resume=True")
+    if given is not None and given.loss is not None:
+        return _takes_lists(given.loss)
+    return None if settings.loss.get("name") == AUTO else _loss_of(settings, trust)
+
+
+def _chosen(settings: ScoreSettings, parts: RunRows) -> ScoreSettings:
+    """The settings, in which the rows have chosen the loss and the metric that were left to them."""
+    by_query, evaluation = parts.train.query is not None, settings.evaluation
+    loss = default_loss("queries" if by_query else "rows") if settings.loss.get("name") == AUTO else settings.loss
+    select = SELECT[by_query] if evaluation.select == AUTO else evaluation.select
+    if select is not None and parts.chosen_on is not None:
+        with spelled(as_keys("evaluation", {})):  # a metric that does not fit raises here, before the training
+            values_of(torch.zeros(len(parts.chosen_on)), parts.chosen_on, [select])
+    return replace(settings, loss=loss, evaluation=replace(evaluation, select=select))
+
+
+def model_of(settings: ScoreSettings) -> Model:
+    """The settings of the network."""
+    of_model = {name: value for name, value in settings.model.items() if name != "like"}
+    return Model(**{**of_model, "hidden": tuple(of_model.get("hidden", ()))})
+
+
+def _loss_of(settings: ScoreSettings, trust: Sequence[str]) -> nn.Module:
+    return _takes_lists(make(settings.loss, slot="loss", trust=trust, where="loss"))
 
 
 def check_data(config: DictConfig) -> None:
@@ -451,7 +486,7 @@ def check_data(config: DictConfig) -> None:
     divided(load_table_of(settings), settings)
 
 
-TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, _made)
+TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, build)
 
 
 #: Train a model of scores, evaluate it and write the run's folder. See `runner.train`.
@@ -481,6 +516,7 @@ __all__ = [
     "ScoresModule",
     "ScoresTask",
     "TASK",
+    "build",
     "summary",
     "train",
 ]

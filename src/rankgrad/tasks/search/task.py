@@ -41,7 +41,7 @@ from ...workbench.training.module import TrainedModule, check_optimizer
 from ...workbench.training.selection import KeepBest
 from .batches import QueryLists, SearchBatch, search_data
 from .bm25 import bm25
-from .collection import Array
+from .collection import Array, Collection
 from .division import collection_of
 from .encoders import Encoders, Found, encoders, retrieve
 from .evaluation import (
@@ -123,13 +123,16 @@ class SearchModule(TrainedModule):
 
 
 class SearchTask:
-    """See `training.runner.Task`.
+    """See `training.runner.Task`. `build` makes one from the settings of a run.
 
     Args:
-        config: settings of the run, plain and nested.
+        settings: of the run.
+        lists: the training queries of its collection.
+        loss: a loss with `from_scores`.
+        model: the encoders.
         quiet: show no progress bars.
-        say: function that prints a text: the collection, then batches and loss.
         pretrained: whether the model begins with weights that were trained before.
+        trust: packages whose classes the settings may name.
 
     Attributes:
         epochs: number of epochs.
@@ -139,57 +142,28 @@ class SearchTask:
     off_counts = ""  # no collection of documents has published counts here
 
     def __init__(
-        self, config: Mapping[str, Any], quiet: bool, say: runner.Say = runner.silent, pretrained: bool = False
+        self,
+        settings: SearchSettings,
+        lists: QueryLists,
+        loss: nn.Module,
+        model: Encoders,
+        *,
+        quiet: bool = False,
+        pretrained: bool = False,
+        trust: Sequence[str] = (),
     ) -> None:
-        settings = typed(SearchSettings, config)
-        self.settings, self.quiet, self.trust = settings, quiet, packages(config.get("trust"))
-        self.pretrained = pretrained
+        self.settings, self.lists, self.encoders, self.trust = settings, lists, model, trust
+        self.collection, self.quiet, self.pretrained = lists.collection, quiet, pretrained
         self.bars = bool(settings.trainer["enable_progress_bar"]) and not quiet
-        check_optimizer(settings.optimizer)
-        if settings.trainer["devices"] not in (1, "1", "auto"):
-            raise ConfigError(f"task=search trains in one process; got trainer.devices={settings.trainer['devices']}")
-        loss = make(settings.loss, slot="loss", trust=self.trust, where="loss")
-        if not hasattr(loss, "from_scores"):
-            raise ConfigError(
-                f"{type(loss).__name__} has no method from_scores, which task=search needs. Choose another loss"
-            )
-        self.collection = collection_of(settings)
-        say(self.collection.summary())
-        self.lists = QueryLists(self.collection, settings.sampler, settings.seed, graded=self._graded(loss))
-        self._check_learnable(loss)
-        self.data = search_data(self.lists, settings.sampler, settings.seed)
-        kind = settings.model["kind"]
-        with spelled(as_keys("model", {})):
-            model = build_model(kind, **{name: value for name, value in settings.model.items() if name != "kind"})
-        self.encoders = encoders(model, settings.train.encoders, settings.prompts.query, settings.prompts.document)
-        self.averaging = Averaging(self.encoders, settings.train.average)
+        self.data = search_data(lists, settings.sampler, settings.seed)
+        self.averaging = Averaging(model, settings.train.average)
         optimizer = {**settings.optimizer, "extended": settings.extended}
-        self.module = SearchModule(self.encoders, loss, optimizer, settings.train.sub_batch)
+        self.module = SearchModule(model, loss, optimizer, settings.train.sub_batch)
         self.epochs = self._length()
         self.untrained: Found | None = None
         self._embedded: dict[str, Tensor] = {}
         self.miner = self._miner()
         self.keep_best = self._best_epoch()
-        say(self._chosen())
-        settled = OmegaConf.create({"trainer": {**settings.trainer, "max_epochs": self.epochs}})
-        say(runner.budget(settled, len(self.data.sampler), settings.trainer["max_epochs"] is None))
-
-    def _graded(self, loss: nn.Module) -> bool:
-        """Whether the loss gets grades."""
-        train = self.collection.pairs("train")
-        return not train.binary and bool(getattr(loss, "graded", True))
-
-    def _check_learnable(self, loss: nn.Module) -> None:
-        """Raise if there is nothing to learn from."""
-        if not len(self.lists):
-            raise ConfigError(
-                "no training query has a relevant document with a text, so there is nothing to learn from"
-            )
-        if getattr(loss, "soft", False) and not (self.lists.judged.score == self.lists.judged.score).any():
-            raise ConfigError(
-                f"{type(loss).__name__} learns from the scores of a teacher, but {self.collection.name} has none: add "
-                "a column 'score' (or 'scores'), or choose another loss"
-            )
 
     def _length(self) -> int:
         """Number of epochs."""
@@ -260,8 +234,8 @@ class SearchTask:
 
         return Miner(lists, by_words if mining.by == "bm25" else by_model, mining)
 
-    def _chosen(self) -> str:
-        """A line each for batches, loss and model."""
+    def chosen(self) -> str:
+        """A line each for batches, loss, prompts and length."""
         sampler, s = self.data.sampler, self.settings.sampler
         most = s.positives_per_query
         relevant = "all their relevant documents" if most is None else f"up to {most} relevant documents each"
@@ -270,8 +244,11 @@ class SearchTask:
             f"and those of the other queries; {len(sampler)} an epoch",
             f"loss {loss_told(self.settings.loss)}" + (" on grades" if self.lists.graded else ""),
         ]
-        prompts = [f"{side}: {text!r}" for side, text in self.encoders.prompts.items() if text]
-        return "\n".join([*lines, *([f"prompts {', '.join(prompts)}"] if prompts else [])])
+        if prompts := [f"{side}: {text!r}" for side, text in self.encoders.prompts.items() if text]:
+            lines.append(f"prompts {', '.join(prompts)}")
+        trainer = self.settings.trainer
+        settled = OmegaConf.create({"trainer": {**trainer, "max_epochs": self.epochs}})
+        return "\n".join([*lines, runner.budget(settled, len(sampler), trainer["max_epochs"] is None)])
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the collection."""
@@ -330,19 +307,81 @@ class SearchTask:
         return result.report.to_json()
 
 
+def _loss_of(settings: SearchSettings, trust: Sequence[str]) -> nn.Module:
+    """The loss, before any data is read.
+
+    Raises:
+        ConfigError: it is no loss of lists, or other settings do not fit.
+    """
+    check_optimizer(settings.optimizer)
+    if settings.trainer["devices"] not in (1, "1", "auto"):
+        raise ConfigError(f"task=search trains in one process; got trainer.devices={settings.trainer['devices']}")
+    loss = make(settings.loss, slot="loss", trust=trust, where="loss")
+    if not hasattr(loss, "from_scores"):
+        raise ConfigError(
+            f"{type(loss).__name__} has no method from_scores, which task=search needs. Choose another loss"
+        )
+    return loss  # type: ignore[no-any-return]
+
+
+def _lists_of(collection: Collection, loss: nn.Module, settings: SearchSettings) -> QueryLists:
+    """The training queries of a collection, for a loss.
+
+    Raises:
+        ConfigError: there is nothing to learn from.
+    """
+    graded = not collection.pairs("train").binary and bool(getattr(loss, "graded", True))
+    lists = QueryLists(collection, settings.sampler, settings.seed, graded)
+    if not len(lists):
+        raise ConfigError("no training query has a relevant document with a text, so there is nothing to learn from")
+    if getattr(loss, "soft", False) and np.isnan(lists.judged.score).all():
+        raise ConfigError(
+            f"{type(loss).__name__} learns from the scores of a teacher, but {collection.name} has none: add a column "
+            "'score' (or 'scores'), or choose another loss"
+        )
+    return lists
+
+
+def _encoders_of(settings: SearchSettings) -> Encoders:
+    """The encoders before the training."""
+    options = {name: value for name, value in settings.model.items() if name != "kind"}
+    with spelled(as_keys("model", {})):
+        model = build_model(settings.model["kind"], **options)
+    return encoders(model, settings.train.encoders, settings.prompts.query, settings.prompts.document)
+
+
 def _name(config: DictConfig) -> str:
     """Name of a run: data and loss."""
     return f"{Path(config.data.root).stem}-{loss_name(plain(config))}"
 
 
-def _made(config: DictConfig, quiet: bool, say: runner.Say) -> SearchTask:
-    """The task. The settings get its number of epochs."""
-    task = SearchTask(plain(config), quiet, say, trained_before(config))
+def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.silent) -> SearchTask:
+    """The task of a run: its settings are checked, then its data is read, and its model is built.
+
+    Args:
+        config: settings of the run. They get its number of epochs.
+        quiet: show no progress bars.
+        say: function that prints a text: the collection, then batches and loss.
+    """
+    settings, trust = settings_of(config), packages(config.get("trust"))
+    loss = _loss_of(settings, trust)
+    collection = collection_of(settings)
+    say(collection.summary())
+    task = SearchTask(
+        settings,
+        _lists_of(collection, loss, settings),
+        loss,
+        _encoders_of(settings),
+        quiet=quiet,
+        pretrained=trained_before(config),
+        trust=trust,
+    )
     config.trainer.max_epochs = task.epochs
+    say(task.chosen())
     return task
 
 
-TASK: runner.TaskType[EvaluatedSearch] = runner.TaskType("search", _name, _made)
+TASK: runner.TaskType[EvaluatedSearch] = runner.TaskType("search", _name, build)
 
 
 #: Train encoders, evaluate them beside other systems and write the run's folder. See `runner.train`.
@@ -367,4 +406,4 @@ def summary(run: Run) -> str:
     return "\n".join([str(report), "", f"trained {facts['steps']} steps{kept}", f"run:    {run.folder}", *page])
 
 
-__all__ = ["EvaluatedSearch", "SearchModule", "SearchTask", "TASK", "summary", "train"]
+__all__ = ["EvaluatedSearch", "SearchModule", "SearchTask", "TASK", "build", "summary", "train"]
