@@ -9,6 +9,7 @@ import pytest
 import torch
 from children_here import Here
 from chromium import started
+from forks import forked, start_by_fork, wait
 from markupsafe import escape
 from small_searches import beir, settings
 
@@ -22,7 +23,9 @@ from rankgrad.workbench.config import compose
 from rankgrad.workbench.report import read_runs, write_report
 from rankgrad.workbench.runs import compare as comparing
 from rankgrad.workbench.runs.check import check
+from rankgrad.workbench.runs.children import Children
 from rankgrad.workbench.runs.folder import Run
+from rankgrad.workbench.runs.history import curves
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +98,23 @@ def test_a_run_that_is_extended_and_one_that_was_not_stopped_end_alike(folder, t
     weights = [torch.load(run.weights, weights_only=True)["state_dict"] for run in (short, whole)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert short.read_values() == whole.read_values()
+
+
+@pytest.mark.parametrize("queries", [8, 1])  # with one query a batch, the second process has none
+def test_two_processes_train_like_one(folder, tmp_path, monkeypatch, queries):
+    plain = ["optimizer.name=sgd", "optimizer.lr=0.05", f"sampler.queries_per_batch={queries}"]
+    more = ["train.encoders=2", "train.sub_batch=3", "mining.by=model", "mining.every=3", "trainer.accelerator=cpu"]
+    words = settings(folder, *plain, *more, "trainer.max_epochs=1", "trainer.log_every_n_steps=1")
+    monkeypatch.setattr(Children, "start", start_by_fork)
+    process = forked(lambda: main(["train", *words, "trainer.devices=2", f"out={tmp_path / 'two'}"]), tmp_path / "log")
+    assert wait(process) == 0, (tmp_path / "log").read_text()
+    two, one = Run(tmp_path / "two"), task.train(compose([*words, f"out={tmp_path / 'one'}"]), quiet=True)
+    assert two.read_facts()["processes"] == 2
+    mine, expected = (dict(curves(run)["loss"]) for run in (two, one))
+    assert mine == pytest.approx(expected, abs=1e-5) and two.read_untrained() == one.read_untrained()
+    for side in ("query", "document"):
+        rows = [load_encoders(run.folder).embed(["what hot wing", "heated slab"], side) for run in (two, one)]
+        torch.testing.assert_close(*rows, rtol=1e-4, atol=1e-5)
 
 
 def test_the_splits_of_a_folder_are_used_as_they_are(tmp_path):

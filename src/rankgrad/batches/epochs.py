@@ -178,14 +178,18 @@ class ShuffledBatches(EpochBatches):
         images: number of images.
         batch_size: over all processes.
         seed: 0 .. 2**32 - 1.
+        rank: number of this process; None: that of torch.distributed.
+        world_size: number of processes; None: likewise. With 1, each process has whole batches.
 
     >>> batches = ShuffledBatches(images=5, batch_size=2)
     >>> len(batches), [len(batch) for batch in batches]
     (2, [2, 2])
     """
 
-    def __init__(self, images: int, batch_size: int, seed: int = 0) -> None:
-        super().__init__()
+    def __init__(
+        self, images: int, batch_size: int, seed: int = 0, rank: int | None = None, world_size: int | None = None
+    ) -> None:
+        super().__init__(rank, world_size)
         self.images = integer(images, "images is the number of rows", low=0)
         self.batch_size = integer(batch_size, "batch_size counts rows of the data", low=1, high=self.images)
         self.seed = integer(seed, SEED, low=0, high=LAST_SEED)

@@ -111,7 +111,8 @@ class QueryLists(Dataset[SearchBatch]):
 
 def search_data(lists: QueryLists, settings: SearchBatches, seed: int) -> EpochData:
     """The training batches."""
-    sampler = ShuffledBatches(len(lists), min(settings.queries_per_batch, len(lists)), seed)
+    # each of several processes makes the whole batch, and embeds a share of its texts
+    sampler = ShuffledBatches(len(lists), min(settings.queries_per_batch, len(lists)), seed, rank=0, world_size=1)
     return EpochData(lists, sampler, _as_it_is)
 
 

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ..._version import __version__
+from ...batches.distributed import gather_rows, on_first, share, world
 from ...common.checks import as_keys, spelled
 from ...common.defaults import (
     FEWEST_STEPS,
@@ -43,7 +44,7 @@ from .batches import QueryLists, SearchBatch, search_data
 from .bm25 import bm25
 from .collection import Array, Collection
 from .division import collection_of
-from .encoders import Encoders, Found, encoders, retrieve
+from .encoders import Encoders, Found, Side, encoders, retrieve
 from .evaluation import (
     MAIN,
     TRAINED,
@@ -79,10 +80,7 @@ class SearchModule(TrainedModule):
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor:
         """Loss of a batch, on cosines."""
-        queries, documents = (
-            self.model(batch.queries, "query", self.part),
-            self.model(batch.documents, "document", self.part),
-        )
+        queries, documents = self._embedded(batch.queries, "query"), self._embedded(batch.documents, "document")
         scores = queries @ documents.T
         relevance, valid = batch.relevance, batch.valid
         if getattr(self.loss, "soft", False):  # learns from the scores of a teacher
@@ -92,6 +90,14 @@ class SearchModule(TrainedModule):
         self._last = documents.detach(), scores.detach(), batch.relevance > 0, batch.valid
         self.note(loss, {"documents": torch.tensor(float(len(batch.documents)))})
         return loss
+
+    def _embedded(self, texts: list[str], side: Side) -> Tensor:
+        """[text, dim] with gradient. Each of several processes embeds every W-th text, and gets all embeddings."""
+        mine = texts[share(len(texts))]
+        # a process without a text embeds one, too: its weights take part in the gradient of all
+        rows = self.model(mine or texts[:1], side, self.part)[: len(mine)]
+        order = [place for rank in range(world()[1]) for place in range(len(texts))[rank :: world()[1]]]
+        return gather_rows(rows)[torch.tensor(order, device=rows.device).argsort()]
 
     def learned(self) -> list[dict[str, Any]]:
         """Parameter groups of the encoders."""
@@ -184,7 +190,7 @@ class SearchTask:
 
         def measure(model: nn.Module) -> float:
             with self.averaging.applied():
-                return main_value(self._found("val"), self.collection, rows, "val")
+                return on_first(lambda: main_value(self._found("val"), self.collection, rows, "val"))
 
         return KeepBest(MAIN, measure, first=True, times=KEPT_FINE_TUNED if self.pretrained else KEPT)
 
@@ -232,7 +238,7 @@ class SearchTask:
             best = [float((corpus[rows] @ asked[at]).max()) for at, rows in enumerate(relevant)]
             return Found(row.numpy(), score.double().numpy()), np.array(best)
 
-        return Miner(lists, by_words if mining.by == "bm25" else by_model, mining)
+        return Miner(lists, partial(on_first, by_words if mining.by == "bm25" else by_model), mining)
 
     def chosen(self) -> str:
         """A line each for batches, loss, prompts and length."""
@@ -266,25 +272,28 @@ class SearchTask:
             self.miner.again()
         if self.settings.lean:
             return
-        self.untrained = self._found("test")
+        self.untrained = on_first(lambda: self._found("test"))
         report = evaluate_systems({TRAINED: self.untrained}, self.collection, bootstrap=0)
-        write_text(run.before, json.dumps({"values": report.values}))
+        on_first(lambda: write_text(run.before, json.dumps({"values": report.values})))
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedSearch]:
         """Measures of the test queries; after the training beside those of the other systems."""
         with self.averaging.applied():
-            trained = self._found("test")
-        if trainer.training or self.settings.lean:
-            lists, bootstrap = {TRAINED: trained}, 0
-        else:
-            lists = beside_bm25(trained, self.collection, self.settings.evaluation.depth)
+            result = on_first(lambda: self._evaluated(final=not trainer.training and not self.settings.lean))
+        return result.report.values, result
+
+    def _evaluated(self, final: bool) -> EvaluatedSearch:
+        """The lists of the model for the test queries, if it is final beside those of the other systems."""
+        lists, bootstrap = {TRAINED: self._found("test")}, 0
+        if final:
+            lists = beside_bm25(lists[TRAINED], self.collection, self.settings.evaluation.depth)
             if self.untrained is not None:
                 lists = {UNTRAINED: self.untrained, **lists}
             bootstrap = self.settings.evaluation.bootstrap
         report = evaluate_systems(
             lists, self.collection, bootstrap=bootstrap, seed=self.settings.seed, pretrained=self.pretrained
         )
-        return report.values, EvaluatedSearch(report, lists)
+        return EvaluatedSearch(report, lists)
 
     def trained(self) -> nn.Module:
         """The encoders with the weights of the best epoch."""
@@ -314,8 +323,6 @@ def _loss_of(settings: SearchSettings, trust: Sequence[str]) -> nn.Module:
         ConfigError: it is no loss of lists, or other settings do not fit.
     """
     check_optimizer(settings.optimizer)
-    if settings.trainer["devices"] not in (1, "1", "auto"):
-        raise ConfigError(f"task=search trains in one process; got trainer.devices={settings.trainer['devices']}")
     loss = make(settings.loss, slot="loss", trust=trust, where="loss")
     if not hasattr(loss, "from_scores"):
         raise ConfigError(
