@@ -397,7 +397,7 @@ def test_all_numbers_of_a_comparison_are_read_on_a_telephone(browser, pages):
     heads = browser.run(
         "[...document.querySelectorAll('#seeds tbody tr:first-child td')].map(cell => cell.dataset.head)"
     )
-    assert heads[:5] == ["number", "R@1", "R@4", "mAP@R", "AP"] and "could be told apart" in heads
+    assert heads[:5] == ["number", "R@1", "R@4", "mAP@R", "AP"] and "detectable difference" in heads
     for part in ("seeds", "results"):
         shot(browser, f"compared-narrow-{part}", f"#{part}")
     browser.open(pages["compared"])

@@ -258,7 +258,7 @@ def verdict(
     main = {name: each["values"][MAIN] for name, each in systems.items()}
 
     def compared(one: str, other: str) -> tuple[int, str]:
-        """(1: better, -1: worse, 0: not told apart; the numbers in brackets)."""
+        """(1: better, -1: worse, 0: no measurable difference; the numbers in brackets)."""
         numbers = f"{MAIN} {_short(main[one])} and {_short(main[other])}"
         for test in tests:
             if test["measure"] == MAIN and {test["run"], test["other"]} == {one, other}:

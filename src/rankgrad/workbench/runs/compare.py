@@ -497,8 +497,8 @@ def _told(metric: str, values: Mapping[str, object], tests: Mapping[str, PairedD
         table = [[f"{metric}, against {next(iter(values))}", *heads]]
         table += [[loss, *row] for loss, row in zip(tests, rows, strict=True)]
         parts.append(f"Differences, paired by seed\n\n{markdown(table)}")
-        if "could be told apart" in heads:
-            parts.append("Could be told apart: a true difference of this size is found with a probability of 80 %.")
+        if "detectable" in heads:
+            parts.append("Detectable: a true difference of this size is found with a probability of 80 %.")
     told = caution(min(test.n for test in tests.values())) if tests else caution(1) if len(values) > 1 else ""
     return [*parts, *([told] if told else [])]
 
@@ -510,7 +510,7 @@ def difference_cells(tests: Sequence[PairedDifference]) -> tuple[list[str], list
     (['difference', 'seeds'], [['+1.50', '2']])
     """
     judged, tested = any(test.n >= FEWEST_SEEDS for test in tests), any(test.p is not None for test in tests)
-    heads = ["95 % interval", "could be told apart"] if judged else []
+    heads = ["95 % interval", "detectable"] if judged else []
     rows = []
     for test in tests:
         found = [f"{test.low:+.2f} to {test.high:+.2f}", "-" if test.detectable is None else f"{test.detectable:.2f}"]
