@@ -1,0 +1,154 @@
+"""Which loss for a pretrained network? Every loss, tuned alike, on folds of classes of photographs and texts.
+
+    python -m rankgrad_papers.studies.fine_tuned --data-root DIR --weights lite0.safetensors --encoder MINILM
+    python -m rankgrad_papers.studies.fine_tuned --verdicts
+
+DIR has the folders grocery, animals, banking77 and clinc150, the weights are those of timm's tf_efficientnet_lite0, and
+the encoder is a folder of sentence-transformers. A training is `rankgrad train` with its defaults for a pretrained
+network and 100 batches. The classes are divided into three folds: two are trained on, the third is the test. Each loss
+has four trials, two values of its own setting with two rates. Its value on a fold is that of the trial with the best
+mean mAP@R on the two other folds. A cell is added to the csv when its training ends. If the command is interrupted, run
+it again and it continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+
+from rankgrad.workbench.runs.folder import Run
+
+from ..trainings import Training, train_missing
+from ..values import Values, read
+from . import command
+from .compared import Compared
+
+DATA = ("grocery", "banking77", "animals", "clinc150")
+FOLDS = ("1/3", "2/3", "3/3")
+METRICS = ("R@1", "mAP@R", "AP")
+#: Loss -> the two values of its own setting that its search tries. One is the default.
+LOSSES: Mapping[str, tuple[str, str]] = {
+    "adaptive_roadmap": ("weight=0.75", "weight=0.5"),
+    "supap": ("tau=0.01", "tau=0.05"),
+    "roadmap": ("weight=0.5", "weight=0.75"),
+    "smooth_ap": ("tau=0.01", "tau=0.05"),
+    "log_sum_exp": ("tau=0.1", "tau=0.04"),
+    "pnp": ("alpha=4", "alpha=1"),
+    "rambo_ap": ("lambda_=4", "lambda_=1"),
+    "rambo_recall": ("lambda_=4", "lambda_=1"),
+    "fastap": ("bins=10", "bins=20"),
+    "softbin_ap": ("bins=20", "bins=40"),
+    "auc": ("step=0.1", "step=0.05"),
+    "pml/multi_similarity": ("loss.base=0.5", "loss.base=0.7"),
+    "pml/triplet": ("loss.margin=0.2", "loss.margin=0.05"),
+    "pml/contrastive": ("loss.neg_margin=0.5", "loss.neg_margin=0.3"),
+    "pml/supcon": ("loss.temperature=0.1", "loss.temperature=0.05"),
+    "pml/proxy_anchor": ("loss.alpha=32", "loss.alpha=16"),
+    "pml/normalized_softmax": ("loss.temperature=0.05", "loss.temperature=0.1"),
+}
+RATES = {"images": ("3e-4", "1e-4"), "texts": ("2e-5", "1e-4")}
+
+SHARED = (
+    *("evaluation.split=val", "evaluation.bootstrap=0", "evaluation.clusters=none", "threads=1", "seed=0"),
+    *("sampler.batches_per_epoch=100", "trainer.max_epochs=1"),
+)
+
+
+def kind_of(data: str) -> str:
+    """Images or texts."""
+    return "texts" if data in ("banking77", "clinc150") else "images"
+
+
+def settings_of(data: str, root: Path, weights: str, encoder: str) -> list[str]:
+    """The settings of a data set and its network."""
+    if kind_of(data) == "texts":
+        return [f"data={data}", f"data.root={root / data}", "model=sentence_transformer", f"model.name={encoder}"]
+    folder = root / data / "train" if data == "animals" else root / data
+    size = 64 if data == "animals" else 96
+    return [
+        *("data=folder", f"data.root={folder}", f"data.size={size}", "data.load.test_fraction=0"),
+        *("model=timm", "model.name=tf_efficientnet_lite0", f"model.weights={weights}"),
+    ]
+
+
+def trials() -> Iterator[tuple[str, int, int]]:
+    """(loss, index of its setting, index of the rate): the first trial of all losses, then the second ..."""
+    for setting, rate in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        for loss in LOSSES:
+            yield loss, setting, rate
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The metrics of a run after its training in per cent, and those of the untouched network."""
+    after, before = run.read_values(), run.read_before()
+    untouched = {} if before is None else {f"{name} before": 100 * before.values[name] for name in METRICS}
+    return {name: 100 * after[name] for name in METRICS} | untouched
+
+
+def tuned(values: Values, data: str, loss: str, metric: str) -> dict[str, float]:
+    """Fold -> value of the trial that is the best in mAP@R on the other folds, of the folds with all trials."""
+    of: list[dict[str, dict[str, float]]] = []
+    for setting in LOSSES[loss]:
+        for rate in RATES[kind_of(data)]:
+            key = {"data": data, "loss": loss, "setting": setting, "rate": rate}
+            if key not in values.settings:
+                return {}
+            of.append({name: values.units(key, name) for name in ("mAP@R", metric)})
+    folds = set.intersection(*(set(each["mAP@R"]) for each in of))
+    if len(folds) < 2:
+        return {}
+
+    def best(fold: str) -> dict[str, dict[str, float]]:
+        return max(of, key=lambda trial: fmean(trial["mAP@R"][other] for other in folds - {fold}))
+
+    return {fold: best(fold)[metric][fold] for fold in sorted(folds)}
+
+
+def verdicts(path: Path) -> Iterator[str]:
+    """A line for each comparison of two losses: the mean over all folds, and its interval."""
+    values = read(path)
+    for metric in METRICS:
+        for one, other in combinations(LOSSES, 2):
+            pairs: tuple[dict[str, float], dict[str, float]] = ({}, {})
+            for data in DATA:
+                for into, loss in zip(pairs, (one, other), strict=True):
+                    into.update({f"{data} {fold}": v for fold, v in tuned(values, data, loss, metric).items()})
+            if set(pairs[0]) & set(pairs[1]):
+                yield str(Compared.of("all folds", metric, f"{one} − {other}", *pairs))
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the cells that the csv does not have yet, fold by fold."""
+    parser = command.parser_of(
+        __doc__, "folder of the data sets", "docs/results/fine-tuning/losses.csv", "runs/fine-tuned", required=False
+    )
+    parser.add_argument("--weights", metavar="FILE", help="of tf_efficientnet_lite0")
+    parser.add_argument("--encoder", metavar="DIR", help="all-MiniLM-L6-v2")
+    parser.add_argument("--data", nargs="+", default=DATA, choices=DATA)
+    parser.add_argument("--losses", nargs="+", default=[*LOSSES], choices=[*LOSSES], metavar="LOSS")
+    parser.add_argument("--trials", type=int, default=4, help="number of trials of each loss, 1 to 4 (4)")
+    parser.add_argument("--verdicts", action="store_true", help="print the comparisons of the csv, and train nothing")
+    given = parser.parse_args(words)
+    if given.verdicts:
+        print("\n".join(verdicts(given.values)))
+        return
+    if None in (given.data_root, given.weights, given.encoder):
+        parser.error("give --data-root, --weights and --encoder; or --verdicts, which trains nothing")
+    wanted = [each for each in trials() if each[0] in given.losses][: given.trials * len(given.losses)]
+    for fold in FOLDS:
+        for data in given.data:
+            shared = [*SHARED, f"fold={fold}", *settings_of(data, given.data_root, given.weights, given.encoder)]
+            rates = RATES[kind_of(data)]
+            rows = []
+            for loss, own, rate in wanted:
+                setting = LOSSES[loss][own]
+                key = {"data": data, "loss": loss, "setting": setting, "rate": rates[rate]}
+                changed = [f"loss={loss}", f"loss.{setting}", f"optimizer.lr={rates[rate]}"]
+                rows.append(Training(", ".join(key.values()), key, changed, unit=fold))
+            train_missing(rows, given.values, given.runs / f"{data} {fold}".replace("/", " of "), shared, measured)
+
+
+if __name__ == "__main__":
+    command.run(main)
