@@ -151,6 +151,20 @@ def test_the_page_begins_with_the_verdict_and_long_texts_end_with_a_whole_word(f
     assert _cut("red fox", 7) == "red fox" and _cut("red foxes run", 7) == "red …" and _cut("x" * 9, 7) == "xxxxxxx …"
 
 
+def test_terminal_verdict_and_page_say_per_cent(finished):
+    report, page = SearchReport.from_json(finished.after), finished.page.read_text()
+    table = page[page.index('id="systems"') : page.index('id="queries"')]
+    for system, found in report.systems.items():
+        [line] = [line for line in str(report).splitlines() if line.startswith(f"{system}  ")]
+        for name, value in found["values"].items():
+            assert f" {100 * value:.1f} " in f"{line} " and f"<td>{100 * value:.1f}" in table, name
+    main = [f"{100 * report.systems[system]['values']['NDCG@10']:.1f}" for system in ("trained", "BM25")]
+    assert f"(NDCG@10 {main[0]} and {main[1]}, p " in report.verdict[0]
+    for test in report.tests:
+        assert f"<td>{100 * test['mean']:+.1f}<" in table
+    assert not report.notes  # BM25 may end with documents of equal scores: that is no remark on the data
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_is_not_cut(finished, tmp_path_factory, width):
     with started(tmp_path_factory.mktemp("page")) as browser:  # the path of a socket is short

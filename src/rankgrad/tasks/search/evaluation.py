@@ -25,6 +25,9 @@ UNTRAINED, TRAINED, BM25, FUSED = "untrained", "trained", "BM25", "trained + BM2
 #: System -> its file of lists in TREC's form.
 LISTS = {UNTRAINED: "untrained.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
 QRELS = "qrels.trec"
+# beginnings of notes on files of others: BM25 has no list for a query whose words no document has, and may give equal
+# scores to all documents of a list
+OF_RUN_FILES = ("Judged queries without a list", "Documents of the run")
 EXAMPLES, SHOWN, LONGEST = 8, 5, 240  # queries of each kind, documents of a list, characters of a text on the page
 
 
@@ -75,13 +78,13 @@ class SearchReport(JSONReport):
         return restored
 
     def __str__(self) -> str:
-        rows = [["", *METRICS]]
+        rows = [["per cent", *METRICS]]
         for system, found in self.systems.items():
             around = found["intervals"]
             rows.append([system])
             for name in METRICS:
-                bounds = f" [{_short(around[name][0])}, {_short(around[name][1])}]" if name in around else ""
-                rows[-1].append(_short(found["values"][name]) + bounds)
+                bounds = f" [{_percent(around[name][0])}, {_percent(around[name][1])}]" if name in around else ""
+                rows[-1].append(_percent(found["values"][name]) + bounds)
         tested = [["difference", MAIN, "interval", "p (Holm)"]]
         for test in self.tests:
             if test["measure"] == MAIN:
@@ -101,8 +104,8 @@ class EvaluatedSearch:
     lists: Mapping[str, Found]
 
 
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
 
 
 def _cut(text: str, longest: int) -> str:
@@ -111,7 +114,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _signed(value: float) -> str:
-    return ("+" if value >= 0 else "-") + _short(abs(value))
+    return f"{100 * value:+.1f}"
 
 
 def main_value(found: Found, collection: Collection, rows: Array, split: str) -> float:
@@ -233,7 +236,7 @@ def evaluate_systems(
             "judgements": found.settings["judgements"],
         },
         settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")},
-        notes=tuple(note for note in found.notes if not note.startswith("Judged queries without a list")),
+        notes=tuple(note for note in found.notes if not note.startswith(OF_RUN_FILES)),
     )
 
 
@@ -253,13 +256,13 @@ def verdict(
     >>> systems = {name: {"values": {"NDCG@10": value}} for name, value in values.items()}
     >>> test = {"run": "BM25", "other": "trained", "measure": "NDCG@10", "mean": 0.1, "corrected": 0.001}
     >>> verdict(systems, [test])
-    ['Do not use this model: it is below BM25, which you had (NDCG@10 .300 and .400, p 0.001).']
+    ['Do not use this model: it is below BM25, which you had (NDCG@10 30.0 and 40.0, p 0.001).']
     """
     main = {name: each["values"][MAIN] for name, each in systems.items()}
 
     def compared(one: str, other: str) -> tuple[int, str]:
         """(1: better, -1: worse, 0: no measurable difference; the numbers in brackets)."""
-        numbers = f"{MAIN} {_short(main[one])} and {_short(main[other])}"
+        numbers = f"{MAIN} {_percent(main[one])} and {_percent(main[other])}"
         for test in tests:
             if test["measure"] == MAIN and {test["run"], test["other"]} == {one, other}:
                 p = test["corrected"]
