@@ -228,7 +228,7 @@ def test_a_training_step_is_a_cuda_graph(name, gpu):
 @pytest.mark.parametrize("name", ["supap", "rambo_recall", "pnp"])
 def test_a_memory_holds_and_ranks_what_it_does_on_the_cpu(name, combine, device, dtype):
     def run(where: torch.device, kind: torch.dtype) -> tuple[list[Tensor], CrossBatchMemory]:
-        memory = CrossBatchMemory(LOSSES[name](), size=40, combine=combine, max_drift=1.0, dtype=kind).to(where)
+        memory = CrossBatchMemory(LOSSES[name](), size=40, combine=combine, dtype=kind).to(where)
         found = []
         for step in range(3):
             embeddings, labels, _ = batch(seed=step)

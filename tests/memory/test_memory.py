@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 from small_runs import make_photos, small, train
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from rankgrad.batches.memory import CrossBatchMemory, memory_buffers
@@ -147,7 +145,7 @@ def test_nothing_is_written_in_eval_mode() -> None:
 @pytest.mark.parametrize("first", [False, True])
 def test_a_batch_of_validation_is_not_written(off, first) -> None:
     """Under no_grad in training mode too; and a first call in inference mode does not spoil the buffers."""
-    plain, checked = (CrossBatchMemory(SupAPLoss(), size=16, max_drift=2.0) for _ in range(2))
+    plain, checked = (CrossBatchMemory(SupAPLoss(), size=16) for _ in range(2))
     found = [] if first else [trained(memory, slice(0, 2)) for memory in (plain, checked)]
     with off():
         embeddings, labels, ids = batches(seed=1)[0]
@@ -349,87 +347,3 @@ def test_run_in_another_precision_trains_with_a_memory_of_that_precision(
     run = train(*small(photos, *words, f"out={tmp_path / 'run'}"))
     assert len(seen) == 3 and seen[-1][0] > 0 and all(kind == dtype and finite for _, kind, finite in seen)
     assert run.finished
-
-
-# ------------------------------------------------------------------------------------------------------ stale entries
-
-
-def gap_by_hand(rows, labels, ids, memory):
-    """Mean over the queries of: mean cosine with the batch's others of the class, less that with the memory's."""
-    rows, items = F.normalize(rows), F.normalize(memory.embeddings[: memory.filled])
-    gaps = []
-    for q in range(len(rows)):
-        near = [float(rows[q] @ rows[i]) for i in range(len(rows)) if i != q and labels[i] == labels[q]]
-        far = [
-            float(rows[q] @ items[i])
-            for i in range(len(items))
-            if memory.labels[i] == labels[q] and int(memory.ids[i]) not in ids.tolist()
-        ]
-        if near and far:
-            gaps.append(sum(near) / len(near) - sum(far) / len(far))
-    return sum(gaps) / len(gaps) if gaps else math.nan
-
-
-def test_the_gap_is_what_its_words_say_and_runs_in_training_mode():
-    g = torch.Generator().manual_seed(0)
-    memory = CrossBatchMemory(SmoothAPLoss(), 20, max_drift=2.0)
-    running = math.nan
-    for turn in range(4):
-        rows, labels = torch.randn(8, 5, generator=g), torch.randint(0, 4, (8,), generator=g)
-        ids = torch.randperm(16, generator=g)[:8]
-        here = gap_by_hand(rows, labels, ids, memory) if turn else math.nan
-        running = here if math.isnan(running) else running if math.isnan(here) else 0.9 * running + 0.1 * here
-        memory(rows, labels, ids=ids)
-        assert float(memory.stats["memory_gap"]) == pytest.approx(running, abs=1e-6, nan_ok=True)
-    before = memory.gap.clone()
-    memory.eval()(torch.randn(8, 5, generator=g), labels, ids=ids)
-    assert torch.equal(memory.gap, before)
-
-
-@pytest.mark.parametrize("combine", ["sum", "joint"])
-def test_stale_entries_are_left_out_and_come_back(combine):
-    rows, labels, ids = torch.eye(4).repeat_interleave(2, 0), torch.arange(4).repeat_interleave(2), torch.arange(8)
-    memory = CrossBatchMemory(SmoothAPLoss(), 8, combine=combine, max_drift=0.3)
-    used, alone = [], SmoothAPLoss()
-    for turn in range(60):
-        places = max(0, min(turn - 1, 8))  # in eight batches every class moves eight times: no entry is where it was
-        batch = rows.roll(places, 1)
-        value = memory(batch, labels, ids=ids + 8 * turn)
-        used.append(int(memory.stats["memory_used"]))
-        if not used[-1]:
-            torch.testing.assert_close(value, alone(batch, labels))
-    assert used[:3] == [0, 1, 1]  # nothing is known at first; the gap is a running mean
-    assert used[9] == 0 and used[-1] == 1
-    assert memory.filled == 8
-
-
-def test_the_gap_of_levels_is_that_of_the_whole_rows_and_an_empty_batch_has_none():
-    """Fine numbers may begin anew under each parent."""
-    g = torch.Generator().manual_seed(0)
-    rows = torch.randn(2, 8, 5, generator=g)
-    inside = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).repeat(2, 1)
-    flat = inside[:, 0] * 2 + inside[:, 1]
-    gaps = []
-    for labels in (inside, flat):
-        memory = CrossBatchMemory(SmoothAPLoss(), 20, max_drift=2.0)
-        for turn in range(2):
-            memory(rows[turn], labels, ids=torch.arange(8) + 8 * turn)
-        gaps.append(float(memory.stats["memory_gap"]))
-        assert memory(rows[0, :0], labels[:0], ids=torch.arange(0)) == 0
-    assert gaps[0] == gaps[1] and not math.isnan(gaps[0])
-
-
-def test_a_gap_needs_one_class_per_item_and_is_kept_in_the_state():
-    rows, labels, ids = torch.eye(4).repeat_interleave(2, 0), torch.arange(4).repeat_interleave(2), torch.arange(8)
-    memory, again = (CrossBatchMemory(SmoothAPLoss(), 8, max_drift=0.3) for _ in range(2))
-    for turn in range(2):
-        memory(rows, labels, ids=ids + 8 * turn)
-    again.load_state_dict(memory.state_dict())
-    assert torch.equal(again.gap, memory.gap) and "gap" not in CrossBatchMemory(SmoothAPLoss(), 8).state_dict()
-    tags = F.one_hot(labels).bool()
-    memory = CrossBatchMemory(SmoothAPLoss(), 8, max_drift=0.3)
-    memory(rows, tags, ids=ids)
-    with pytest.raises(ValueError, match="one class per item"):
-        memory(rows, tags, ids=ids + 8)
-    with pytest.raises(ValueError, match="max_drift"):
-        CrossBatchMemory(SmoothAPLoss(), 8, max_drift=-1)

@@ -80,9 +80,6 @@ def _crossed(losses: Rows, others: Mapping[str, Sequence[str]]) -> Rows:
 
 _JOINT = ("memory=joint", "memory.batches=3")
 _SUM = ("memory=sum", "memory.warmup=50")
-_DRIFT = {
-    f"joint, max_drift {drift}": (*_JOINT, f"memory.max_drift=0{drift}") for drift in (".1", ".03", ".01", ".003")
-}
 _MEMORIES = {
     "none": (),
     "sum, weight .3": (*_SUM, "memory.weight=0.3"),
@@ -133,16 +130,7 @@ TABLES: Mapping[str, Table] = {
         "omniglot",
         SHORT,
         ("loss", "memory"),
-        {
-            **_crossed(_losses("smooth_ap", "roadmap", "rambo_recall"), _MEMORIES),
-            **_crossed(_losses("smooth_ap", "rambo_recall"), _DRIFT),
-        },
-    ),
-    "omniglot/memory-fold": Table(
-        "omniglot",
-        (*SHORT, "fold=1/3", "evaluation.split=val"),
-        ("loss", "memory"),
-        _crossed(_losses("smooth_ap", "rambo_recall"), {"none": (), "joint": _JOINT, **_DRIFT}),
+        _crossed(_losses("smooth_ap", "roadmap", "rambo_recall"), _MEMORIES),
     ),
     "omniglot/label-noise": Table(
         "omniglot",

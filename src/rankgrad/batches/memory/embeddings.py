@@ -13,12 +13,10 @@ from ...common.checks import Numbers, flag, integer, number, tensor
 from ...losses.base import in_backward, still
 from ...losses.checked import labels_on, tensor_on
 from ...losses.sum import SumLoss, missing_references
-from ...ranks.normalize import unit_rows
 from ...ranks.relevance import Labels, check_ids, check_labels, words_of
 
 Combine = Literal["sum", "joint"]
 NO_ID = -1
-GAP = 0.9  # weight of the old value in the running mean of the gap
 
 
 class CrossBatchMemory(nn.Module):
@@ -43,11 +41,6 @@ class CrossBatchMemory(nn.Module):
         combine: see the table.
         weight: weight of the memory's term, >= 0; for "sum" only.
         warmup: number of batches before the memory is filled and used. Embeddings drift fast at the start.
-        max_drift: use the memory only while its entries are not too old. The gap of a query is its mean cosine with the
-            other items of its class in the batch, minus its mean cosine with those in the memory. The gap is averaged
-            over the queries and over time. The memory is used while this average is at most max_drift. The memory is
-            always filled. This rule is in no paper: with large learning rates it detects old embeddings better than a
-            fixed number of batches. None: always use the memory.
         dtype: dtype of the stored entries. bfloat16 halves the memory and rounds cosines to about 0.004. half(),
             double() and to(dtype) convert the entries and set the dtype of new ones. This also holds if an enclosing
             module is converted.
@@ -57,8 +50,7 @@ class CrossBatchMemory(nn.Module):
         stats: the statistics of the loss for the batch, and these values of the last call. "memory_entries";
             "memory_age", mean age of the entries in batches; "memory_counted", fraction of queries with a relevant
             entry. With ids: "memory_drift", mean of 1 - cosine between a query and its own newest entry, NaN if no
-            query has one. With max_drift: "memory_gap", the value that is compared with it, NaN until a class occurred
-            twice; and "memory_used", 1 or 0.
+            query has one.
 
     Raises:
         TypeError: the loss takes no references.
@@ -81,7 +73,6 @@ class CrossBatchMemory(nn.Module):
     ids: Tensor
     written: Tensor
     clock: Tensor
-    gap: Tensor
 
     def __init__(
         self,
@@ -91,15 +82,12 @@ class CrossBatchMemory(nn.Module):
         combine: Combine = "sum",
         weight: float = 1.0,
         warmup: int = 0,
-        max_drift: float | None = None,
         dtype: torch.dtype = torch.float32,
         need_ids: bool = True,
     ) -> None:
         super().__init__()
         size = integer(size, "size is the number of entries", low=1)
         warmup = integer(warmup, "warmup is the number of batches before the memory is filled", low=0)
-        if max_drift is not None:
-            max_drift = number(max_drift, "max_drift is a difference of cosines", low=0, high=2)
         if combine not in ("sum", "joint"):
             raise ValueError(f"combine must be 'sum' or 'joint'; got {combine!r}")
         number(weight, "weight is the weight of the memory's term", low=0)
@@ -114,7 +102,7 @@ class CrossBatchMemory(nn.Module):
             if missing:
                 raise TypeError(f"{type(part).__name__} can't use a memory: its forward takes no {', '.join(missing)}")
         self.loss, self.size, self.combine, self.weight, self.warmup = loss, size, combine, weight, warmup
-        self.need_ids, self.max_drift = need_ids, max_drift
+        self.need_ids = need_ids
         self.stats = {}
         self.register_buffer("embeddings", torch.empty(0, 0, dtype=dtype))
         self.reset()
@@ -137,8 +125,6 @@ class CrossBatchMemory(nn.Module):
         # the first batch, or a saved state, gives the dimension and the kind of labels
         self._allocate(torch.empty(0, 0, device=device), torch.empty(0, dtype=torch.long, device=device))
         self.register_buffer("clock", torch.zeros(2, dtype=torch.long, device=device))  # batches seen, entries written
-        if self.max_drift is not None:
-            self.register_buffer("gap", torch.full((), torch.nan, device=device))
         self._seen = self._written = 0  # copy of the clock on the host, because reading the buffer would wait for a GPU
 
     def _allocate(self, embeddings: Tensor, labels: Tensor) -> None:
@@ -211,27 +197,24 @@ class CrossBatchMemory(nn.Module):
         self._check(embeddings, labels)
         active = self._seen >= self.warmup
         held = self.filled
-        used = held > 0 and self._fresh(embeddings.detach(), labels, ids)
-        memory = self.embeddings[: held if used else 0]
+        memory = self.embeddings[:held]
         if not getattr(self.loss, "normalize", False):
             memory = memory.clone()  # the graph must not keep the ring, which is overwritten before backward()
         if self.combine == "sum":
             value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
             stats = dict(getattr(self.loss, "stats", {}))
-            if active and used and self.weight:
+            if active and held and self.weight:
                 with still(self.loss):  # the batch already updated the running statistics of this step
                     value = value + self.weight * self._against(embeddings, labels, ids, memory, self.labels[:held])
                 stats["memory_counted"] = self._counted()
         else:
             # the batch comes first, so that row i is also column i
-            theirs = self.labels[: len(memory)].to(labels.dtype)
+            theirs = self.labels[:held].to(labels.dtype)
             everything = torch.cat([embeddings, memory]), torch.cat([labels, theirs])
             value = self._against(embeddings, labels, ids, *everything)
             stats = dict(getattr(self.loss, "stats", {}))
             stats["memory_counted"] = self._counted()
         stats |= self._statistics(embeddings, ids, held)
-        if self.max_drift is not None:
-            stats |= {"memory_gap": self.gap.clone(), "memory_used": torch.tensor(float(used))}
         self.stats = stats
         if self._learns():
             self._write(embeddings.detach(), labels, ids, active)
@@ -256,47 +239,6 @@ class CrossBatchMemory(nn.Module):
             theirs = torch.cat([mine, theirs])
         value: Tensor = self.loss(embeddings, labels, ref_emb=items, ref_labels=item_labels, ids=mine, ref_ids=theirs)
         return value
-
-    def _fresh(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> bool:
-        """Whether the entries are recent enough, see `max_drift`. A call that writes updates the gap."""
-        if self.max_drift is None:
-            return True
-        gap = self._gap(embeddings.float(), labels, ids)
-        mixed = torch.where(self.gap.isnan(), gap, GAP * self.gap + (1 - GAP) * gap)
-        mixed = torch.where(gap.isnan(), self.gap, mixed)
-        if self._learns():
-            self.gap.copy_(mixed)
-        return bool(mixed <= self.max_drift)  # False for NaN: no class occurred twice
-
-    def _gap(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
-        """Mean over the queries: cosine with other items of the class in the batch, minus that in the memory."""
-        if labels.dtype == torch.bool:
-            raise ValueError("max_drift needs one class per item; got multi-hot labels")
-        rows, items = unit_rows(embeddings), unit_rows(self.embeddings[: self.filled].float())
-        if not (len(rows) and len(items)):
-            return rows.new_full((), torch.nan)
-        mine, theirs = self._numbered(labels)
-        classes, place = torch.unique(mine, return_inverse=True)
-        slot = torch.searchsorted(classes, theirs.contiguous()).clamp(max=len(classes) - 1)
-        other = classes[slot] == theirs
-        if ids is not None:
-            other &= ~torch.isin(self.ids[: self.filled], ids)  # an older embedding of a query itself
-        counts, sums = [], []
-        for at, which, weight in ((place, rows, torch.ones_like(rows[:, 0])), (slot, items, other.to(rows.dtype))):
-            counts.append(weight.new_zeros(len(classes)).index_add(0, at, weight)[place])
-            sums.append(torch.zeros_like(rows[: len(classes)]).index_add(0, at, which * weight.unsqueeze(1))[place])
-        near = (rows * (sums[0] - rows)).sum(1) / (counts[0] - 1)
-        far = (rows * sums[1]).sum(1) / counts[1]
-        known = (counts[0] > 1) & (counts[1] > 0)
-        return torch.where(known, near - far, 0).sum() / known.sum()
-
-    def _numbered(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """A number for the class of each query and entry. In a hierarchy, a class is a whole row of levels."""
-        held = self.labels[: self.filled].to(labels.dtype)
-        if labels.dim() == 1:
-            return labels, held
-        numbers = torch.unique(torch.cat([labels, held]), dim=0, return_inverse=True)[1]
-        return numbers[: len(labels)], numbers[len(labels) :]
 
     def _counted(self) -> Tensor:
         stats: Mapping[str, Tensor] = getattr(self.loss, "stats", {})
@@ -373,5 +315,4 @@ class CrossBatchMemory(nn.Module):
     def extra_repr(self) -> str:
         """The settings and the number of entries."""
         settings = f"size={self.size}, combine={self.combine!r}, weight={self.weight}, warmup={self.warmup}"
-        settings += "" if self.max_drift is None else f", max_drift={self.max_drift}"
         return f"{settings}, dtype={self.dtype}, need_ids={self.need_ids}, filled={self.filled}"
