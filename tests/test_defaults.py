@@ -19,7 +19,7 @@ from rankgrad import losses
 from rankgrad.batches.sampler_settings import check_settings
 from rankgrad.batches.samplers import HierarchicalBatchSampler, MPerClassBatchSampler
 from rankgrad.common import defaults
-from rankgrad.common.defaults import LOSSES, RATES, rate_of
+from rankgrad.common.defaults import LOSSES, OTHER_LOSSES, RATES, rate_of
 from rankgrad.evaluation import evaluate
 from rankgrad.models import MODELS, TAKES, build_model, save_weights
 from rankgrad.models.build import kind_of
@@ -127,6 +127,21 @@ def test_a_named_loss_keeps_the_defaults_of_rows_and_texts_and_what_is_given_win
     assert compose([*texts, "loss.tau=0.3"]).loss.tau == 0.3
     assert compose(["loss=log_sum_exp"]).loss == losses.settings("log_sum_exp")  # of images
     assert own_settings("log_sum_exp:tau=0.2", texts[:2], "train") == ["loss=log_sum_exp", "loss.tau=0.2"]
+
+
+@pytest.mark.parametrize("name", sorted({*OTHER_LOSSES["documents"], "log_sum_exp"}))
+def test_a_loss_for_logits_has_a_temperature_for_cosines_in_a_search_alone_and_what_is_given_wins(name):
+    words, usual = [f"loss={name}", "data.root=x"], losses.settings(name)
+    loss = compose(words, "search").loss
+    own = {**usual, **OTHER_LOSSES["documents"].get(name, {"tau": 0.1})}
+    assert loss == own != usual
+    key = "highest" if name == "grade_bce" else "tau"
+    assert (
+        compose([*words, f"loss.{key}=1"], "search").loss[key]
+        == compose([f"loss.{key}=1", *words], "search").loss[key]
+        == 1
+    )
+    assert compose([f"loss={name}"]).loss == usual
 
 
 def test_one_line_of_the_table_changes_the_default_loss(monkeypatch):

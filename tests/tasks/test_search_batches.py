@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from rankgrad.batches.epochs import EpochList
@@ -111,3 +112,16 @@ def test_a_task_is_made_of_what_was_read_and_says_nothing(tmp_path, capsys, monk
     task = SearchTask(read, made, ListNetLoss(), encoders(ngram_model(4, 64), 1, None, None))
     assert task.collection is made.collection and task.epochs >= 30
     assert capsys.readouterr() == ("", "") and not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(("words", "highest"), [([], 2), (["loss.highest=3"], 3)])
+def test_grades_as_probabilities_are_shares_of_the_highest_grade_of_the_data(tmp_path, words, highest):
+    from small_searches import beir, settings
+
+    from rankgrad.tasks.search.task import build
+
+    config, said = compose(settings(beir(tmp_path / "data"), "loss=grade_bce", *words)), []
+    task = build(config, quiet=True, say=said.append)
+    assert task.module.loss.highest == config.loss.highest == highest
+    assert f"with highest={highest}" in said[-1]
+    task.module.training_step(task.lists.__getitems__([0, 1]), 0)

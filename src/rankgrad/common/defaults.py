@@ -18,6 +18,14 @@ LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
     "queries": ("lambda", {}),  # docs/scores.md#train-from-a-file
     "documents": ("log_sum_exp", {"tau": 0.1}),  # docs/search-documents.md
 }
+#: Kind of rows -> another loss -> its settings that differ from the defaults of its class. A temperature of 1 is for
+#: logits, but the scores of documents are cosines: docs/search-documents.md#what-is-trained
+OTHER_LOSSES: dict[str, Mapping[str, Mapping[str, float | str]]] = {
+    "documents": {
+        **{loss: {"tau": 0.1} for loss in ("list_net", "lambda", "roc_auc", "margin_mse")},
+        "grade_bce": {"highest": "auto"},  # the highest grade of the data
+    }
+}
 
 # Batches of P classes x K rows, and what becomes of classes with fewer than K: docs/results/short-classes.md.
 CLASSES_PER_BATCH = 16

@@ -27,7 +27,7 @@ _SMALL = ("model.max_tokens=64", "sampler.queries_per_batch=16", "sampler.positi
 #: System -> settings of its training.
 SYSTEMS: Mapping[str, Sequence[str]] = {
     "ngrams": (),
-    "ngrams list_net": ("loss=list_net",),
+    "ngrams list_net": ("loss=list_net", "loss.tau=1"),
     "ngrams list_net tau=.1": ("loss=list_net", "loss.tau=0.1"),
     "minilm": ("model=sentence_transformer", *_SMALL),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from ...common.defaults import (
 )
 from ...common.files import write_text
 from ...datasets.fingerprint import of_values
+from ...datasets.tabular import AUTO
 from ...models import build_model
 from ...models.embedding_model import parameter_groups
 from ...search import topk
@@ -248,7 +250,7 @@ class SearchTask:
         lines = [
             f"batches of {sampler.batch_size} queries with {relevant}, {s.negatives_per_query} irrelevant ones each, "
             f"and those of the other queries; {len(sampler)} an epoch",
-            f"loss {loss_told(self.settings.loss)}" + (" on grades" if self.lists.graded else ""),
+            f"loss {loss_told(self.settings.loss)}{' on grades' if self.lists.graded else ''}, on cosines",
         ]
         if prompts := [f"{side}: {text!r}" for side, text in self.encoders.prompts.items() if text]:
             lines.append(f"prompts {', '.join(prompts)}")
@@ -317,18 +319,27 @@ class SearchTask:
 
 
 def _loss_of(settings: SearchSettings, trust: Sequence[str]) -> nn.Module:
-    """The loss, before any data is read.
+    """The loss.
 
     Raises:
         ConfigError: it is no loss of lists, or other settings do not fit.
     """
     check_optimizer(settings.optimizer)
-    loss = make(settings.loss, slot="loss", trust=trust, where="loss")
+    known = {name: 1 if value == AUTO else value for name, value in settings.loss.items()}
+    loss = make(known, slot="loss", trust=trust, where="loss")
     if not hasattr(loss, "from_scores"):
         raise ConfigError(
             f"{type(loss).__name__} has no method from_scores, which task=search needs. Choose another loss"
         )
     return loss  # type: ignore[no-any-return]
+
+
+def _with_highest_grade(settings: SearchSettings, collection: Collection) -> SearchSettings:
+    """The settings, in which a loss that needs the highest grade has that of the training queries."""
+    grades = collection.pairs("train").grade
+    if settings.loss.get("highest") != AUTO or not len(grades):
+        return settings
+    return replace(settings, loss={**settings.loss, "highest": max(float(grades.max()), 1.0)})
 
 
 def _lists_of(collection: Collection, loss: nn.Module, settings: SearchSettings) -> QueryLists:
@@ -366,14 +377,16 @@ def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.sile
     """The task of a run: its settings are checked, then its data is read, and its model is built.
 
     Args:
-        config: settings of the run. They get its number of epochs.
+        config: settings of the run. What follows from the data is replaced in them.
         quiet: show no progress bars.
         say: function that prints a text: the collection, then batches and loss.
     """
     settings, trust = settings_of(config), packages(config.get("trust"))
-    loss = _loss_of(settings, trust)
+    _loss_of(settings, trust)  # raises for wrong settings before the data is read
     collection = collection_of(settings)
     say(collection.summary())
+    settings = _with_highest_grade(settings, collection)
+    loss = _loss_of(settings, trust)
     task = SearchTask(
         settings,
         _lists_of(collection, loss, settings),
@@ -383,7 +396,7 @@ def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.sile
         pretrained=trained_before(config),
         trust=trust,
     )
-    config.trainer.max_epochs = task.epochs
+    config.loss, config.trainer.max_epochs = dict(settings.loss), task.epochs
     say(task.chosen())
     return task
 

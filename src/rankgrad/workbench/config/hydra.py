@@ -81,26 +81,32 @@ def _parts_of_sum(override: str) -> list[str]:
     return ["loss=_sum", *parts, *(f"+loss.weights.{name}={1 / len(names)!r}" for name in names)]
 
 
+def _own() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Internal name -> a loss, and its settings for a kind of rows: _texts, _documents, _documents-list_net."""
+    found = {f"_{kind}": row for kind, row in defaults.LOSSES.items()}
+    others = defaults.OTHER_LOSSES.items()
+    return found | {f"_{kind}-{loss}": (loss, own) for kind, losses in others for loss, own in losses.items()}
+
+
 def _of_kind(loss: str) -> str | None:
-    """Name of the default loss that an internal name such as _texts stands for; None: it is no such name."""
-    kind = loss.removeprefix("_")
-    return defaults.LOSSES[kind][0] if kind != loss and kind in defaults.LOSSES else None
+    """Name of the loss that an internal name stands for; None: it is no such name."""
+    return _own().get(loss, (None,))[0]
 
 
 def for_kind(losses: str, kind: str | None) -> str:
-    """The value of loss=, in which the default loss of a kind of rows brings the settings that it has for this kind.
+    """The value of loss=, in which a loss brings the settings that it has for a kind of rows.
 
-    >>> for_kind("log_sum_exp+supap", "texts"), for_kind("log_sum_exp", "images")
-    ('_texts+supap', 'log_sum_exp')
+    >>> for_kind("log_sum_exp+supap", "texts"), for_kind("log_sum_exp", "images"), for_kind("list_net", "documents")
+    ('_texts+supap', 'log_sum_exp', '_documents-list_net')
     """
-    name, own = defaults.LOSSES.get(kind or "", ("", {}))
-    return "+".join(f"_{kind}" if own and loss == name else loss for loss in losses.split("+"))
+    names = {loss: name for name, (loss, own) in _own().items() if own and name.partition("-")[0] == f"_{kind}"}
+    return "+".join(names.get(loss, loss) for loss in losses.split("+"))
 
 
 def with_defaults_of_data(overrides: Sequence[str], name: str) -> list[str]:
     """The overrides, in which a named loss keeps the settings that are the default for the data."""
     asked = [override for override in overrides if override.startswith("loss=")]
-    own = {loss for loss, settings in defaults.LOSSES.values() if settings}
+    own = {loss for loss, settings in _own().values() if settings}
     if of_settings(name).own_losses or not any(part in own for each in asked for part in each[5:].split("+")):
         return list(overrides)
     kind = "documents" if name == "search" else "rows"
@@ -127,8 +133,8 @@ def _offer_losses(name: str, words: Sequence[str]) -> None:
     asked = [loss for loss in plugins.registered("losses", LOSSES) if loss in named]
     for loss in (*LOSSES, *asked) if ours else ():
         store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
-    for takes, (loss, own) in defaults.LOSSES.items() if ours else ():
-        store.store(name=f"_{takes}", node={"defaults": [loss, "_self_"], **own}, group="loss", provider="rankgrad")
+    for internal, (loss, own) in _own().items() if ours else ():
+        store.store(name=internal, node={"defaults": [loss, "_self_"], **own}, group="loss", provider="rankgrad")
 
 
 def _offer_data(name: str, words: Sequence[str]) -> None:
