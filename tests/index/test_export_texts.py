@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rankgrad.models import EmbeddingModel, convnet
 from rankgrad.models.ngrams import ngram_model
 from rankgrad.models.sentence_transformer import sentence_transformer_model
 from rankgrad.models.weights import save_weights
+from rankgrad.tasks.search.encoders import Encoders
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.index.export_texts import export_texts
 
@@ -101,3 +103,50 @@ def test_model_of_a_search_keeps_its_prompts_and_has_length_one(bert, tmp_path: 
     for found, given in ((again.encode_query(TEXTS), prompts["query"]), (again.encode_document(TEXTS), "")):
         wanted = torch.nn.functional.normalize(model([given + text for text in TEXTS]).detach(), dim=1)
         torch.testing.assert_close(torch.as_tensor(found), wanted, rtol=0, atol=1e-6)
+
+
+def moved(model: EmbeddingModel) -> EmbeddingModel:
+    """Another model of the same kind."""
+    other = copy.deepcopy(model)
+    for weights in other.parameters():
+        torch.nn.init.normal_(weights)
+    return other.eval()
+
+
+@pytest.mark.parametrize("kind", ["ngrams", "bert"])
+def test_two_encoders_are_one_folder_that_takes_the_right_one(bert, tmp_path: Path, capsys, kind):
+    torch.manual_seed(1)
+    ours = kind == "ngrams"
+    made = ngram_model(6, 500, (1, 2), (0, 0), 4, head="linear") if ours else sentence_transformer_model(bert, 5)
+    document = started(made)
+    both = Encoders(document, moved(document), {"query": "ask ", "document": "the "})
+    both.save(tmp_path / "model.pt")
+    out = tmp_path / "out"
+    assert main(["export", str(tmp_path / "model.pt"), "-o", str(out)]) == 0
+    told, card = capsys.readouterr().out, (out / "README.md").read_text("utf-8")
+    assert "encode_query" in told and "encode_query" in card and "encode_document" in card
+    again = theirs.SentenceTransformer(str(out), device="cpu", trust_remote_code=ours)
+    found = {"query": again.encode_query(TEXTS), "document": again.encode_document(TEXTS)}
+    for side, rows in found.items():
+        torch.testing.assert_close(torch.as_tensor(rows), both.embed(TEXTS, side), rtol=0, atol=1e-6)
+    assert abs(found["query"] - found["document"]).max() > 0.01
+    plain = again.encode(TEXTS, prompt="the ")
+    torch.testing.assert_close(torch.as_tensor(plain), both.embed(TEXTS, "document"), rtol=0, atol=1e-6)
+    again.save(str(tmp_path / "saved again"))
+    kept = theirs.SentenceTransformer(str(tmp_path / "saved again"), device="cpu", trust_remote_code=ours)
+    assert (kept.encode_query(TEXTS) == found["query"]).all()
+
+
+def test_the_encoder_of_the_queries_must_be_that_of_the_run(tmp_path: Path, capsys):
+    document = started(ngram_model(6, 500))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        Encoders(document, moved(document), {"query": "", "document": ""}).save(tmp_path / name / "model.pt")
+    weights = tmp_path / "one" / "model.pt"
+    (tmp_path / "two" / "queries.pt").replace(tmp_path / "one" / "queries.pt")
+    assert main(["export", str(weights), "-o", str(tmp_path / "out")]) == 2
+    assert "copy both from one run" in capsys.readouterr().err
+    (tmp_path / "one" / "queries.pt").unlink()
+    assert main(["export", str(weights), "-o", str(tmp_path / "out")]) == 2
+    assert "queries.pt, the encoder of the queries, does not exist" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

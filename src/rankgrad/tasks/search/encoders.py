@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...batches.large_batch import embed_in_parts
 from ...common.checks import integer
+from ...common.files import sha256_of, shown
 from ...common.progress import steps
 from ...models import EmbeddingModel, load_weights, save_weights
 from ...models.embedding_model import evaluating
@@ -68,11 +69,12 @@ class Encoders(nn.Module):
         return torch.empty(0, 1) if found is None else found.clone()
 
     def save(self, path: Path, **about: Any) -> None:
-        """Write the encoder of the documents to a file, and that of the queries beside it if it is another."""
+        """Write the encoder of the documents to a file; that of the queries beside it, if it is another."""
         config = {"task": "search", "prompts": self.prompts, **about}
-        save_weights(path, self.document, config)
         if self.query is not self.document:
-            save_weights(path.with_name(QUERIES), self.query, config)
+            queries = save_weights(path.with_name(QUERIES), self.query, config)
+            config["queries"] = sha256_of(queries)
+        save_weights(path, self.document, config)
 
 
 def encoders(model: EmbeddingModel, number: int, query: str | None, document: str | None) -> Encoders:
@@ -91,25 +93,33 @@ def encoders(model: EmbeddingModel, number: int, query: str | None, document: st
     return Encoders(model, copy.deepcopy(model) if number == 2 else None, prompts)
 
 
-def load_encoders(folder: Path) -> Encoders:
+def load_encoders(source: Path) -> Encoders:
     """The encoders of a finished run.
 
     Args:
-        folder: of the run.
+        source: folder of the run, or its model.pt.
 
     Raises:
         FileNotFoundError: there is no model.
-        ValueError: a file is damaged, or the run trained no search.
+        ValueError: a file is damaged, the run trained no search, or the files of two encoders are of two runs.
     """
-    document, config = load_weights(folder / "model.pt")
+    weights = source / "model.pt" if source.is_dir() else source
+    document, config = load_weights(weights)
     prompts = config.get("prompts")
     if (
         not isinstance(prompts, dict)
         or {*prompts} != {*PROMPTS}
         or not all(isinstance(p, str) for p in prompts.values())
     ):
-        raise ValueError(f"{folder} holds no model of rankgrad train task=search")
-    query = load_weights(folder / QUERIES)[0] if (folder / QUERIES).exists() else None
+        raise ValueError(f"{shown(source)} holds no model of rankgrad train task=search")
+    query = None
+    if "queries" in config:
+        beside = weights.with_name(QUERIES)
+        if not beside.is_file():
+            raise FileNotFoundError(f"{shown(beside)}, the encoder of the queries, does not exist: copy it, too")
+        if sha256_of(beside) != config["queries"]:
+            raise ValueError(f"{shown(beside)} is not of the run of {shown(weights)}: copy both from one run")
+        query, _ = load_weights(beside)
     return Encoders(document, query, prompts).eval()
 
 

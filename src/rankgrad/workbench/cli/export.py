@@ -16,6 +16,7 @@ Write the model of a run as one file that needs only torch (torch.export), or as
   rankgrad export runs/glyphs-... -o model.pt2 --normalize --images PHOTOS
   rankgrad export RUN -o model.onnx        for onnxruntime; a model of texts takes the tokens of its tokenizer
   rankgrad export RUN -o FOLDER            a model of texts: for SentenceTransformer("FOLDER")
+                                           (of a search with two encoders: encode_query, encode_document)
 
 Before the file is written, the exported model is compared with the original on real images. Their embeddings must agree
 within 1e-4. The file also describes how to prepare an image for the model.
@@ -50,7 +51,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if run.kind != "search":
         check_kind(arguments.model, "retrieval")
     weights = run.weights if arguments.model.is_dir() else arguments.model
-    kind = read_record(weights)["model"]["kind"] if weights.is_file() else ""
+    record = read_record(weights) if weights.is_file() else {"model": {"kind": ""}}
+    kind, of_search = record["model"]["kind"], record.get("config", {}).get("task") == "search"
     if out is not None and out.suffix.lower() == ".onnx":
         write: Callable[..., dict[str, Any]] = export_onnx
     elif run.kind == "search" or kind in taking("texts"):
@@ -58,6 +60,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         difference = export_texts(arguments.model, out, normalize=arguments.normalize)
         trust_it = ", trust_remote_code=True" if kind == "ngrams" else ""
         print(f"wrote {out}: load it by SentenceTransformer({str(out)!r}{trust_it})")
+        if of_search:
+            print(
+                "encode_query and encode_document put the prompts before the texts, and take the right encoder of two"
+            )
         print(f"largest difference from the model: {difference:.1e}")
         return
     else:

@@ -18,6 +18,7 @@ from ...models.heads import EmbeddingHead
 from ...models.ngrams import NGrams
 from ...models.sentence_transformer import SentenceEncoder
 from ...models.weights import load_weights
+from ...tasks.search.encoders import load_encoders
 from ..runs.folder import Run
 
 SAMPLE = ["a", "where is my card", "The quick brown fox jumps over the lazy dog.", "Größe 7, née"]
@@ -31,14 +32,15 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = False
         source: folder of a finished run with a model of texts, or its model.pt. Where the folder of a model of n-grams
             is loaded, rankgrad must be installed, and trust_remote_code must be True.
         out: folder to write; it must not exist yet.
-        normalize: embeddings of length 1. Always for a run of task=search.
+        normalize: embeddings of length 1. Always for a run of task=search. Of two encoders, `encode_query` takes that
+            of the queries, and `encode_document`, as `encode`, that of the documents.
 
     Returns:
         The largest difference of an entry of an embedding.
 
     Raises:
         FileExistsError: the folder exists.
-        ValueError: the model is of another kind, has two encoders, or the folder does not give its embeddings.
+        ValueError: the model is of another kind, or the folder does not give its embeddings.
     """
     source, out = Path(source), Path(out)
     if out.exists():
@@ -51,27 +53,36 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = False
         raise ValueError(
             f"{shown(source)} has a model of {model.inputs.takes}; only one of texts is exported as a folder"
         )
-    if (folder / "queries.pt").exists():
-        raise ValueError(f"{shown(source)} has an encoder for queries and another for documents; only one is exported")
-    normalize = normalize or extra.get("task") == "search"
+    prompts = dict(getattr(getattr(model.backbone, "model", None), "prompts", {}))
+    sides: dict[str, EmbeddingModel] = {"": model}
+    if extra.get("task") == "search":
+        both, normalize = load_encoders(weights), True
+        model, prompts = both.document, both.prompts
+        sides = {"": model} if both.query is model else {"query": both.query, "document": model}
     try:
         from sentence_transformers import SentenceTransformer
-        from sentence_transformers.sentence_transformer.modules import Normalize
+        from sentence_transformers.sentence_transformer.modules import Normalize, Router
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
     ours = isinstance(model.backbone, NGrams)
-    first = [_ngrams(model.backbone)] if isinstance(model.backbone, NGrams) else [*model.backbone.model.children()]
-    prompts = extra.get("prompts") or dict(getattr(getattr(model.backbone, "model", None), "prompts", {}))
-    modules = [*first, *_head(model.head), *([Normalize()] if normalize else [])]
-    made = SentenceTransformer(modules=modules, device="cpu", prompts=prompts)
+    each = {side: _modules(encoder) for side, encoder in sides.items()}
+    first = each[""] if "" in each else [Router.for_query_document(each["query"], each["document"])]
+    made = SentenceTransformer(modules=[*first, *([Normalize()] if normalize else [])], device="cpu", prompts=prompts)
     with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
         place = Path(temporary, "model")
         made.save(str(place), create_model_card=False)
-        (place / "README.md").write_text(_card(folder, normalize, ours), encoding="utf-8")
+        (place / "README.md").write_text(_card(folder, normalize, ours, len(sides) > 1), encoding="utf-8")
         again = SentenceTransformer(str(place), device="cpu", trust_remote_code=ours)
-        difference = _compared(model, again, normalize)
+        difference = max(_compared(encoder, again, side, normalize) for side, encoder in sides.items())
         shutil.move(place, out)
     return difference
+
+
+def _modules(model: EmbeddingModel) -> list[nn.Module]:
+    """A model of texts as modules of sentence-transformers."""
+    backbone: Any = model.backbone
+    first = [_ngrams(backbone)] if isinstance(backbone, NGrams) else [*backbone.model.children()]
+    return [*first, *_head(model.head)]
 
 
 def _ngrams(model: NGrams) -> nn.Module:
@@ -111,26 +122,33 @@ def _dense(weight: Tensor, bias: Tensor, bend: nn.Module | None = None) -> nn.Mo
     return made
 
 
-def _compared(model: EmbeddingModel, again: Any, normalize: bool) -> float:
-    """The largest difference between the model and the folder that was read again."""
+def _compared(model: EmbeddingModel, again: Any, side: str, normalize: bool) -> float:
+    """The largest difference between the model of a side and the folder that was read again."""
     with torch.no_grad():
         wanted = model.eval()(SAMPLE).float()
     wanted = nn.functional.normalize(wanted, dim=1) if normalize else wanted
-    found = again.encode(SAMPLE, prompt="", convert_to_tensor=True, show_progress_bar=False)
+    found = again.encode(SAMPLE, prompt="", convert_to_tensor=True, show_progress_bar=False, task=side or None)
     difference = float((found - wanted).abs().max())
     if not difference <= TOLERANCE * max(1.0, float(wanted.abs().max())):
         raise ValueError(f"the written model differs from the run by {difference:.3g}: nothing was written")
     return difference
 
 
-def _card(folder: Path, normalize: bool, ours: bool) -> str:
+def _card(folder: Path, normalize: bool, ours: bool, two: bool) -> str:
     """The model card: loss, data and numbers of the run, as far as it has them."""
     run = Run(folder)
     lines = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "tags:"]
     lines += ["- sentence-transformers", "- rankgrad", "---", "", "# A text encoder, trained with rankgrad", ""]
     lines += ["```python", "from sentence_transformers import SentenceTransformer", ""]
     trust = ", trust_remote_code=True" if ours else ""
-    lines += [f'embeddings = SentenceTransformer("this folder"{trust}).encode(["a text"])', "```", ""]
+    lines += [f'model = SentenceTransformer("this folder"{trust})']
+    lines += (
+        ['documents = model.encode_document(["a text"])', 'queries = model.encode_query(["a question"])', "```", ""]
+        if two
+        else ['embeddings = model.encode(["a text"])', "```", ""]
+    )
+    if two:
+        lines += ["It has an encoder for queries and another for documents. `encode` takes that for documents.", ""]
     if ours:
         lines += [
             "Its first module, hashed n-grams of words and characters, is `rankgrad.models.NGrams`: rankgrad must be"
