@@ -17,7 +17,8 @@ from rankgrad.evaluation import ranked
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.division import collection_of
 from rankgrad.tasks.search.encoders import load_encoders, retrieve
-from rankgrad.tasks.search.evaluation import SearchReport, _cut
+from rankgrad.tasks.search.evaluation import SearchReport
+from rankgrad.tasks.search.reading import beginning
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose
 from rankgrad.workbench.report import read_runs, write_report
@@ -148,7 +149,11 @@ def test_the_page_begins_with_the_verdict_and_long_texts_end_with_a_whole_word(f
     for sentence in report.verdict:
         assert page.count(str(escape(sentence))) == 1
         assert page.index(str(escape(sentence))) < page.index('id="results"')
-    assert _cut("red fox", 7) == "red fox" and _cut("red foxes run", 7) == "red …" and _cut("x" * 9, 7) == "xxxxxxx …"
+    assert (
+        beginning("red fox", 7) == "red fox"
+        and beginning("red foxes run", 7) == "red …"
+        and beginning("x" * 9, 7) == "xxxxxxx …"
+    )
 
 
 def test_terminal_verdict_and_page_say_per_cent(finished):
@@ -166,7 +171,7 @@ def test_terminal_verdict_and_page_say_per_cent(finished):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_is_not_cut(finished, tmp_path_factory, width):
+def test_the_page_is_notbeginning(finished, tmp_path_factory, width):
     with started(tmp_path_factory.mktemp("page")) as browser:  # the path of a socket is short
         browser.open(finished.page, width=width)
         browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")

@@ -170,7 +170,7 @@ def read_texts(
         FileNotFoundError, ValueError: as in `load_text`.
     """
     path = Path(path)
-    lines = _plain_lines(path) if kind_of(path) == LINES and path.is_file() else None
+    lines = plain_lines(path) if kind_of(path) == LINES and path.is_file() else None
     read = read_columns(path, {"text": text, "label": label}, delimiter, lines)
     texts = read.values["text"]
     return text_table(
@@ -178,7 +178,8 @@ def read_texts(
     )
 
 
-def _plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
+def plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    """(file and line, text) of each line of a txt that is not empty."""
     for number, line in enumerate(lines_of(path), 1):
         if line.strip():
             yield f"{shown(path)}, line {number}", {"text": line.strip()}

@@ -17,6 +17,7 @@ from ...tables import aligned
 from .bm25 import bm25
 from .collection import Array, Collection
 from .encoders import Found
+from .reading import beginning
 
 #: Name of a metric here -> its name in `evaluation.ranked`.
 METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
@@ -106,11 +107,6 @@ class EvaluatedSearch:
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
-
-
-def _cut(text: str, longest: int) -> str:
-    """The beginning of a text, up to the end of a word if it has words."""
-    return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0] or text[:longest]} …"
 
 
 def _signed(value: float) -> str:
@@ -305,7 +301,7 @@ def _examples(
 
     def told(row: int, grades: Mapping[str, int]) -> dict[str, Any]:
         name, text = documents.names[row], documents.texts[row]
-        return {"name": name, "text": _cut(text, LONGEST), "grade": grades.get(name)}
+        return {"name": name, "text": beginning(text, LONGEST), "grade": grades.get(name)}
 
     place = {name: row for row, name in enumerate(documents.names)}
     shown = []
@@ -321,7 +317,7 @@ def _examples(
         shown.append(
             {
                 "name": name,
-                "text": _cut(queries.texts[rows[at]], 2 * LONGEST),
+                "text": beginning(queries.texts[rows[at]], 2 * LONGEST),
                 "values": {system: table[system]["per_query"][at] for system in systems},
                 "found": {system: [told(row, grades) for row in first[system]] for system in systems},
                 "missed": [told(row, grades) for row in missed[:SHOWN]],

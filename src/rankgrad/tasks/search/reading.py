@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ...common.checks import integer, setting
 from ...common.files import brief, shown
 from ...datasets.division import CALLED, split_called
 from ...datasets.tabular import AUTO, as_split, read_rows, word
+from ...datasets.text import LINES, plain_lines
 from ...evaluation.ranked.reading import QRELS
 from ...evaluation.ranked.reading import read as read_list
 from ...tables.text import kind_of, stem_of
@@ -104,6 +105,54 @@ def read(
     return made.collection(stem_of(path) if path.is_file() else path.name)
 
 
+def read_named(
+    root: str | Path,
+    what: Literal["corpus", "queries"],
+    text: str = AUTO,
+    delimiter: str | None = None,
+    longest: int = 20_000,
+) -> NamedTexts:
+    """The documents or the queries of a collection; or of a file with a text a row, or a line (txt), and maybe names.
+
+    Args:
+        root: folder or file.
+        what: "corpus" or "queries".
+        text: column of the texts; "auto": the first of `TEXT`.
+        delimiter: of a csv.
+        longest: number of characters that are kept of a text.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: a row is damaged.
+    """
+    path = Path(root)
+    if path.is_dir():
+        files = [file for file in sorted(path.iterdir()) if stem_of(file) == what and kind_of(file) in TABLES]
+        if not files:
+            return _side(read(path, delimiter=delimiter, longest=longest), what)
+        path = files[0]
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file or folder {shown(path)}")
+    first = {} if kind_of(path) == LINES else next((row for _, row in read_rows(path, delimiter)), {})
+    if text == AUTO and _first(first, QUERY) and (_first(first, DOCUMENT) or any(map(_is_list, first))):
+        return _side(read(path, delimiter=delimiter, longest=longest), what)
+    made = _Builder(longest, delimiter)
+    table = made.documents if what == "corpus" else made.queries
+    made.read_texts(path, table, text, needs_name=False)
+    if not table.texts:
+        raise ValueError(f"{shown(path)} has no rows")
+    return table.frozen()
+
+
+def _side(collection: Collection, what: str) -> NamedTexts:
+    return collection.documents if what == "corpus" else collection.queries
+
+
+def beginning(text: str, longest: int = 240) -> str:
+    """The beginning of a text, up to the end of a word if it has words."""
+    return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0] or text[:longest]} …"
+
+
 def _needed(file: str | Path | None, beside: Path, name: str) -> Path:
     """A file that must exist."""
     if file is None:
@@ -173,39 +222,41 @@ class _Builder:
 
     # ---------------------------------------------------------------------------------------------- corpus and queries
 
-    def read_texts(self, file: Path, table: _Table) -> None:
-        """The rows of a file of names and texts."""
-        for place, row in read_rows(file, self.delimiter):
+    def read_texts(self, file: Path, table: _Table, text: str = AUTO, needs_name: bool = True) -> None:
+        """The rows of a file of names and texts. Rows without a name are refused, or named after their line."""
+        for place, row in plain_lines(file) if kind_of(file) == LINES else read_rows(file, self.delimiter):
             name = _first(row, NAME)
-            if name is None:
+            if name is None and needs_name:
                 raise ValueError(
                     f"{place} has no name: a column {', '.join(map(repr, NAME[:3]))} is needed; it has {_columns(row)}"
                 )
+            called = place.rpartition(", ")[2] if name is None else word(row[name], name, place)
             known = len(table.texts)
-            if table.add(word(row[name], name, place), self._text(row, place, table), place) < known:
+            if table.add(called, self._text(row, place, table, text), place) < known:
                 self.counted[f"{table.what} lines that come twice; the first is kept"] += 1
 
-    def _text(self, row: Any, place: str, table: _Table) -> str:
+    def _text(self, row: Any, place: str, table: _Table, text: str = AUTO) -> str:
         """Title and text of a row, or a text itself."""
         if isinstance(row, Mapping):
-            column = _first(row, TEXT)
+            column = _first(row, TEXT if text == AUTO else (text,))
             if column is None:
-                raise ValueError(f"{place} has no text: a column {TEXT[0]!r} is needed; it has {_columns(row)}")
+                needed = TEXT[0] if text == AUTO else text
+                raise ValueError(f"{place} has no text: a column {needed!r} is needed; it has {_columns(row)}")
             parts = [row.get("title"), row[column]]
         else:
             parts = [row]
         if not all(part is None or isinstance(part, (str, int, float)) for part in parts):
             raise ValueError(f"{place}: a text is needed; got {type(parts[-1]).__name__}")
         # a float that is not a number is how pandas writes a missing text
-        text = " ".join(
+        found = " ".join(
             str(part) for part in parts if part is not None and not (isinstance(part, float) and math.isnan(part))
         ).strip()
-        text = text.encode("utf-8", "replace").decode("utf-8")
-        if not text and table is self.queries:
+        found = found.encode("utf-8", "replace").decode("utf-8")
+        if not found and table is self.queries:
             raise ValueError(f"{place}: the query has no text; give it one or remove the row")
-        if len(text) > self.longest:
+        if len(found) > self.longest:
             self.counted[f"{table.what} texts cut after {self.longest:,} characters (data.load.longest)"] += 1
-        return text[: self.longest]
+        return found[: self.longest]
 
     # --------------------------------------------------------------------------------------------- judgements by names
 
@@ -397,4 +448,4 @@ def _number(value: Any, place: str, column: str) -> float:
         raise ValueError(f"{place}: {column!r} must be a number; got {brief(repr(value))}") from None
 
 
-__all__ = ["LAYOUTS", "read"]
+__all__ = ["LAYOUTS", "beginning", "read", "read_named"]

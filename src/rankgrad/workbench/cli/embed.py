@@ -19,6 +19,8 @@ Embed all images in a folder and its sub-folders, or all texts of a file, with t
   rankgrad embed RUN PHOTOS            images
   rankgrad embed RUN sentences.csv     texts: csv, tsv, jsonl or parquet with a column text, or txt with one per line
   rankgrad embed RUN vectors.npz       vectors, for a model that was trained with data=table
+  rankgrad embed RUN corpus.jsonl      task=search: documents with names and texts, or those of a collection
+  rankgrad embed RUN queries.jsonl --queries    its queries, with their prompt and encoder
 
 The command writes an npz with the embeddings, names, labels and the hash of the model. The name of an image is its path
 in the folder, and its label is its class folder. The name of a text is its line in the file, and its label is in the
@@ -58,6 +60,9 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--embeddings", default="auto", metavar="COLUMN", help="column of the vectors (default: embeddings)"
     )
     parser.add_argument("--delimiter", metavar="SIGN", help="column separator of a csv (default: comma)")
+    parser.add_argument(
+        "--queries", action="store_true", help="for a run of task=search: embed queries (default: documents)"
+    )
     add_machine(parser)
     add_trust(parser)
 
@@ -69,7 +74,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder or file. Several processes share the work."""
     from ...batches.distributed import PATIENCE, group
     from ...common.checks import as_options, spelled
-    from ..runs.folder import check_kind
+    from ..runs.folder import Run, check_kind
     from .outputs import check_output
 
     if arguments.workers < 0 or arguments.batch_size < 1:
@@ -79,7 +84,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         )
     if not arguments.images.exists():
         raise FileNotFoundError(f"{arguments.images} does not exist")
-    check_kind(arguments.model, "retrieval")
+    if Run(arguments.model).kind != "search":
+        check_kind(arguments.model, "retrieval")
     check_output(arguments.out, "-o", arguments.images, arguments.model)
     device = machine(arguments)
     with group(timeout=PATIENCE), spelled(as_options({"root": "DIR_OR_FILE"})):
@@ -115,7 +121,7 @@ def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
 
         model = on_first(lambda: saved_weights(run, packages(arguments.trust)))
         say(f"{shown(run.folder)} is not finished; its model at {model.stem.replace('-', ' ')} is used")
-    if arguments.images.is_file():
+    if arguments.images.is_file() or run.kind == "search" or arguments.queries:
         if arguments.invert:
             raise ValueError("--invert is for images; a file holds texts or vectors")
         rows = embed_file(
@@ -124,6 +130,7 @@ def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
             label=arguments.label,
             embeddings=arguments.embeddings,
             delimiter=arguments.delimiter,
+            queries=arguments.queries,
             trust=packages(arguments.trust),
             device=device,
         )

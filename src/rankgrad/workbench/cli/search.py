@@ -18,6 +18,7 @@ Find the images that are most similar to a picture, or the texts that are most s
   rankgrad search FOLDER --index photos.index --json
   rankgrad search query.png --index photos.index --min-score auto   nothing, if nothing is like the query
   rankgrad search "where is my card" --index sentences.index
+  rankgrad search documents.index "which wing is hot"      of task=search: the query with its own prompt and encoder
 
 The model that made the index also embeds the query. A different model is an error.
 """
@@ -29,7 +30,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "queries",
         nargs="+",
         metavar="QUERY",
-        help="image files, folders of images, or sentences; without --index the first one is the folder of a run",
+        help="image files, folders of images, or sentences; without --index the first one is a run or an index",
     )
     parser.add_argument("--index", type=Path, help="folder that rankgrad index wrote, or a run")
     parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
@@ -108,12 +109,19 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
         ValueError: no index and no run is named, or there is no query.
     """
     from ...common.files import shown
+    from ..index.disk import HEAD
     from ..runs.folder import Run
 
     if index is not None:
         return index, given
     first, *queries = given
-    if not Run(Path(first)).config.is_file():
+    if Run(Path(first)).kind == "search":
+        run = shown(first)
+        raise ValueError(
+            f"{run} holds encoders; index the documents first: rankgrad embed {run} CORPUS -o documents.npz, then "
+            'rankgrad index documents.npz, then rankgrad search documents.index "QUESTION"'
+        )
+    if not (Run(Path(first)).config.is_file() or (Path(first) / HEAD).is_file()):
         raise ValueError(
             f"{shown(first)} is not the folder of a run. To search the test items of a run: rankgrad search RUN "
             f"{shown(first)}. To search your own: rankgrad embed RUN DIR, then rankgrad index DIR.npz, then "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...datasets.transforms import InkEval, Transform
 from ...models.embedding_model import EmbeddingModel, place_of
 from ...models.state_dicts import DIVERGED, not_finite, sample
 from ...models.weights import load_weights
+from ...tasks.search.encoders import load_encoders
 from ..config import make
 from ..runs.folder import Run
 from .threshold import Threshold
@@ -137,7 +138,7 @@ class Embedded:
         if "ref_embeddings" in columns:
             raise ValueError(f"{path} has separate queries and a gallery; an index needs one list of rows")
         called, texts = tuple(map(str, names.tolist())), _texts(path, columns, len(embeddings))
-        if origin is not None:
+        if origin is not None and not texts:
             check_inside(path, called)
         with np.errstate(over="ignore"):  # the index refuses what is too large for float32
             rows = np.ascontiguousarray(embeddings, np.float32)
@@ -224,6 +225,7 @@ class Embedder:
         weights: the file from which it was loaded.
         sha256: of that file.
         invert: invert images (255 - pixel) first.
+        asked: embeds what a search asks, if that has a prompt or an encoder of its own; None: as the rows.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -241,6 +243,7 @@ class Embedder:
     weights: Path
     sha256: str
     invert: bool = False
+    asked: Embedder | None = None
 
     @classmethod
     def load(
@@ -251,7 +254,7 @@ class Embedder:
         trust: Sequence[str] = (),
         device: torch.device | str | None = None,
     ) -> Embedder:
-        """The model of a run.
+        """The model of a run. That of task=search embeds documents, and `asked` the queries.
 
         Args:
             source: folder of a finished run, or its model.pt.
@@ -274,6 +277,8 @@ class Embedder:
         kinds: dict[str, type[Embedder]] = {"texts": TextEmbedder, "vectors": VectorEmbedder}
         if invert and takes != "images":
             raise ValueError(f"invert is for images, but {weights} takes {takes}")
+        if extra.get("task") == "search":
+            return _of_search(weights, device)
         data = extra.get("data")
         if not isinstance(data, dict) or "eval_transform" not in data:
             raise ValueError(
@@ -368,10 +373,36 @@ class TextEmbedder(Embedder):
         if not texts:
             raise ValueError("no text to embed")
         with torch.inference_mode():
-            parts = [
-                self.model(list(texts[start : start + BATCH])).float().cpu() for start in range(0, len(texts), BATCH)
-            ]
+            given = self.transform(texts, torch.arange(len(texts)), epoch=0)
+            parts = [self.model(given[start : start + BATCH]).float().cpu() for start in range(0, len(given), BATCH)]
         return torch.cat(parts).clone()
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """Puts a prompt before each text.
+
+    >>> Prompted("query: ")(["my card"], torch.tensor([0]), epoch=0)
+    ['query: my card']
+    """
+
+    prompt: str
+
+    def __call__(self, texts: Sequence[str], index: Tensor, epoch: int) -> list[str]:
+        """Return the texts of a batch, for a model of texts."""
+        return [self.prompt + text for text in texts]
+
+
+def _of_search(weights: Path, device: torch.device | str | None) -> TextEmbedder:
+    """The encoders of a search with their prompts."""
+    encoders = load_encoders(weights)
+    encoders = encoders if device is None else encoders.to(device)
+    place, digest = weights.absolute(), sha256_of(weights)
+    query, document = (
+        TextEmbedder(encoder, Prompted(encoders.prompts[side]), {}, place, digest)
+        for side, encoder in (("query", encoders.query), ("document", encoders.document))
+    )
+    return replace(document, asked=query)
 
 
 @dataclass(frozen=True)

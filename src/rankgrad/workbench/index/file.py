@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import torch
 from ...batches.distributed import on_first
 from ...datasets.rows import Rows
 from ...datasets.tabular import AUTO
-from ...datasets.text import read_texts
+from ...datasets.text import TextTable, read_texts, text_table
 from ...datasets.vectors import has_labels, load_table
+from ...tables.text import stem_of
+from ...tasks.search.reading import beginning, read_named
 from ..runs.embeddings import save_embeddings
 from .embedder import Embedder, Origin
 from .parts import begun
@@ -30,10 +33,14 @@ def embed_file(
     label: str | None = AUTO,
     embeddings: str = AUTO,
     delimiter: str | None = None,
+    queries: bool = False,
     trust: Sequence[str] = (),
     device: torch.device | str | None = None,
 ) -> int:
     """Embed the rows of a file with the model of a run; returns their number. It works in parts, as `embed_folder`.
+
+    A run of task=search embeds the documents, or the queries, of a file or of a collection, each with its prompt; see
+    `tasks.search.reading.read_named`. Of long texts, the npz holds the beginning.
 
     The npz holds embeddings, names (the lines of the file), labels with class_names, and the texts. For an index, it
     also holds the absolute file as `root`, and `model` with its `sha256`.
@@ -48,6 +55,7 @@ def embed_file(
         label: column of the classes; "auto": the usual column, if it exists; None: no classes.
         embeddings: column of the vectors, see `load_table`.
         delimiter: of a csv, see `read_texts`.
+        queries: for a run of task=search: embed queries, not documents.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
 
@@ -58,22 +66,36 @@ def embed_file(
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: give a file in an existing folder")
     embedder = Embedder.load(source, trust=trust)
-    takes = embedder.model.inputs.takes
+    takes, of_search = embedder.model.inputs.takes, embedder.asked is not None
     if takes == "images":
         raise ValueError(f"{source} takes images: give a folder of images; {file} is a file")
-    table: Rows = (
-        read_texts(file, text, label, delimiter)
-        if takes == "texts"
-        else load_table(file, embeddings, None if label == AUTO and not has_labels(file) else label, split=None)
-    )
+    if queries and not of_search:
+        raise ValueError(f"--queries is for a run of task=search; {source} embeds all texts alike")
+    table: Rows
+    if of_search:
+        table = _of_search(file, queries, text, delimiter)
+        embedder = embedder.asked or embedder if queries else embedder
+    elif takes == "texts":
+        table = read_texts(file, text, label, delimiter)
+    else:
+        table = load_table(file, embeddings, None if label == AUTO and not has_labels(file) else label, split=None)
     origin = Origin(
         Path(os.path.abspath(file)),
         embedder.weights,
         embedder.sha256,
         threshold=threshold_of(embedder.weights),
     )
-    of = on_first(lambda: {"model": embedder.sha256, "file": str(origin.root), **table.fingerprint()})
+    side = {"side": "query" if queries else "document"} if of_search else {}
+    of = on_first(lambda: {"model": embedder.sha256, "file": str(origin.root), **side, **table.fingerprint()})
     with begun(out, of) as parts:
         pieces = parts.embed(embedder, table, batch_size=batch_size, device=device)
-        on_first(partial(save_embeddings, out, pieces, table, origin.columns()))
+        kept = replace(table, texts=tuple(map(beginning, table.texts))) if isinstance(table, TextTable) else table
+        on_first(partial(save_embeddings, out, pieces, kept if of_search else table, origin.columns()))
     return len(table)
+
+
+def _of_search(file: Path, queries: bool, text: str, delimiter: str | None) -> TextTable:
+    """The documents or the queries of a file or of a collection."""
+    named = read_named(file, "queries" if queries else "corpus", AUTO if text == "text" else text, delimiter)
+    rows = len(named)
+    return text_table(stem_of(file), named.texts, [""] * rows, ["test"] * rows, named.names)

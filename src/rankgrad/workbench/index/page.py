@@ -69,7 +69,7 @@ def write_answers(
                         None if hit.text is not None else picture(hit.path),
                         hit.rank,
                         hit.score,
-                        hit.class_name,
+                        hit.class_name or (hit.name if hit.text is not None else ""),
                         str(hit.path),
                         answer.alike(hit),
                         file=Path(hit.name).name,

@@ -129,7 +129,7 @@ def _find_texts(given: list[str | Path], index: Index, k: int, embedder: Embedde
     embedder = index.embedder() if embedder is None else embedder
     if embedder.model.inputs.takes != "texts":
         raise ValueError(f"the model of this index takes {embedder.model.inputs.takes}, not sentences")
-    scores, rows = index.topk(embedder(queries), k)
+    scores, rows = index.topk((embedder.asked or embedder)(queries), k)
     return [
         Answer(
             query,
@@ -193,7 +193,7 @@ def query_files(given: Sequence[str | Path]) -> list[Path]:
 
 
 def as_text(answers: Sequence[Answer]) -> str:
-    """A table for each query: rank, score, class, path or text.
+    """A table for each query: rank, score, class, path or text. Texts without classes are shown with their names.
 
     >>> print(as_text([Answer(Path("q.png"), (Hit(1, 0.9, "cat", "cat/3.png", Path("photos/cat/3.png")),))]))
     q.png
@@ -202,12 +202,14 @@ def as_text(answers: Sequence[Answer]) -> str:
     """
     lines: list[str] = []
     for answer in answers:
-        names = [shown(hit.class_name) for hit in answer.hits]
-        width = max([len("class"), *map(len, names)])
+        named = isinstance(answer.query, str) and not any(hit.class_name for hit in answer.hits)
+        names = [shown(hit.name if named else hit.class_name) for hit in answer.hits]
+        called = "name" if named else "class"
+        width = max([len(called), *map(len, names)])
         what, item = ("text", "text") if isinstance(answer.query, str) else ("path", "image")
         words = {None: "", True: "  yes  ", False: "  no   "}
         head = "" if answer.threshold is None else "  like?"
-        lines += [*([""] if lines else []), shown(answer.query), f"  rank   score{head}  {'class':{width}}  {what}"]
+        lines += [*([""] if lines else []), shown(answer.query), f"  rank   score{head}  {called:{width}}  {what}"]
         lines += [
             f"  {hit.rank:4}  {hit.score:6.4f}{words[answer.alike(hit)]}  {name:{width}}  "
             f"{shown(hit.path if hit.text is None else hit.text)}"
