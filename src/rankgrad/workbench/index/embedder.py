@@ -398,8 +398,9 @@ def _of_search(weights: Path, device: torch.device | str | None) -> TextEmbedder
     encoders = load_encoders(weights)
     encoders = encoders if device is None else encoders.to(device)
     place, digest = weights.absolute(), sha256_of(weights)
+    prompted: dict[str, Any] = {side: Prompted(prompt) for side, prompt in encoders.prompts.items()}
     query, document = (
-        TextEmbedder(encoder, Prompted(encoders.prompts[side]), {}, place, digest)
+        TextEmbedder(encoder, prompted[side], {}, place, digest)
         for side, encoder in (("query", encoders.query), ("document", encoders.document))
     )
     return replace(document, asked=query)
