@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
@@ -55,6 +56,8 @@ class DetectionTask:
         quiet: no progress bars.
         say: function that gets a text with the images and objects of each split.
     """
+
+    settled: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, config: Mapping[str, Any], quiet: bool, say: runner.Say = runner.silent) -> None:
         settings = typed(DetectorSettings, config)

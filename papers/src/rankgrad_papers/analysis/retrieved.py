@@ -139,7 +139,7 @@ def compute(
     from rankgrad.datasets.base import Table
     from rankgrad.datasets.folds import held_out
     from rankgrad.datasets.rows import Rows
-    from rankgrad.workbench.config import load
+    from rankgrad.workbench.config import load, replaced
     from rankgrad.workbench.targets import make
 
     one_of(choice, "choice", (*CHOICES,))
@@ -151,7 +151,8 @@ def compute(
             raise ValueError(f"{folder} is not a finished run: give the folder of a finished run of rankgrad train")
     config = load(Run(runs[0]).config, trust)
     if data_root is not None:
-        config.data.root = config.data.load.root = str(data_root.absolute())
+        root = str(data_root.absolute())
+        config = replaced(config, {"data.root": root, "data.load.root": root})
     rows: Rows = held_out(make(config.data.load, slot="data", trust=trust), config.fold)
     table = rows.select(config.evaluation.split)
     if not isinstance(table, Table):

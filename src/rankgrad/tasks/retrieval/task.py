@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
@@ -89,6 +90,8 @@ class RetrievalTask:
         given: objects in place of settings.
     """
 
+    settled: Mapping[str, Any] = MappingProxyType({})
+
     def __init__(
         self, config: DictConfig, quiet: bool, say: runner.Say = runner.silent, given: Given | None = None
     ) -> None:
@@ -121,15 +124,16 @@ class RetrievalTask:
         sub_batch = config.train.sub_batch
         with named_as_settings():
             even, batches = self.data.sampler.even, len(self.data.sampler)
-        if by_default := config.trainer.max_epochs is None:
-            steps = runner.steps_of(config, batches)
+        given_trainer = plain(config.trainer)
+        if config.trainer.max_epochs is None:
+            steps = runner.steps_of(config.trainer, batches)
             passes, fewest = config.data.epochs, FEWEST_STEPS
             if fine_tuned(config):
                 passes, fewest = PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED
             config.trainer.max_epochs = epochs_for(steps, passes, fewest, MOST_STEPS)
         self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, even, targets)
         say(self._chosen())
-        say(runner.budget(config, batches, by_default))
+        say(runner.budget(given_trainer, batches, config.trainer.max_epochs))
         # needed to build the model from a state, see `unfinished`
         if self.learner is self.model and isinstance(self.model, EmbeddingModel):
             self.module.kept["model"] = self.model.config

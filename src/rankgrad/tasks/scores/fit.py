@@ -13,7 +13,7 @@ from torch import nn
 
 from ...common.checks import as_word
 from ...losses.called import CalledLoss
-from ...workbench.config import GIVEN, GROUPS, ConfigError, compose
+from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
 from ...workbench.training.called import own_settings, resumed
@@ -113,10 +113,10 @@ def _settings(loss: str | nn.Module, out: str | Path | None, own: dict[str, Any]
     words = [f"data={GIVEN}", f"model={GIVEN}", *([f"loss={loss}"] if isinstance(loss, str) else [])]
     words += [f"{name}={as_word(value)}" for name, value in sorted(own.items(), key=lambda s: s[0] not in GROUPS)]
     config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"], "scores")
-    config.out = None if out is None else str(out)
+    values: dict[str, Any] = {"out": None if out is None else str(out)}
     if not isinstance(loss, str):
-        config.loss = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": repr(loss)}
-    return config
+        values["loss"] = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": repr(loss)}
+    return replaced(config, values)
 
 
 def _divided(table: ScoreTable, config: DictConfig) -> ScoreTable:

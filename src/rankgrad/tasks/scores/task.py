@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ...common.checks import as_keys, spelled
@@ -169,10 +169,17 @@ class ScoresTask:
         self.epochs, self.patience = self._length()
         self.keep_best = self._best_epoch()
 
+    @property
+    def settled(self) -> Mapping[str, Any]:
+        """Loss, metric, patience and number of epochs."""
+        s = self.settings
+        chosen = {"evaluation.select": s.evaluation.select, "evaluation.patience": self.patience}
+        return {"loss": s.loss, **chosen, "trainer.max_epochs": self.epochs}
+
     def _length(self) -> tuple[int, int | None]:
         """Number of epochs, and steps without a better epoch after which the training ends."""
         given, patience = self.settings.trainer["max_epochs"], self.settings.evaluation.patience
-        steps = runner.steps_of(OmegaConf.create({"trainer": dict(self.settings.trainer)}), len(self.data.sampler))
+        steps = runner.steps_of(self.settings.trainer, len(self.data.sampler))
         epochs = epochs_for(steps, PASSES, FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS) if given is None else given
         if patience == AUTO:
             patience = math.ceil(PATIENCE * epochs * steps) if given is None else None
@@ -198,16 +205,15 @@ class ScoresTask:
         Args:
             by_default: whether the loss is the default one.
         """
-        sampler, by_query, trainer = self.data.sampler, self.parts.train.query is not None, self.settings.trainer
+        sampler, by_query = self.data.sampler, self.parts.train.query is not None
         batches = f"batches of {'at most ' if by_query else ''}{sampler.batch_size} rows"
         if isinstance(sampler, StratifiedBatches):
             batches += f", {sampler.positives} of them relevant"
         lists = "queries" if by_query else "one list"
         why = f", the default for {lists}; loss=NAME takes another" if by_default else ""
         lines = [f"{batches}; {len(sampler)} an epoch", f"loss {loss_told(self.settings.loss)}{why}"]
-        settled = OmegaConf.create({"trainer": {**trainer, "max_epochs": self.epochs}})
         few = [] if self.keep_best is None else _rough(self.parts.chosen_on)
-        return "\n".join([*lines, *few, runner.budget(settled, len(sampler), trainer["max_epochs"] is None)])
+        return "\n".join([*lines, *few, runner.budget(self.settings.trainer, len(sampler), self.epochs)])
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the whole table."""
@@ -404,7 +410,7 @@ def build(
     """The task of a run: its settings are checked, then its rows are read and encoded, and its model is built.
 
     Args:
-        config: settings of the run. What follows from the rows is replaced in them.
+        config: settings of the run.
         quiet: show no progress bars.
         say: function that prints a text: the rows of each part, then batches and loss.
         given: objects in place of settings.
@@ -437,8 +443,6 @@ def build(
         model = given.built(rows.inputs)
     data = list_data(rows, settings.sampler, settings.seed)
     task = ScoresTask(settings, table, parts, encoding, data, model, loss, quiet=quiet, trust=trust)
-    config.loss, config.evaluation.select = settings.loss, settings.evaluation.select
-    config.evaluation.patience, config.trainer.max_epochs = task.patience, task.epochs
     say(task.chosen(by_default))
     return task
 

@@ -13,7 +13,7 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ..._version import __version__
@@ -173,12 +173,17 @@ class SearchTask:
         self.miner = self._miner()
         self.keep_best = self._best_epoch()
 
+    @property
+    def settled(self) -> Mapping[str, Any]:
+        """Loss, and number of epochs."""
+        return {"loss": dict(self.settings.loss), "trainer.max_epochs": self.epochs}
+
     def _length(self) -> int:
         """Number of epochs."""
         given = self.settings.trainer["max_epochs"]
         if given is not None:
             return int(given)
-        steps = runner.steps_of(OmegaConf.create({"trainer": dict(self.settings.trainer)}), len(self.data.sampler))
+        steps = runner.steps_of(self.settings.trainer, len(self.data.sampler))
         passes, fewest = (
             (PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED) if self.pretrained else (PASSES_OF_QUERIES, FEWEST_STEPS)
         )
@@ -254,9 +259,7 @@ class SearchTask:
         ]
         if prompts := [f"{side}: {text!r}" for side, text in self.encoders.prompts.items() if text]:
             lines.append(f"prompts {', '.join(prompts)}")
-        trainer = self.settings.trainer
-        settled = OmegaConf.create({"trainer": {**trainer, "max_epochs": self.epochs}})
-        return "\n".join([*lines, runner.budget(settled, len(sampler), trainer["max_epochs"] is None)])
+        return "\n".join([*lines, runner.budget(self.settings.trainer, len(sampler), self.epochs)])
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the collection."""
@@ -377,7 +380,7 @@ def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.sile
     """The task of a run: its settings are checked, then its data is read, and its model is built.
 
     Args:
-        config: settings of the run. What follows from the data is replaced in them.
+        config: settings of the run.
         quiet: show no progress bars.
         say: function that prints a text: the collection, then batches and loss.
     """
@@ -396,7 +399,6 @@ def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.sile
         pretrained=trained_before(config),
         trust=trust,
     )
-    config.loss, config.trainer.max_epochs = dict(settings.loss), task.epochs
     say(task.chosen())
     return task
 

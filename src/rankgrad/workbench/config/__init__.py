@@ -9,7 +9,7 @@ from .options import GIVEN, GROUPS, folders, options
 from .overrides import compose
 from .received import load, parsed
 from .resolvers import fine_tuned, rate, trained_before
-from .values import flat, keys, plain, typed
+from .values import flat, keys, plain, replaced, typed
 
 __all__ = [
     "GIVEN",
@@ -33,6 +33,7 @@ __all__ = [
     "parsed",
     "plain",
     "rate",
+    "replaced",
     "section",
     "trained_before",
     "typed",

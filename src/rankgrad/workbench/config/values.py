@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import is_dataclass
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -17,6 +18,19 @@ T = TypeVar("T")
 def plain(config: DictConfig | Any) -> Any:
     """A configuration as plain Python values."""
     return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+
+
+def replaced(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
+    """A copy of a configuration in which some settings, by dotted names, have other values.
+
+    >>> given = OmegaConf.create({"out": None, "trainer": {"max_epochs": None}})
+    >>> plain(replaced(given, {"trainer.max_epochs": 5})), plain(given)
+    ({'out': None, 'trainer': {'max_epochs': 5}}, {'out': None, 'trainer': {'max_epochs': None}})
+    """
+    copy = deepcopy(config)
+    for name, value in values.items():
+        OmegaConf.update(copy, name, value, merge=False, force_add=True)
+    return copy
 
 
 def typed(kind: type[T], settings: Mapping[str, Any]) -> T:

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from ...common.checks import as_word
-from ..config import ConfigError, load, plain
+from ..config import ConfigError, load, plain, replaced
 from ..runs.folder import Run
 from . import runner
 from .state import EPOCHS, MAY_CHANGE
@@ -54,5 +54,4 @@ def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) ->
     if other:
         told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
         raise ConfigError(f"{folder} holds a run with other settings: {told}. Use its settings, or another folder")
-    config.resume = str(folder)
-    return config, [f"{name}={as_word(plain(now.get(name)))}" for name in differ]
+    return replaced(config, {"resume": str(folder)}), [f"{name}={as_word(plain(now.get(name)))}" for name in differ]

@@ -37,7 +37,7 @@ from ...common.files import write_text
 from ...common.files.folders import require_posix
 from ...common.progress import bars_are_seen
 from ...models.build import READ
-from ..config import PATHS, ConfigError, flat, load, packages, plain
+from ..config import PATHS, ConfigError, flat, load, packages, plain, replaced
 from ..runs import launch, signals
 from ..runs.folder import OFF_COUNTS, Run, created, opened
 from ..runs.log import TEST
@@ -55,10 +55,11 @@ Say = Callable[[str], object]  # prints a text for the user
 
 
 class Task(Protocol[Result]):
-    """What a run trains. It is made from the run's settings and reads the data before any file is written.
+    """What a run trains: a record of the data, the model, the loss and the batches that `TaskType.make` has made."""
 
-    It prints a summary of the data as soon as the data is read. So the user has seen the data if a later check fails.
-    """
+    @property
+    def settled(self) -> Mapping[str, Any]:
+        """Settings that follow from the data, such as the number of epochs, by dotted names. The run saves them."""
 
     @property
     def module(self) -> TrainedModule:
@@ -108,7 +109,9 @@ class TaskType(Generic[Result]):
     Attributes:
         kind: kind of its runs.
         name: settings -> name of a run, made of data and loss.
-        make: (settings, quiet, function that prints texts for the user) -> task.
+        make: (settings, quiet, function that prints texts for the user) -> task. It makes typed settings, which
+            raises for wrong ones, reads the data, checks both together, and builds; each is a function. It prints the
+            data as soon as they are read, so that the user has seen them if a later check fails.
     """
 
     kind: str
@@ -187,13 +190,11 @@ def _open(held: ExitStack, task: TaskType[Any], config: DictConfig, changes: Seq
     """The run to train, and its settings. The folder stays locked until `held` is closed."""
     if config.resume is not None:
         run = held.enter_context(opened(Path(config.resume), task.kind))
-        made = load(run.config, packages(config.get("trust")))
-        made.trust = config.get("trust")  # a folder must not say what to trust
-        return run, changed(made, changes)
-    name = task.name(config)
-    run = held.enter_context(created(None if config.out is None else Path(config.out), name))
-    config.out = str(run.folder)
-    return run, config
+        trust = config.get("trust")
+        made = load(run.config, packages(trust))
+        return run, changed(replaced(made, {"trust": trust}), changes)  # a folder must not say what to trust
+    run = held.enter_context(created(None if config.out is None else Path(config.out), task.name(config)))
+    return run, replaced(config, {"out": str(run.folder)})
 
 
 def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
@@ -212,33 +213,28 @@ def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
             f"a resumed run keeps its own settings; leave out {' '.join(wrong)}. You may change: {EPOCHS} (only to a "
             f"larger number), {free}"
         )
+    values: dict[str, Any] = {}
     for change in changes:
         key, _, value = change.partition("=")
-        if key == EPOCHS:
-            config = _extended(config, value)
-            continue
-        old = OmegaConf.select(config, key)
-        new = OmegaConf.from_dotlist([change])
-        config = OmegaConf.merge(config, new)  # type: ignore[assignment]
-        inner = f"data.load.{key.partition('.')[2]}"
-        if key.startswith("data.") and OmegaConf.select(config, inner) == old and old is not None:
-            OmegaConf.update(config, inner, OmegaConf.select(new, key))
         if not value:
             raise ConfigError(f"{key}= is empty")
-    return config
+        if key == EPOCHS:
+            values |= _extended(config, value)
+            continue
+        old = OmegaConf.select(config, key)
+        values[key] = OmegaConf.select(OmegaConf.from_dotlist([change]), key)
+        inner = f"data.load.{key.partition('.')[2]}"
+        if key.startswith("data.") and OmegaConf.select(config, inner) == old and old is not None:
+            values[inner] = values[key]
+    return replaced(config, values)
 
 
-def _extended(config: DictConfig, epochs: str) -> DictConfig:
-    """The settings of a run that is extended to more epochs."""
+def _extended(config: DictConfig, epochs: str) -> dict[str, Any]:
+    """What changes in the settings of a run that is extended to more epochs."""
     had = config.trainer.max_epochs
     if not epochs.isdigit() or int(epochs) < had:
         raise ConfigError(f"this run has {had} epochs; to extend it, give {EPOCHS} > {had}; got {epochs!r}")
-    if int(epochs) == had:
-        return config
-    longer = config.copy()
-    longer.trainer.max_epochs = int(epochs)
-    OmegaConf.update(longer, "extended", [*config.extended, had], force_add=True)
-    return longer
+    return {} if int(epochs) == had else {EPOCHS: int(epochs), "extended": [*config.extended, had]}
 
 
 def _is_finished(run: Run, config: DictConfig) -> bool:
@@ -262,6 +258,7 @@ def _train(
     for plugin in used:
         say(f"with the {plugin}")
     task = kind.make(config, quiet or not first, say)
+    config = replaced(config, task.settled)
     state = on_first(lambda: read_state(run.state) if run.state.exists() else None)
     data = on_first(task.fingerprint)
     task.module.kept |= {"kept": settings_of(config), "data": data}
@@ -310,25 +307,25 @@ def _facts(trainer: L.Trainer, config: DictConfig) -> dict[str, Any]:
     }
 
 
-def steps_of(config: DictConfig, batches: int) -> int:
+def steps_of(trainer: Mapping[str, Any], batches: int) -> int:
     """Steps of an epoch that has this number of batches, by the settings of the trainer."""
-    limit = config.trainer.get("limit_train_batches")
+    limit = trainer.get("limit_train_batches")
     if isinstance(limit, int):
         batches = min(batches, limit)
-    return max(-(-batches // (config.trainer.get("accumulate_grad_batches") or 1)), 1)
+    return max(-(-batches // (trainer.get("accumulate_grad_batches") or 1)), 1)
 
 
-def budget(config: DictConfig, batches: int, by_default: bool) -> str:
+def budget(trainer: Mapping[str, Any], batches: int, epochs: int) -> str:
     """A line about the length of a training.
 
     Args:
-        config: settings of the run, with a number of epochs.
+        trainer: settings of the trainer, as they were given.
         batches: number of batches of an epoch.
-        by_default: whether the number of epochs follows from the data.
+        epochs: number of epochs.
     """
-    epochs, steps = config.trainer.max_epochs, steps_of(config, batches)
-    why = "for this number of batches" if by_default else "as given"
-    return f"{EPOCHS} {epochs}, {why}; at most {epochs * steps} step{'' if epochs * steps == 1 else 's'}"
+    steps = epochs * steps_of(trainer, batches)
+    why = "for this number of batches" if trainer["max_epochs"] is None else "as given"
+    return f"{EPOCHS} {epochs}, {why}; at most {steps} step{'' if steps == 1 else 's'}"
 
 
 def silent(text: str) -> None:
@@ -374,17 +371,12 @@ def _begin(run: Run, config: DictConfig, to: Sequence[Logger]) -> bool:
 
 def lasting(config: DictConfig) -> DictConfig:
     """The settings that a run saves. Paths are absolute, so that the run can be resumed from any folder."""
-    copy = config.copy()
-    OmegaConf.set_struct(copy, False)
-    copy.pop("trust", None)  # not saved: somebody who receives the folder must decide this
-    for key in (key for key in PATHS if key not in ("out", "resume", "model.name")):
-        path = OmegaConf.select(copy, key)
-        if path is not None:
-            OmegaConf.update(copy, key, str(Path(path).absolute()))
-    name = OmegaConf.select(copy, "model.name")
-    if OmegaConf.select(copy, "model.kind") in READ and Path(name).is_dir():  # otherwise a name on the hub
-        OmegaConf.update(copy, "model.name", str(Path(name).absolute()))
-    return copy
+    paths = {key: OmegaConf.select(config, key) for key in PATHS if key not in ("out", "resume")}
+    if OmegaConf.select(config, "model.kind") not in READ or not Path(paths["model.name"]).is_dir():
+        del paths["model.name"]  # a name on the hub, or of a network of timm
+    absolute = {key: str(Path(path).absolute()) for key, path in paths.items() if path is not None}
+    # trust is not saved: somebody who receives the folder must decide this
+    return OmegaConf.masked_copy(replaced(config, absolute), [str(key) for key in config if key != "trust"])
 
 
 def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: int) -> L.Trainer:
