@@ -67,7 +67,7 @@ def test_a_run_leaves_settings_model_numbers_detections_and_a_page(finished):
     wanted |= {"checksums.sha256", "health.json"}
     assert files == {*wanted, "logs/metrics.csv"} and finished.finished
     content = json.loads(finished.after.read_text("utf-8"))
-    assert set(content["values"]) == {"AP50", "AP50_11", "AP75", "AP75_11"}
+    assert set(content["values"]) == {"AP50", "AP50_11", "AP75", "AP75_11", "AP50_95"}
     assert content["counts"]["images"] == 3 and content["counts"]["objects"] == 6
     assert set(content["per_class"]) == {"disc", "square"}
     facts = json.loads((finished.folder / "facts.json").read_text("utf-8"))
@@ -404,7 +404,7 @@ def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, mon
     assert main(["detect", "compare", *words, "-o", str(tmp_path)]) == 0
     assert len(here.calls) == 6
     shown = capsys.readouterr().out
-    assert re.search(r"^\| loss +\| +AP50 \| +AP50_11 \| +AP75 \|$", shown, re.MULTILINE)
+    assert re.search(r"^\| loss +\| +AP50 \| +AP50_11 \| +AP75 \| +AP50_95 \|$", shown, re.MULTILINE)
     assert "| AP50, against cross_entropy" in shown
     run = tmp_path / "ap-memory=1+ranking.warmup=2-seed1"
     content = json.loads((tmp_path / "compare.json").read_text())["values"]["ap:memory=1+ranking.warmup=2"]

@@ -49,6 +49,7 @@ def test_the_command_writes_the_page_of_a_detector(voc, tmp_path, capsys):
     links = [found["href"] for found in page.all("a")]
     parts = ["results", "curves", "precision", "classes", "mistakes", "pictures", "configuration"]
     assert links == ["#content", *(f"#{part}" for part in parts)] and not page.all("details", class_="query")
+    assert f"95 %{100 * content['values'].pop('AP50_95'):.1f} %" in page.text
     for name, value in content["values"].items():
         assert re.search(
             rf"{name} ?[^%]* or more{100 * value:.1f} %", page.text.replace("50 %", "50").replace("75 %", "75")
@@ -63,10 +64,11 @@ def test_the_command_writes_the_page_of_a_detector(voc, tmp_path, capsys):
 def test_classes_of_a_detector_can_be_sorted_by_everything_that_was_measured(voc, tmp_path):
     run = copied(tmp_path / "run", voc)
     table = Page(write_report(tmp_path / "r.html", read_runs([run]))).data["tables"]["class"]
-    shares = ["AP50_11", "AP75", "AP75_11", "found at all", "best F1"]
+    shares = ["AP50_11", "AP75", "AP75_11", "AP50_95", "found at all", "best F1"]
     assert table["columns"] == ["class", "objects", "detections", *shares, "at score", "AP50"]
-    assert table["formats"] == ["", "count", "count", *["share"] * 5, "score", "share"]
-    for name, objects, detections, eleven, *_, score, area in table["rows"]:
+    assert table["formats"] == ["", "count", "count", *["share"] * 6, "score", "share"]
+    for name, objects, detections, eleven, _, _, coco, *_, score, area in table["rows"]:
+        assert coco == pytest.approx(results(run)["coco"][name], abs=5e-5)
         expected = results(run)["per_class"][name]["AP50"]
         assert (objects, detections) == (expected["objects"], expected["detections"])
         assert area == pytest.approx(expected["area"], abs=5e-5) and eleven == pytest.approx(
@@ -101,7 +103,7 @@ def test_detectors_stand_side_by_side(voc, tmp_path):
     page = Page(tmp_path / "both.html")
     assert page.text.count("voc_folder: ap, cross") == 2
     first = results(runs[0])["values"]["AP50"]
-    assert f"ap{100 * first:.1f}cross1.0" in page.text and len(page.all("li", class_="best")) == 7  # all but one tile
+    assert f"ap{100 * first:.1f}cross1.0" in page.text and len(page.all("li", class_="best")) == 9  # all but one tile
     assert page.data["tables"]["class"]["columns"][2:] == [
         "AP50 ap",
         "AP50 cross",

@@ -19,7 +19,7 @@ from voc_trees import write_image
 
 from rankgrad_detection.page import DetectorNumbers
 from rankgrad_detection.pictures import COLOURS, Mark, draw, marks, tally, worth_seeing
-from rankgrad_detection.voc import Scene
+from rankgrad_detection.scenes import Scene
 from rankgrad_detection.voc_ap import (
     Detections,
     area_under,

@@ -10,9 +10,9 @@ from rankgrad.workbench.cli.training import compare_losses, groups, several_opti
 from rankgrad.workbench.cli.trust import add_trust
 
 HELP = """\
-Train a detector with a ranking loss, measure its average precision by the rules of Pascal VOC, or check the data.
+Train a detector with a ranking loss, measure its average precision as Pascal VOC and COCO do, or check the data.
 
-  rankgrad detect train data.root=DIR                       images and boxes in the layout of VOC2007
+  rankgrad detect train data.root=DIR                       images with boxes, as VOC, COCO or YOLO have them
   rankgrad detect train data.root=DIR loss=cross_entropy    the same detector with cross-entropy
   rankgrad detect compare loss=cross_entropy,ap,ap:ranking.warmup=50 seeds=0,1,2 data.root=DIR
   rankgrad detect train resume=runs/voc_folder-...          continue where a run stopped
@@ -68,11 +68,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     measure.add_argument("-o", "--out", type=Path, help="json file to write the numbers to")
     measure.add_argument("--page", type=Path, help="html file to write, with curves and pictures")
     add_trust(measure)
-    task = "check that a folder in VOC's layout is complete"
-    check = actions.add_parser(
-        "check", help=task, description="Check that a folder in VOC's layout is complete.", allow_abbrev=False
-    )
-    check.add_argument("--root", type=Path, required=True, help="VOCdevkit, or a folder built like VOC2007")
+    task = "check that a folder of images with boxes is complete"
+    check = actions.add_parser("check", help=task, description=f"{task.capitalize()}.", allow_abbrev=False)
+    check.add_argument("--root", type=Path, required=True, help="VOCdevkit, or a folder like VOC2007, of COCO or YOLO")
+    check.add_argument("--format", default="auto", help="voc, coco or yolo (default: what the folder looks like)")
     check.add_argument("--images", action="store_true", help="also decode every image (slow)")
     for action in (measure, check):
         action.set_defaults(settings_allowed=False)
@@ -129,9 +128,9 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _check(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from .voc_check import inspect_voc
+    from .check import inspect_boxes
 
-    observations = inspect_voc(arguments.root, arguments.images)
+    observations = inspect_boxes(arguments.root, arguments.images, arguments.format)
     print(observations)
     if observations.wrong:
         raise ValueError(f"{arguments.root} has {observations.wrong} problem(s), listed above")

@@ -14,7 +14,7 @@ from rankgrad.batches.epochs import EpochList, ShuffledBatches
 from rankgrad.common.checks import integer, number
 from rankgrad.workbench.training.data import EpochData
 
-from .voc import Scene
+from .scenes import Scene
 
 Target = dict[str, Tensor]
 
@@ -44,7 +44,7 @@ class DetectionSet(Dataset[Example]):
         scenes: images and their objects.
         shorter: shorter side in pixels after resizing.
         longer: upper limit of the longer side. If it is reached, the shorter side is smaller.
-        difficult: whether the targets contain difficult objects.
+        difficult: whether the targets contain difficult objects; never crowds.
         flip: probability of a horizontal flip.
         vertical_flip: probability of a vertical flip, for images without a top side.
         seed: seed of the flips.
@@ -97,6 +97,8 @@ class DetectionSet(Dataset[Example]):
         kept = (boxes[:, 2:] > boxes[:, :2]).all(1)  # boxes that are partly inside
         if not self.difficult:
             kept &= ~scene.difficult
+        if scene.crowd is not None:
+            kept &= ~scene.crowd
         boxes, labels = boxes[kept], scene.labels[kept] + 1
         draws = np.random.RandomState([self.seed, epoch, index]).random_sample(2)
         if draws[0] < self.flip:

@@ -20,10 +20,11 @@ from rankgrad.workbench.report import glossary, tables, write_report
 from rankgrad.workbench.report.content import Extent, Interval, RunContent, Section, read_common
 from rankgrad.workbench.runs.folder import Run
 
+from .formats import load_scenes
 from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, worth_seeing
+from .scenes import Scenes
 from .task import DETECTIONS
-from .voc import Scenes, load_voc
-from .voc_ap import DetectionReport, Detections, learned, read_content
+from .voc_ap import COCO, DetectionReport, Detections, learned, read_content
 from .words import DEFINITIONS, WORDS
 
 FORMATS = {"detections": "count", "at score": "score"}  # columns of the table of classes that are not in per cent
@@ -43,6 +44,7 @@ class DetectorNumbers:
         counts: images, objects, difficult, detections.
         inclusive: whether a pixel was added to widths and heights.
         settings: settings of the evaluation.
+        coco: class -> COCO's AP; empty: not measured.
         intervals: empty.
     """
 
@@ -51,6 +53,7 @@ class DetectorNumbers:
     counts: Mapping[str, int]
     inclusive: bool
     settings: Mapping[str, Any]
+    coco: Mapping[str, float | None] = field(default_factory=dict)
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @classmethod
@@ -61,8 +64,8 @@ class DetectorNumbers:
 
     @property
     def overlaps(self) -> list[str]:
-        """AP50, AP75, ...: without the eleven-point APs."""
-        return [name for name in self.values if not name.endswith("_11")]
+        """AP50, AP75, ...: without the eleven-point APs, and without COCO's."""
+        return [name for name in self.values if "_" not in name]
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -158,7 +161,7 @@ def read(
         return DetectorContent(**common)
     data = common["config"]["data"]
     try:
-        test = load_voc(data["root"], data["test"], tuple(after.per_class))
+        test = load_scenes(data["root"], data["test"], tuple(after.per_class), data["format"])
         detections = _detections(run.folder / DETECTIONS, test)
     except (OSError, ValueError) as error:
         why = f"No pictures: the images or the detections of the run cannot be read ({error})."
@@ -172,7 +175,7 @@ def _described(detections: Sequence[Detections], test: Scenes, common: Mapping[s
     marked = marks(detections, test.scenes, test.class_names, numbers.thresholds, iou, numbers.inclusive)
     notes = list(common.get("notes", ()))
     if test.left_out:
-        notes.append(f"{len(test.left_out)} boxes without area were left out of the test images.")
+        notes.append(f"{len(test.left_out)} objects of the test images were left out, such as boxes without area.")
     if note := learned(numbers.counts):
         notes.append(note)
     if numbers.inclusive:
@@ -220,7 +223,8 @@ def _classes(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers
     first, *others = known.overlaps
     metrics = ["detections", *(name for name in known.values if name != first), "found at all", "best F1", "at score"]
     rows = [
-        () if numbers is None else [_row(name, of) for name, of in numbers.per_class.items()] for numbers in each_run
+        () if numbers is None else [_row(name, of, numbers.coco) for name, of in numbers.per_class.items()]
+        for numbers in each_run
     ]
     made = tables.class_table(runs, "class", rows, metrics, first, beside=others[:1], count="objects", formats=FORMATS)
     lead = "Each number is of all images, in per cent; lowest AP first."
@@ -228,12 +232,13 @@ def _classes(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers
     return Section("classes", "Classes", body if made else Markup(), {"tables": {"class": made[1]}} if made else {})
 
 
-def _row(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _row(name: str, results: Mapping[str, Mapping[str, Any]], coco: Mapping[str, float | None]) -> dict[str, Any]:
     first = next(iter(results.values()))
     row = {"name": name, "objects": first["objects"], "detections": first["detections"]}
     row |= {
         f"{ap}{end}": result[kind] for ap, result in results.items() for end, kind in (("", "area"), ("_11", "eleven"))
     }
+    row |= {COCO: coco[name]} if coco else {}
     return row | {"found at all": first["max_recall"], "best F1": first["best_f1"], "at score": first["threshold"]}
 
 

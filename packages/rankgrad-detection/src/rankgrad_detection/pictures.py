@@ -11,7 +11,7 @@ import numpy as np
 
 from rankgrad.workbench.html.palette import LIGHT
 
-from .voc import Scene
+from .scenes import Scene
 from .voc_ap import Detections, match
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Detection as a task: a detector, a rank loss or cross-entropy, and images in VOC's layout."""
+"""Detection as a task: a detector, a rank loss or cross-entropy, and images with boxes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ from rankgrad.workbench.training import runner
 
 from ._version import __version__
 from .adapter import LossHandle, use_ap_loss
+from .check import off_counts
+from .coco_ap import coco_ap
 from .data import DetectionData, DetectionSet
+from .formats import AUTO, format_of, load_scenes
 from .models import build_detector
 from .page import write_page
+from .scenes import Scenes
 from .settings import DetectionImages, DetectorSettings
 from .task import DETECTIONS
 from .training import DetectorModule, detect
-from .voc import Scenes, listed, load_voc
 from .voc_ap import LEARNED, DetectionReport, Detections, check_ious, evaluate_voc, read_content, table
-from .voc_check import off_counts
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,12 @@ class DetectionTask:
             check_ious(settings.evaluation.ious)
         integer(settings.evaluation.batch_size, "evaluation.batch_size counts images", low=1)
         integer(settings.evaluation.every, "evaluation.every counts epochs", low=0)
-        self.scenes, self.test = (load_voc(data.root, split, data.classes) for split in (data.train, data.test))
-        say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}")
+        kind = format_of(data.root, data.format)
+        self.scenes = load_scenes(data.root, data.train, data.classes, kind)
+        self.test = load_scenes(data.root, data.test, self.scenes.class_names, kind)
+        say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}\nboxes in files of {kind}")
         self.off_counts = " ".join(filter(None, map(off_counts, (self.scenes, self.test))))
-        self.learned = _learned(data, data.test)
+        self.learned = _common(self.scenes, self.test)
         if self.learned:
             say(
                 f"{self.learned} of the {len(self.test.scenes)} test images are also in {data.train}. Remove them from "
@@ -117,7 +121,7 @@ class DetectionTask:
             on_first(lambda: write_text(run.before, found.report.to_json()))
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedDetections]:
-        """AP as VOC measures it."""
+        """AP as VOC and as COCO measure it."""
         detections = detect(
             model,
             self.test_images,
@@ -178,6 +182,7 @@ def evaluate(
     said = {"data": settings.data.name, "split": test.name, "loss": settings.loss["name"], "seed": settings.seed}
     how = settings.evaluation
     report = evaluate_voc(detections, test.scenes, test.class_names, how.ious, how.inclusive, said)
+    report = replace(report, coco=coco_ap(detections, test.scenes, test.class_names))
     return replace(report, counts={**report.counts, LEARNED: learned}) if learned else report
 
 
@@ -216,7 +221,7 @@ def evaluate_run(
     settings = typed(DetectorSettings, config)
     data, how = settings.data, settings.evaluation
     if root is not None:
-        data = replace(data, root=str(root.absolute()))
+        data = replace(data, root=str(root.absolute()), format=AUTO)
     if ious is not None:
         how = replace(how, ious=tuple(ious))
     check_ious(how.ious)
@@ -225,28 +230,32 @@ def evaluate_run(
     settings = replace(settings, data=data, evaluation=how)
     model, names = load_detector(run.weights)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    test = load_voc(data.root, data.test if split is None else split, names)
+    test = load_scenes(data.root, data.test if split is None else split, names, data.format)
     off_counts(test)
     images = DetectionSet(test.scenes, *data.sides)
     detections = detect(model, images, batch_size=how.batch_size, workers=data.workers, progress=progress)
-    learned = 0 if root is not None else _learned(data, data.test if split is None else split)
+    learned = 0 if root is not None else _learned(data, names, test)
     report = evaluate(detections, test, settings, learned)
     if page is not None:
         shown = {
             **config,
-            "data": {**config["data"], "root": data.root},
+            "data": {**config["data"], "root": data.root, "format": data.format},
             "evaluation": {**config["evaluation"], **asdict(how)},
         }
         write_page(page, shown, report, detections, test)
     return report
 
 
-def _learned(data: DetectionImages, split: str) -> int:
-    """How many images of the split the run was trained on."""
+def _learned(data: DetectionImages, names: Sequence[str], test: Scenes) -> int:
+    """How many of these images the run was trained on."""
     try:
-        return len(listed(data.root, data.train) & listed(data.root, split))
-    except (OSError, ValueError):  # the lists of the training are gone
+        return _common(load_scenes(data.root, data.train, names, data.format, []), test)
+    except (OSError, ValueError):  # the images of the training are gone
         return 0
+
+
+def _common(scenes: Scenes, test: Scenes) -> int:
+    return len({scene.path for scene in scenes.scenes} & {scene.path for scene in test.scenes})
 
 
 def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:

@@ -9,10 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DetectionImages:
-    """`data`: images in VOC's layout, and their size for the model."""
+    """`data`: images with boxes, and their size for the model."""
 
     name: str
     root: str
+    format: str
     train: str
     test: str
     classes: str | tuple[str, ...]

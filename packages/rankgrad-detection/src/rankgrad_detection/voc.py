@@ -1,8 +1,7 @@
 """Annotated images in the layout of Pascal VOC: the official years, and any folder of the same structure.
 
-Boxes are stored as edges. VOC counts pixels from 1 and includes the last one, so its box (xmin, ymin, xmax, ymax)
-covers the area from (xmin - 1, ymin - 1) to (xmax, ymax). With edges, the ordinary overlap equals VOC's with "+ 1"
-(`voc_ap.overlaps`).
+VOC counts pixels from 1 and includes the last one, so its box (xmin, ymin, xmax, ymax) covers the area from
+(xmin - 1, ymin - 1) to (xmax, ymax). These are the edges of `scenes`.
 """
 
 from __future__ import annotations
@@ -12,19 +11,13 @@ import os
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
 
 from rankgrad.common.files import open_file, read_text, shown
-from rankgrad.datasets.images import image_size, open_image
+from rankgrad.datasets.images import image_size
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from .scenes import LARGEST, LeftOut, Scene, Scenes, Wrong, chosen, collected, gathered, label, some_names
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
@@ -32,86 +25,6 @@ CLASSES = (
 )
 FOLDERS = ("Annotations", "ImageSets/Main", "JPEGImages")
 ENDINGS = (".jpg", ".jpeg", ".png")
-LARGEST = torch.finfo(torch.float32).max  # boxes are float32
-Wrong = tuple[Path, str]  # an annotation that cannot be used, and the message
-NAMED = 5  # largest number of names that a message lists
-
-
-@dataclass(frozen=True, eq=False)
-class Scene:
-    """An image and the objects in it.
-
-    Attributes:
-        name: name of the image, without the file ending.
-        path: file.
-        size: (width, height) in pixels, as annotated; if that is missing or 0, the size of the upright file.
-        boxes: [object, 4] float32, edges (left, top, right, bottom) in pixels of the file; the top left corner is 0.
-        labels: [object] long, 0 .. C - 1.
-        difficult: [object] bool; such objects count neither as found nor as missed.
-    """
-
-    name: str
-    path: Path
-    size: tuple[int, int]
-    boxes: Tensor
-    labels: Tensor
-    difficult: Tensor
-
-    def image(self) -> Image:
-        """The image in full size, RGB, upright (see `datasets.images`), so that the boxes fit.
-
-        Some annotation tools ignore the EXIF tag that turns an image. If the annotated size is that of the stored
-        pixels, and not that of the upright image, the boxes belong to the stored pixels, and the image is not turned.
-
-        Raises:
-            OSError: the image cannot be read.
-        """
-        image = open_image(self.path)
-        turned = image.size != self.size and image.size == self.size[::-1]
-        return open_image(self.path, upright=False) if turned else image
-
-
-@dataclass(frozen=True, eq=False)
-class Scenes:
-    """Annotated images.
-
-    Attributes:
-        name: name of the split.
-        class_names: C names.
-        scenes: one per image, in the order of the list.
-        left_out: (file, reason) of each object that was left out.
-    """
-
-    name: str
-    class_names: tuple[str, ...]
-    scenes: tuple[Scene, ...]
-    left_out: tuple[tuple[str, str], ...] = ()
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.scenes)
-
-    def objects(self, difficult: bool = False) -> dict[str, int]:
-        """Class -> number of objects, with or without the difficult ones."""
-        counter = Counter(
-            label
-            for scene in self.scenes
-            for label, hard in zip(scene.labels.tolist(), scene.difficult.tolist(), strict=True)
-            if difficult or not hard
-        )
-        return {name: counter[number] for number, name in enumerate(self.class_names)}
-
-    def summary(self) -> str:
-        """One line of text: numbers of images and objects."""
-        counts = self.objects()
-        total, hard = sum(counts.values()), sum(self.objects(difficult=True).values()) - sum(counts.values())
-        first = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
-        more = f", and {len(counts) - 6} more classes" if len(counts) > 6 else ""
-        text = f"{self.name}: {len(self)} images, {total} objects ({first}{more})"
-        text += f", {hard} difficult ones" if hard else ""
-        return shown(
-            text + (f"; {len(self.left_out)} boxes that end before they begin left out" if self.left_out else "")
-        )
 
 
 def load_voc(
@@ -146,22 +59,19 @@ def load_voc(
     """
     root = Path(root)
     parts = [(folder(root, year), name) for year, name in map(_year, split.split("+"))]
-    if classes == "voc":
-        names: tuple[str, ...] = CLASSES
-    elif classes == "data":
-        names = tuple(sorted({name for home in dict.fromkeys(home for home, _ in parts) for name in class_names(home)}))
-    elif isinstance(classes, str):
-        raise ValueError(f"classes must be voc, data or a list of names; got {classes!r}")
-    else:
-        names = tuple(classes)
-        numbers = [name for name in names if not isinstance(name, str)]
-        if numbers:  # not converted: 01 was read as 1
-            raise ValueError(f"classes must be texts; got {numbers[0]!r}. Quote numbers: \"classes=['{numbers[0]}']\"")
-        if len(set(names)) != len(names) or not names:
-            raise ValueError(f"classes must be different names, at least one; got {list(names)}")
-    number = {name: index for index, name in enumerate(names)}
-    scenes: list[Scene] = []
-    left_out: list[tuple[str, str]] = []
+    homes = dict.fromkeys(home for home, _ in parts)
+    names = chosen(
+        CLASSES if classes == "voc" else classes,
+        lambda: sorted({name for home in homes for name in class_names(home, wrong)}),
+        "voc, data",
+    )
+    return gathered(split, names, _sources(parts, {name: index for index, name in enumerate(names)}), wrong)
+
+
+def _sources(
+    parts: Sequence[tuple[Path, str]], number: Mapping[str, int]
+) -> Iterator[tuple[Path, partial[tuple[Scene, list[LeftOut]]]]]:
+    """Annotations, and how each is read, of (folder, list) parts."""
     for home, name in parts:
         files = image_files(home)
         listed = image_names(home, name)
@@ -169,7 +79,7 @@ def load_voc(
         if missing:
             raise FileNotFoundError(
                 f"{home / 'JPEGImages'} lacks {len(missing)} of the {len(listed)} images of {name}: "
-                f"{', '.join(missing[:NAMED])}{' ...' if len(missing) > NAMED else ''}"
+                f"{some_names(missing)}"
             )
         for each in listed:
             if len(files[each]) > 1:  # which of them was annotated?
@@ -177,23 +87,8 @@ def load_voc(
                     f"{home / 'JPEGImages'} has {len(files[each])} images of the name {each}: "
                     f"{', '.join(path.name for path in files[each])}. Remove all but one"
                 )
-        for each in listed:
             path = home / "Annotations" / f"{each}.xml"
-            with _collected(wrong, path):
-                scene, without_area = read_scene(path, files[each][0], number)
-                scenes.append(scene)
-                left_out += without_area
-    return Scenes(split, names, tuple(scenes), tuple(left_out))
-
-
-@contextmanager
-def _collected(wrong: list[Wrong] | None, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        if wrong is None:
-            raise
-        wrong.append((path, str(error)))
+            yield path, partial(read_scene, path, files[each][0], number)
 
 
 def _year(part: str) -> tuple[str | None, str]:
@@ -251,14 +146,9 @@ def image_names(home: Path, name: str) -> list[str]:
     return names
 
 
-def listed(root: str | Path, split: str) -> set[tuple[Path, str]]:
-    """(folder, name) of the images of a split. No image is looked for.
-
-    Raises:
-        FileNotFoundError, ValueError: a list cannot be read, see `image_names`.
-    """
-    parts = [(folder(Path(root), year), name) for year, name in map(_year, split.split("+"))]
-    return {(home, each) for home, name in parts for each in image_names(home, name)}
+def here(root: Path) -> bool:
+    """Whether a folder looks like one of VOC."""
+    return any((root / name).is_dir() for name in ("JPEGImages", "ImageSets", "VOCdevkit")) or any(root.glob("VOC20??"))
 
 
 def set_names(home: Path) -> list[str]:
@@ -286,14 +176,14 @@ def class_names(home: Path, wrong: list[Wrong] | None = None) -> set[str]:
     """
     names: set[str] = set()
     for path in sorted((home / "Annotations").glob("*.xml")):
-        with _collected(wrong, path):
+        with collected(wrong, path):
             names |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
     if not names and not wrong:
         raise ValueError(f"{home / 'Annotations'} has no annotated object")
     return names
 
 
-def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scene, list[tuple[str, str]]]:
+def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scene, list[LeftOut]]:
     """One annotation, and (file, reason) of each box that is left out because it ends before it begins.
 
     A box with xmax = xmin is one pixel wide, because VOC includes the last pixel.
@@ -312,15 +202,11 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
         raise FileNotFoundError(f"{path} does not exist. The annotations of VOC 2012's test set are not public")
     root = _root(path)
     boxes, labels, difficult = [], [], []
-    left_out: list[tuple[str, str]] = []
+    left_out: list[LeftOut] = []
     # body parts are objects inside an object; they are ignored
     for entry in root.findall("object"):
         name = _text(entry, "name", path)
-        if name not in number:
-            raise ValueError(
-                f"{path} has an object of class {name!r}, which is not among {', '.join(number)}. classes=data uses "
-                "all classes of the annotations"
-            )
+        which = label(path, name, number)
         corners = entry.find("bndbox")
         if corners is None:
             raise ValueError(f"{path}: an object ({name}) has no bndbox")
@@ -329,19 +215,9 @@ def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scen
             left_out.append((path.name, f"{name}: box {x1:g}, {y1:g}, {x2:g}, {y2:g} ends before it begins"))
             continue
         boxes.append((x1 - 1, y1 - 1, x2, y2))
-        labels.append(number[name])
+        labels.append(which)
         difficult.append(_difficult(entry, path))
-    return (
-        Scene(
-            name=path.stem,
-            path=image,
-            size=_size(root, path, image),
-            boxes=torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4),
-            labels=torch.tensor(labels, dtype=torch.int64),
-            difficult=torch.tensor(difficult, dtype=torch.bool),
-        ),
-        left_out,
-    )
+    return Scene.of(path.stem, image, _size(root, path, image), boxes, labels, difficult), left_out
 
 
 def _root(path: Path) -> ElementTree.Element:

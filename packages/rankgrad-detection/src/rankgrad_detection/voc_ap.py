@@ -9,8 +9,8 @@ The rules are those of VOC's development kit (Everingham et al., IJCV 2010), whi
 * A detection of a difficult object is neither right nor wrong. Difficult objects do not count.
 * Detections of equal score are sorted by image, then in the given order.
 
-Boxes are edges here (see `voc`). For edges the ordinary overlap is VOC's with "+ 1": (xmax - xmin + 1) is the distance
-between the edges. Some toolkits subtract 1 from all four numbers, and then add 1 to widths and heights again.
+Boxes are edges here (see `scenes`). For edges the ordinary overlap is VOC's with "+ 1": (xmax - xmin + 1) is the
+distance between the edges. Some toolkits subtract 1 from all four numbers, and then add 1 to widths and heights again.
 `inclusive=True` does this second step for any boxes. It makes boxes larger. On small images this increases AP.
 """
 
@@ -31,7 +31,7 @@ from rankgrad.common.checks import Numbers, number, tensor
 from rankgrad.common.files import read_json, shown
 from rankgrad.tables import aligned
 
-from .voc import Scene
+from .scenes import Scene
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -39,6 +39,7 @@ IntArray = npt.NDArray[np.int64]
 
 IOUS = (0.5, 0.75)
 LEARNED = "images of the training"  # name of a count
+COCO = "AP50_95"  # name of the mean of COCO's AP, see `coco_ap`
 CURVE_POINTS = 200  # largest number of points of a stored precision-recall curve
 
 
@@ -113,6 +114,7 @@ class DetectionReport:
         counts: images, objects, difficult, detections, and of a run the images that it was trained on, if any.
         inclusive: whether a pixel was added to widths and heights.
         settings: settings of the evaluation, in a form that json can write.
+        coco: class -> COCO's AP (see `coco_ap`), NaN without an object; empty: it was not measured.
     """
 
     class_names: tuple[str, ...]
@@ -120,15 +122,16 @@ class DetectionReport:
     counts: Mapping[str, int]
     inclusive: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    coco: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, float]:
-        """Name -> mean over the classes that have objects, 0 .. 1: AP50, AP50_11 (eleven points), AP75, ..."""
+        """Name -> mean over the classes that have objects, 0 .. 1: AP50, AP50_11 (eleven points), ..., AP50_95."""
         by_name = {}
         for iou, results in self.by_iou.items():
             by_name[f"AP{percent(iou)}"] = mean(result.area for result in results)
             by_name[f"AP{percent(iou)}_11"] = mean(result.eleven for result in results)
-        return by_name
+        return by_name | ({COCO: mean(self.coco.values())} if self.coco else {})
 
     def __str__(self) -> str:
         """A table for the terminal, in per cent."""
@@ -145,6 +148,7 @@ class DetectionReport:
             "counts": dict(self.counts),
             "inclusive": self.inclusive,
             "settings": dict(self.settings),
+            "coco": {name: _plain(value) for name, value in self.coco.items()},
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -270,13 +274,9 @@ def match(detections: Sequence[Detections], scenes: Sequence[Scene], classes: in
     columns: list[tuple[npt.NDArray[Any], ...]] = []
     before = 0  # number of objects in earlier images
     for image, (detected, scene) in enumerate(zip(detections, scenes, strict=True)):
-        labels, boxes = _placed(f"{scene.name}: detections", detected.labels, detected.boxes, classes)
-        there, places = _placed(f"{scene.name}: objects", scene.labels, scene.boxes, classes)
-        scores = _array(detected.scores, "scores").astype(np.float64)
-        if scores.shape != labels.shape:
-            raise ValueError(f"{scene.name}: detections must have scores [{len(labels)}]; got {scores.shape}")
-        if np.isnan(scores).any():
-            raise ValueError(f"{scene.name}: detections have a score that is NaN; did training diverge?")
+        labels, boxes = placed(f"{scene.name}: detections", detected.labels, detected.boxes, classes)
+        there, places = placed(f"{scene.name}: objects", scene.labels, scene.boxes, classes)
+        scores = scored(scene.name, detected.scores, len(labels))
         overlap = overlaps(boxes, places, inclusive)
         own = labels[:, None] == there[None]
         # an additional empty column, so that an image without objects needs no special case
@@ -417,9 +417,11 @@ def read_content(path: Path) -> dict[str, Any]:
         ValueError: the file is not a report, or it is damaged; the message has the name of the file.
     """
     content = read_json(path, "values", "per_class", "counts", "inclusive", "settings")
+    content.setdefault("coco", {})
     values = content["values"] if _numbers(content["values"]) else {}
-    names = {name for name in values if not name.endswith("_11")}
-    paired = {f"{name}{end}" for name in names for end in ("", "_11")} == set(values)
+    names = {name for name in values if "_" not in name}
+    paired = {f"{name}{end}" for name in names for end in ("", "_11")} == set(values) - {COCO}
+    paired &= _numbers(content["coco"]) and set(content["coco"]) == set(content["per_class"] if COCO in values else ())
     classes = list(content["per_class"].values()) if isinstance(content["per_class"], dict) else []
     same = all(isinstance(entry, dict) and set(entry) == names for entry in classes)
     settings = isinstance(content["settings"], dict) and isinstance(content["inclusive"], bool)
@@ -433,11 +435,13 @@ def table(content: Mapping[str, Any]) -> str:
     """The content of `DetectionReport.to_dict` as a table for the terminal, in per cent."""
     per_class: Mapping[str, Mapping[str, Any]] = content["per_class"]
     names = list(next(iter(per_class.values())))
-    heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt")), "recall"]
+    heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt"))]
+    heads += ["AP50-95", "recall"] if content["coco"] else ["recall"]
     rows = [["", *heads]]
     for name, numbers in per_class.items():
         first = numbers[names[0]]
         values = [numbers[ap][kind] for ap in names for kind in ("area", "eleven")]
+        values += [content["coco"][name]] if content["coco"] else []
         cells = [str(first["objects"]), str(first["detections"]), *map(_cell, values), _cell(first["max_recall"])]
         rows.append([shown(name), *cells])
     rows.append(["mean", "", "", *map(_cell, content["values"].values()), ""])
@@ -467,7 +471,7 @@ def _difficult(scene: Scene) -> BoolArray:
     return _array(scene.difficult, "difficult").astype(np.bool_)
 
 
-def _placed(what: str, labels: Numbers, boxes: Numbers, classes: int) -> tuple[IntArray, FloatArray]:
+def placed(what: str, labels: Numbers, boxes: Numbers, classes: int) -> tuple[IntArray, FloatArray]:
     """Checked labels and boxes of the detections or objects of an image."""
     numbers, corners = _array(labels, "labels"), _array(boxes, "boxes").astype(np.float64)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
@@ -487,6 +491,16 @@ def _placed(what: str, labels: Numbers, boxes: Numbers, classes: int) -> tuple[I
             "torchvision.ops.box_convert converts other forms"
         )
     return numbers.astype(np.int64), corners
+
+
+def scored(image: str, scores: Numbers, detections: int) -> FloatArray:
+    """Checked scores of the detections of an image."""
+    found: FloatArray = _array(scores, "scores").astype(np.float64)
+    if found.shape != (detections,):
+        raise ValueError(f"{image}: detections must have scores [{detections}]; got {found.shape}")
+    if np.isnan(found).any():
+        raise ValueError(f"{image}: detections have a score that is NaN; did training diverge?")
+    return found
 
 
 _ROW = {"objects", "detections", "area", "eleven", "max_recall", "best_f1", "threshold", "curve"}

@@ -1,9 +1,10 @@
-"""Checks the lists, counts, images and boxes of a VOC folder, and gives a remedy for each problem."""
+"""Checks the lists, counts, images and boxes of a folder, and gives a remedy for each problem."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -11,7 +12,9 @@ import torch
 from rankgrad.datasets.check import NOT_COMPARABLE, CountWarning, Inspection, Observation
 from rankgrad.datasets.images import image_size, some
 
-from .voc import CLASSES, FOLDERS, Scenes, Wrong, class_names, folder, image_names, load_voc, set_names
+from .formats import AUTO, FORMATS, format_of
+from .scenes import Scenes, Wrong
+from .voc import CLASSES, FOLDERS, folder, load_voc, set_names
 
 # Published numbers of images, objects without difficult ones, and all objects of these sets.
 COUNTS = {
@@ -21,6 +24,24 @@ COUNTS = {
 }
 YEARS = ("2007", "2012")
 SHOWN = 5
+APART = {("trainval", "test"), ("train", "test"), ("val", "test"), ("train", "val")}  # have no image in common
+
+
+def inspect_boxes(root: str | Path, images: bool = False, name: str = AUTO) -> Inspection:
+    """Check a folder of images with boxes.
+
+    Args:
+        root: the folder.
+        images: whether to decode every image and compare its size with the annotated size.
+        name: voc, coco or yolo; auto: what the folder looks like.
+
+    Raises:
+        FileNotFoundError, ValueError: see `formats.format_of`.
+    """
+    name = format_of(root, name)
+    if name == "voc":
+        return inspect_voc(root, images)
+    return Inspection(f"{name} layout: {root}", tuple(_plain(Path(root), images, name)))
 
 
 def inspect_voc(root: str | Path, images: bool = False) -> Inspection:
@@ -38,7 +59,7 @@ def inspect_voc(root: str | Path, images: bool = False) -> Inspection:
             text = f"{root} has neither VOC2007 or VOC2012 nor {', '.join(FOLDERS)}"
             todo = "pass VOCdevkit, or a folder with the structure of VOC2007: --root DIR"
             return Inspection(f"VOC layout: {root}", (Observation("wrong", text, todo),))
-        return Inspection(f"VOC layout: {plain}", tuple(_plain(plain, images)))
+        return Inspection(f"VOC layout: {plain}", tuple(_plain(plain, images, "voc")))
     findings: list[Observation] = []
     for year, home in homes.items():
         for name in ("trainval", "test"):
@@ -103,36 +124,38 @@ def _official(root: Path, split: str, images: bool) -> list[Observation]:
     return findings + _boxes(split, scenes) + (_sizes(split, scenes) if images else [])
 
 
-def _plain(home: Path, images: bool) -> list[Observation]:
-    names = set_names(home)
+def _plain(home: Path, images: bool, name: str) -> list[Observation]:
+    """The findings about a folder without years."""
+    kind = FORMATS[name]
+    names = kind.set_names(home)
     if not names:
-        return [
-            Observation("wrong", f"{home / 'ImageSets' / 'Main'} has no list", "write trainval.txt and test.txt there")
-        ]
+        return [Observation("wrong", f"{home} has no list of images", "write ImageSets/Main/trainval.txt and test.txt")]
     wrong: list[Wrong] = []
-    listed: dict[str, set[str]] = {}
-    classes = sorted(class_names(home, wrong))
+    listed: dict[str, Scenes] = {}
+    try:
+        classes = sorted(kind.class_names(home, wrong)) if name == "voc" else list(kind.class_names(home, wrong))
+    except (OSError, ValueError) as error:
+        return [Observation("wrong", str(error), "correct this file")]
     if not classes:
         return _unusable(wrong)
-    strange = sorted(set(classes) - set(CLASSES))
     findings = [Observation("ok", f"{len(classes)} classes: {', '.join(classes)}")]
-    if strange:
+    if name == "voc" and set(classes) - set(CLASSES):
         findings.append(Observation("note", "the classes are not VOC's own: read the folder with data.classes=data"))
-    for name in names:
+    for split in names:
         without: list[Wrong] = []
         try:
-            listed[name] = set(image_names(home, name))
-            scenes = load_voc(home, name, classes, without)
+            scenes = kind.load(home, split, classes, without)
         except (OSError, ValueError) as error:
-            findings.append(Observation("wrong", f"{name}: {error}", "correct the list, or get the files"))
+            findings.append(Observation("wrong", f"{split}: {error}", "correct the list, or get the files"))
             continue
+        listed[split] = scenes
         wrong += without
         if without:
             text = f"{scenes.summary()}; {len(without)} images have an annotation that cannot be used"
             findings.append(Observation("note", text))
         else:
             findings.append(Observation("ok", scenes.summary()))
-        findings += _boxes(name, scenes) + (_sizes(name, scenes) if images else [])
+        findings += _boxes(split, scenes) + (_sizes(split, scenes) if images else [])
     return findings + _unusable(wrong) + _overlap(listed)
 
 
@@ -152,7 +175,7 @@ def _boxes(split: str, scenes: Scenes) -> list[Observation]:
     findings = []
     if scenes.left_out:
         named = "; ".join(f"{file}, {reason}" for file, reason in scenes.left_out[:SHOWN])
-        text = f"{split}: {len(scenes.left_out)} boxes that end before they begin are left out: {named}"
+        text = f"{split}: {len(scenes.left_out)} objects are left out: {named}"
         findings.append(Observation("note", text))
     outside, far = [], []
     for scene in scenes.scenes:
@@ -198,16 +221,17 @@ def _sizes(split: str, scenes: Scenes) -> list[Observation]:
     return findings or [Observation("ok", f"{split}: every image decodes and has the annotated size")]
 
 
-def _overlap(listed: Mapping[str, set[str]]) -> list[Observation]:
-    """Images that are in the test list and in a list for training.
-
-    Args:
-        listed: list -> its images.
-    """
+def _overlap(listed: Mapping[str, Scenes]) -> list[Observation]:
+    """Images in two splits that should have none in common, such as train2017 and val2017."""
+    part = {
+        name: next((each for each in ("trainval", "train", "val", "test") if name.startswith(each)), "")
+        for name in listed
+    }
+    paths = {name: {scene.path for scene in scenes.scenes} for name, scenes in listed.items()}
     findings = []
-    for name, images in listed.items():
-        common = listed.get("test", set()) & images if name in ("train", "val", "trainval") else set()
-        if common:
-            text = f"{len(common)} images are in {name} and in test, e.g. {sorted(common)[0]}"
+    for name, other in product(listed, listed):
+        common = sorted(paths[name] & paths[other])
+        if common and (part[name], part[other]) in APART:
+            text = f"{len(common)} images are in {name} and in {other}, e.g. {common[0].name}"
             findings.append(Observation("wrong", text, "remove them from one of the lists"))
     return findings

@@ -1,0 +1,185 @@
+"""Annotated images of COCO's json files: lists of images, annotations and categories.
+
+A box [left, top, width, height] becomes its edges. Masks and key points are not read. A crowd (`iscrowd`) is one box
+around many objects: it is never learned, and a detection inside it is neither right nor wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rankgrad.common.files import integer, open_file, shown
+from rankgrad.datasets.images import image_size
+
+from .scenes import LARGEST, LeftOut, Scene, Scenes, Wrong, chosen, gathered, label, some_names
+
+BEFORE = "instances_"  # of the official files: instances_train2017.json
+BESIDE = "_annotations.coco.json"  # beside the images of a split, as some tools export it
+OTHER = ("captions_", "person_keypoints_", "image_info_", "stuff_", "panoptic_")  # official files of other tasks
+
+Entry = Mapping[str, Any]
+
+
+def load_coco(
+    root: str | Path, split: str, classes: str | Sequence[str] = "data", wrong: list[Wrong] | None = None
+) -> Scenes:
+    """Read the images of one or several json files.
+
+    Args:
+        root: folder of the images and of the json files, e.g. with `annotations/` and `train2017/`.
+        split: `val` is val.json, annotations/val.json, annotations/instances_val.json or val/_annotations.coco.json,
+            the first one that exists. Several are joined by "+".
+        classes: "data": the categories of these files, in the order of their ids. Or a list of names.
+        wrong: gets each image that cannot be used, with the reason. None: the first one is raised.
+
+    Raises:
+        FileNotFoundError: a file or an image is missing.
+        ValueError: a file is no json of COCO, or an annotation cannot be used.
+    """
+    root = Path(root)
+    files = {path: read(path) for path in (file_of(root, name) for name in split.split("+"))}
+    names = chosen(classes, lambda: dict.fromkeys(name for file in files.values() for name in file[1].values()))
+    number = {name: index for index, name in enumerate(names)}
+    return gathered(split, names, _sources(root, files, number), wrong)
+
+
+def class_names(root: Path, wrong: list[Wrong] | None = None) -> Sequence[str]:
+    """The categories of all files of a folder, each once, in the order of their ids."""
+    files = [read(file_of(root, name)) for name in set_names(root)]
+    return tuple(dict.fromkeys(name for _, categories, _ in files for name in categories.values()))
+
+
+def here(root: Path) -> bool:
+    """Whether a folder looks like one of COCO."""
+    return bool(set_names(root))
+
+
+def set_names(root: Path) -> list[str]:
+    """The splits of a folder: its json files, but not those that COCO has for other tasks."""
+    paths = sorted([*root.glob("*.json"), *root.glob("annotations/*.json"), *root.glob(f"*/{BESIDE}")])
+    names = [path.parent.name if path.name == BESIDE else path.stem.removeprefix(BEFORE) for path in paths]
+    return [name for name in dict.fromkeys(names) if not name.startswith(OTHER)]
+
+
+def file_of(root: Path, name: str) -> Path:
+    """The json file of a split, see `load_coco`.
+
+    Raises:
+        FileNotFoundError: there is none; the message has the splits of the folder.
+    """
+    stem = name.removesuffix(".json")
+    choices = (f"{stem}.json", f"annotations/{stem}.json", f"annotations/{BEFORE}{stem}.json", f"{name}/{BESIDE}")
+    there = next((root / choice for choice in choices if (root / choice).is_file()), None)
+    if there is None:
+        known = ", ".join(set_names(root)) or "none"
+        raise FileNotFoundError(f"{root} has none of {', '.join(choices)}; splits there: {known}")
+    return there
+
+
+def read(path: Path) -> tuple[Mapping[Any, Entry], Mapping[Any, str], Mapping[Any, Sequence[tuple[str, Entry]]]]:
+    """(id -> image, id -> category, id of an image -> its annotations, each with a text that names it in messages).
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no json of COCO; an entry has no id, or the id of another one; or it names what is not there.
+    """
+    try:
+        with open_file(path) as file:
+            content = json.loads(file.read(), parse_int=integer)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not a readable json file: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is no file of COCO: it is a list, such as one of detections, and not an object")
+    images, categories, annotations = (_by_id(path, content, kind) for kind in ("images", "categories", "annotations"))
+    for kind, entries, key in (("images", images, "file_name"), ("categories", categories, "name")):
+        called = [entry.get(key) for entry in entries.values()]
+        if not called:
+            raise ValueError(f"{path} has no {kind}")
+        if not all(isinstance(name, str) and name.strip() for name in called):
+            raise ValueError(f"{path}: one of the {kind} has no {key}")
+        name, count = Counter(called).most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"{path}: {count} {kind} have the {key} {shown(name)!r}")
+    names = {key: str(categories[key]["name"]) for key in sorted(categories, key=lambda key: (str(type(key)), key))}
+    by_image: dict[Any, list[tuple[str, Entry]]] = {}
+    for place, (key, entry) in enumerate(annotations.items(), 1):
+        where = f"{path}: annotation {shown(str(key))} (number {place})"
+        for what, known in (("image_id", images), ("category_id", categories)):
+            if _key(entry.get(what)) not in known:
+                raise ValueError(f"{where} has {what} {entry.get(what)!r}, which is not in the file")
+        by_image.setdefault(entry["image_id"], []).append((where, entry))
+    return images, names, by_image
+
+
+def _by_id(path: Path, content: Entry, kind: str) -> dict[Any, Entry]:
+    entries, found = content.get(kind), dict[Any, Entry]()
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"{path} is no file of COCO: it needs lists of images, annotations, categories; no {kind}")
+    for place, entry in enumerate(entries, 1):
+        key = _key(entry.get("id"))
+        if key is None or key in found:
+            why = "no id" if key is None else f"the id {shown(str(key))}, as an earlier one has"
+            raise ValueError(f"{path}: number {place} of its {kind} has {why}")
+        found[key] = entry
+    return found
+
+
+def _key(value: object) -> object:
+    """An id, or None if this cannot be one."""
+    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
+
+
+def _sources(
+    root: Path, files: Mapping[Path, Any], number: Mapping[str, int]
+) -> Iterator[tuple[Path, partial[tuple[Scene, list[LeftOut]]]]]:
+    """Each image, and how its scene is read. It lies beside the json file, in root, or in a folder of the split."""
+    for path, (images, categories, objects) in files.items():
+        split = path.stem.removeprefix(BEFORE)
+        places = [path.parent, root / split, root, root / "images" / split, root / "images"]
+        found = {
+            key: [at for place in places if (at := place / image["file_name"]).is_file()][:1]
+            for key, image in images.items()
+        }
+        missing = [images[key]["file_name"] for key, at in found.items() if not at]
+        if missing:
+            raise FileNotFoundError(
+                f"{path} lists {len(images)} images, and {len(missing)} of them are not below {root}: "
+                f"{some_names(missing)}"
+            )
+        for key, image in images.items():
+            own = [(where, entry, categories[entry["category_id"]]) for where, entry in objects.get(key, ())]
+            yield path, partial(_scene, image, found[key][0], own, number)
+
+
+def _scene(
+    image: Entry, path: Path, annotations: Sequence[tuple[str, Entry, str]], number: Mapping[str, int]
+) -> tuple[Scene, list[LeftOut]]:
+    boxes, labels, crowd = [], [], []
+    left_out: list[LeftOut] = []
+    for where, entry, name in annotations:
+        which, box, crowded = label(where, name, number), entry.get("bbox"), entry.get("iscrowd", 0)
+        if not isinstance(box, list) or [isinstance(n, (int, float)) and abs(n) <= LARGEST for n in box] != [True] * 4:
+            hint = (
+                "; masks alone are not read: pycocotools.mask.toBbox" if entry.get("segmentation") and not box else ""
+            )
+            raise ValueError(f"{where} must have a bbox of four finite numbers; got {shown(str(box)[:80])}{hint}")
+        if crowded not in (0, 1):
+            raise ValueError(f"{where}: iscrowd must be 0 or 1; got {shown(str(crowded)[:80])}")
+        x, y, width, height = box
+        if not (width > 0 and height > 0):
+            file, _, rest = where.rpartition(": ")
+            left_out.append((Path(file).name, f"{rest}, {name}: box of {width:g} x {height:g}"))
+            continue
+        boxes.append((x, y, x + width, y + height))
+        labels.append(which)
+        crowd.append(bool(crowded))
+    height, width = (image.get("height"), image.get("width"))
+    if not all(isinstance(side, int) and 0 < side <= LARGEST for side in (height, width)):
+        height, width = image_size(path)
+    name = str(Path(image["file_name"]).with_suffix(""))
+    return Scene.of(name, path, (width, height), boxes, labels, crowd=crowd), left_out

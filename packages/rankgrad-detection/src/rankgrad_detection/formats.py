@@ -1,0 +1,75 @@
+"""Which of its files hold the boxes of a folder of images: VOC's, COCO's or YOLO's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankgrad.common.checks import one_of
+
+from . import coco, voc, yolo
+from .scenes import Scenes, Wrong
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Format:
+    """Annotated images of one kind.
+
+    Attributes:
+        needs: what a folder has, for messages.
+        load: (root, split, classes, wrong) -> scenes.
+        here: whether a folder looks like one of this kind.
+        set_names: names of the splits of a folder.
+        class_names: the classes of a folder. Its second argument gets the files that cannot be used.
+    """
+
+    needs: str
+    load: Callable[[str | Path, str, str | Sequence[str], list[Wrong] | None], Scenes]
+    here: Callable[[Path], bool]
+    set_names: Callable[[Path], list[str]]
+    class_names: Callable[[Path, list[Wrong] | None], Iterable[str]]
+
+
+FORMATS = {
+    "voc": Format(", ".join(voc.FOLDERS), voc.load_voc, voc.here, voc.set_names, voc.class_names),
+    "coco": Format(
+        "a json file of images, annotations and categories", coco.load_coco, coco.here, coco.set_names, coco.class_names
+    ),
+    "yolo": Format(
+        "data.yaml or classes.txt, images and labels", yolo.load_yolo, yolo.here, yolo.set_names, yolo.class_names
+    ),
+}
+
+
+def format_of(root: str | Path, name: str = AUTO) -> str:
+    """The name of a format; "auto" is the one that a folder looks like.
+
+    Raises:
+        FileNotFoundError: it looks like none.
+        ValueError: it looks like several, or the name is unknown.
+    """
+    one_of(name, "data.format", (AUTO, *FORMATS))
+    if name != AUTO:
+        return name
+    found = [name for name, each in FORMATS.items() if each.here(Path(root))]
+    if not found:
+        what = "has no boxes" if Path(root).is_dir() else "does not exist"
+        needs = "; ".join(f"{name}: {each.needs}" for name, each in FORMATS.items())
+        raise FileNotFoundError(f"{root} {what}: pass a folder with one of these. {needs}")
+    if len(found) > 1:
+        raise ValueError(f"{root} has files of {' and '.join(found)}: say which, such as data.format={found[0]}")
+    return found[0]
+
+
+def load_scenes(
+    root: str | Path,
+    split: str,
+    classes: str | Sequence[str] = "data",
+    name: str = AUTO,
+    wrong: list[Wrong] | None = None,
+) -> Scenes:
+    """Read the images of one or several splits, see `voc.load_voc`, `coco.load_coco` and `yolo.load_yolo`."""
+    return FORMATS[format_of(root, name)].load(root, split, classes, wrong)

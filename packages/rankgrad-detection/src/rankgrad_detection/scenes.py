@@ -1,0 +1,221 @@
+"""Annotated images, whatever file their boxes are in.
+
+Boxes are stored as edges (left, top, right, bottom); the top left corner of the image is 0. With edges, the ordinary
+overlap equals VOC's with "+ 1" (`voc_ap.overlaps`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rankgrad.common.files import shown
+from rankgrad.datasets.images import open_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+LARGEST = torch.finfo(torch.float32).max  # boxes are float32
+NAMED = 5  # largest number of names that a message lists
+Wrong = tuple[Path, str]  # a file of annotations that cannot be used, and the message
+LeftOut = tuple[str, str]  # file, and the reason for which an object in it was left out
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """An image and the objects in it.
+
+    Attributes:
+        name: name of the image, without the file ending.
+        path: file.
+        size: (width, height) in pixels, as annotated; if that is missing or 0, the size of the upright file.
+        boxes: [object, 4] float32, edges (left, top, right, bottom) in pixels of the file; the top left corner is 0.
+        labels: [object] long, 0 .. C - 1.
+        difficult: [object] bool; such objects count neither as found nor as missed.
+        crowd: [object] bool, boxes around many objects (COCO's iscrowd). They are difficult, too, and never learned.
+            None: there are none.
+    """
+
+    name: str
+    path: Path
+    size: tuple[int, int]
+    boxes: Tensor
+    labels: Tensor
+    difficult: Tensor
+    crowd: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        path: Path,
+        size: tuple[int, int],
+        boxes: Sequence[Sequence[float]],
+        labels: Sequence[int],
+        difficult: Sequence[bool] | None = None,
+        crowd: Sequence[bool] | None = None,
+    ) -> Scene:
+        """A scene from lists. Crowds are difficult."""
+        hard = crowd or difficult or [False] * len(labels)
+        return cls(
+            name=name,
+            path=path,
+            size=size,
+            boxes=torch.tensor(boxes, dtype=torch.float64).float().reshape(-1, 4),
+            labels=torch.tensor(labels, dtype=torch.int64),
+            difficult=torch.tensor(hard, dtype=torch.bool),
+            crowd=torch.tensor(crowd, dtype=torch.bool) if crowd and any(crowd) else None,
+        )
+
+    def image(self) -> Image:
+        """The image in full size, RGB, upright (see `datasets.images`), so that the boxes fit.
+
+        Some annotation tools ignore the EXIF tag that turns an image. If the annotated size is that of the stored
+        pixels, and not that of the upright image, the boxes belong to the stored pixels, and the image is not turned.
+
+        Raises:
+            OSError: the image cannot be read.
+        """
+        image = open_image(self.path)
+        turned = image.size != self.size and image.size == self.size[::-1]
+        return open_image(self.path, upright=False) if turned else image
+
+    def outside(self) -> Tensor:
+        """[object] bool, whether no part of the box is in the image."""
+        sides = torch.tensor(self.size, dtype=self.boxes.dtype)
+        return ((self.boxes[:, :2] >= sides) | (self.boxes[:, 2:] <= 0)).any(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Annotated images.
+
+    Attributes:
+        name: name of the split.
+        class_names: C names.
+        scenes: one per image, in the order of the list.
+        left_out: (file, reason) of each object that was left out.
+        note: what else is to be said about these files.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    scenes: tuple[Scene, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    note: str = ""
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.scenes)
+
+    def objects(self, difficult: bool = False) -> dict[str, int]:
+        """Class -> number of objects, with or without the difficult ones."""
+        counter = Counter(
+            label
+            for scene in self.scenes
+            for label, hard in zip(scene.labels.tolist(), scene.difficult.tolist(), strict=True)
+            if difficult or not hard
+        )
+        return {name: counter[number] for number, name in enumerate(self.class_names)}
+
+    def summary(self) -> str:
+        """One line of text: numbers of images and objects."""
+        counts = self.objects()
+        total, hard = sum(counts.values()), sum(self.objects(difficult=True).values()) - sum(counts.values())
+        crowds = sum(int(scene.crowd.sum()) for scene in self.scenes if scene.crowd is not None)
+        outside = sum(int(scene.outside().sum()) for scene in self.scenes)
+        first = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
+        more = f", and {len(counts) - 6} more classes" if len(counts) > 6 else ""
+        text = f"{self.name}: {len(self)} images, {total} objects ({first}{more})"
+        text += f", {hard - crowds} difficult ones" if hard > crowds else ""
+        text += f", {crowds} crowds" if crowds else ""
+        if self.left_out:
+            text += f"; {len(self.left_out)} objects left out, e.g. {', '.join(self.left_out[0])}"
+        text += (
+            f"; {outside} boxes are outside of their image: not learned, and missed in evaluation" if outside else ""
+        )
+        return shown(text + (f"; {self.note}" if self.note else ""))
+
+
+def gathered(
+    split: str,
+    names: Sequence[str],
+    sources: Iterable[tuple[Path, Callable[[], tuple[Scene, list[LeftOut]]]]],
+    wrong: list[Wrong] | None,
+) -> Scenes:
+    """The scenes of a split.
+
+    Args:
+        split: its name.
+        names: of the classes.
+        sources: file of annotations, and the function that reads a scene from it.
+        wrong: gets each one that cannot be used. Its image is left out. None: the first error is raised.
+    """
+    scenes: list[Scene] = []
+    left_out: list[LeftOut] = []
+    for path, read in sources:
+        with collected(wrong, path):
+            scene, without = read()
+            scenes.append(scene)
+            left_out += without
+    return Scenes(split, tuple(names), tuple(scenes), tuple(left_out))
+
+
+@contextmanager
+def collected(wrong: list[Wrong] | None, path: Path) -> Iterator[None]:
+    """Append an error to `wrong`, if that is a list."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if wrong is None:
+            raise
+        wrong.append((path, str(error)))
+
+
+def chosen(classes: str | Sequence[str], data: Callable[[], Iterable[str]], known: str = "data") -> tuple[str, ...]:
+    """The names of the classes.
+
+    Args:
+        classes: "data": what `data()` returns. Or a list of names.
+        data: the classes of the files.
+        known: the words that `classes` may be, for the message.
+
+    Raises:
+        ValueError: it is another word, or the names are not different texts.
+    """
+    if classes == "data":
+        return tuple(data())
+    if isinstance(classes, str):
+        raise ValueError(f"classes must be {known} or a list of names; got {classes!r}")
+    numbers = [name for name in classes if not isinstance(name, str)]
+    if numbers:  # not converted: 01 was read as 1
+        raise ValueError(f"classes must be texts; got {numbers[0]!r}. Quote numbers: \"classes=['{numbers[0]}']\"")
+    if len(set(classes)) != len(classes) or not classes:
+        raise ValueError(f"classes must be different names, at least one; got {list(classes)}")
+    return tuple(classes)
+
+
+def label(where: object, name: str, number: Mapping[str, int]) -> int:
+    """The label of a class.
+
+    Raises:
+        ValueError: the class is not known; the message begins with `where`.
+    """
+    if name not in number:
+        raise ValueError(
+            f"{where} has an object of class {name!r}, which is not among {', '.join(number)}. classes=data uses "
+            "all classes of the annotations"
+        )
+    return number[name]
+
+
+def some_names(names: Sequence[str]) -> str:
+    """The first few of some names."""
+    return shown(", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else ""))
