@@ -12,7 +12,7 @@ from torch import Tensor
 from .kernels.cells import Cells, Line, known
 from .kernels.host import on_host
 from .lists import Lists
-from .relaxations import Sigmoid, Step, SupStep
+from .relaxations import Exponential, Sigmoid, Step, SupStep
 from .types import PerPair, Scores
 
 Method = Literal["auto", "pairs", "cells"]
@@ -165,6 +165,20 @@ class Blocks:
             if not on_host(self.scores):
                 return None, None
         return self._line(neg, self.scores.shape[1], method), self._line(pos, self.peers.shape[1], method)
+
+    def product(self, step: Step, method: Method) -> Exponential | None:
+        """The step if its sums over the rest are to be computed as products, see `kernels.exponential`."""
+        if not isinstance(step, Exponential) or method != "auto" or not on_host(self.scores):
+            return None
+        if not self.filled or self.scores.numel() * len(self.own) < WORTH_A_LOOK:
+            return None
+        spread = self.sort(self.scores.amax(1)) - self.own.amin(0)
+        return step if bool((spread <= step.cap * step.tau).all()) else None
+
+    def rows(self, columns: int) -> Iterator[slice]:
+        """Parts of the rows with relevant items, of about `chunk` entries."""
+        many = max(self.chunk // columns, 1)
+        return (slice(row, min(row + many, self.filled)) for row in range(0, self.filled, many))
 
     def _line(self, step: Step, columns: int, method: Method) -> Line | None:
         if not (known(step) and isinstance(step, (Sigmoid, SupStep))):

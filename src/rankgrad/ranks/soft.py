@@ -12,11 +12,12 @@ from torch import Tensor
 from ..common.checks import integer, number
 from .blocks import Blocks, Method, added, tiles_of
 from .first_order import refuse_graph
+from .kernels import exponential
 from .kernels.cells import Line, known
 from .kernels.host import zeros_like
 from .kernels.pairs import PairDifferences
 from .lists import Lists, check_lists, computed
-from .relaxations import Heaviside, Step, as_step
+from .relaxations import Exponential, Heaviside, Step, as_step
 from .types import Mask, PerPair, Ranks, Scores
 
 # The gradient between relevant items must be at least this fraction of the terms that cancel in it: float64 rounds
@@ -187,6 +188,7 @@ class _Sums:
     chunk: int
     rest_line: Line | None
     peers_line: Line | None
+    product: Exponential | None
 
 
 class _SoftCounts(torch.autograd.Function):
@@ -198,11 +200,16 @@ class _SoftCounts(torch.autograd.Function):
     ) -> tuple[PerPair, PerPair, PerPair]:
         blocks, items = Blocks(scores, lists, chunk), scores.shape[1]
         rest_line, peers_line = blocks.lines(pos, neg, method)
-        ctx.sums = _Sums(lists, pos, neg, chunk, rest_line, peers_line)
+        product = blocks.product(neg, method)
+        ctx.sums = _Sums(lists, pos, neg, chunk, rest_line, peers_line, product)
         rest_slope = peers_slope = None
 
         if rest_line is not None:
             above_neg, rest_slope = blocks.counts(neg, rest_line, blocks.rest, items)
+        elif product is not None:
+            above_neg = torch.zeros_like(blocks.own)
+            for rows in blocks.rows(items):
+                above_neg[:, rows] = exponential.total(product, blocks.rest(rows), blocks.own[:, rows])
         else:
             above_neg, pairs = torch.zeros_like(blocks.own), PairDifferences()
             for rows, wide, groups in blocks.strips(items):
@@ -276,6 +283,11 @@ def _gradient(
             cells.push(rows, blocks.rest(rows), weight_neg[:, rows].T, into)
             blocks.write_gradient(grad, rows, into)
         grad_own -= weight_neg * rest_slope
+    elif weight_neg is not None and (product := sums.product) is not None:
+        for rows in blocks.rows(items):
+            into, own = blocks.gradient_rows(grad, rows), blocks.own[:, rows]
+            grad_own[:, rows] -= exponential.push(product, blocks.rest(rows), own, weight_neg[:, rows], into)
+            blocks.write_gradient(grad, rows, into)
     elif weight_neg is not None:
         pairs = PairDifferences()
         for rows, wide, groups in blocks.strips(items):
