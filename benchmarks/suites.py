@@ -23,6 +23,7 @@ from . import (
     step_profile,
     sub_batch,
     texts,
+    tiles,
     training,
 )
 
@@ -44,6 +45,7 @@ SUITES: dict[str, Suite] = {
     "texts": texts.texts,
     "launches": launches.launches,
     "lists": lists.lists,
+    "large_batch": tiles.large_batch,
     "csv_files": csv_files.csv_files,
 }
 GPU_SUITES: dict[str, Suite] = {
@@ -57,6 +59,7 @@ GPU_SUITES: dict[str, Suite] = {
     "resnet_step": resnet_step.resnet_step,
     "sub_batch": sub_batch.sub_batch,
     "lists": lists.lists,
+    "large_batch": tiles.large_batch,
 }
 
 CASES: memory.Cases = {
@@ -66,4 +69,5 @@ CASES: memory.Cases = {
     **evaluator.CASES,
     **detection.CASES,
     **sub_batch.CASES,
+    **tiles.CASES,
 }

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..common.checks import number
+from ..ranks.lists import both_kinds, has_kinds
 from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 from .roadmap import CalibrationLoss
@@ -62,18 +63,22 @@ class AdaptiveTripletLoss(RetrievalLoss):
         self.quantiles = quantiles
         self.calibration = CalibrationLoss(quantiles=quantiles)
 
+    @property
+    def by_parts(self) -> bool:
+        """True: calibration, too, asks for what it needs."""
+        return True
+
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """The weighted sum. Every query counts, so the triplets are rescaled from the queries that have one to all."""
         calibration, counted = self.calibration.per_query(scores, relevant, valid)
-        rest = ~relevant if valid is None else valid & ~relevant
-        relevant = relevant if valid is None else valid & relevant
-        found = relevant.any(1) & rest.any(1)
+        hits, rest = both_kinds(relevant, valid)
+        found, count = hits.any(1) & rest.any(1), self.over_batch("triplets", _triplets, relevant, valid)
         triplet = torch.zeros_like(calibration)
         if scores.shape[1]:
-            lowest = scores.masked_fill(~relevant, torch.inf).amin(1).masked_fill(~found, 0)
+            lowest = scores.masked_fill(~hits, torch.inf).amin(1).masked_fill(~found, 0)
             highest = scores.masked_fill(~rest, -torch.inf).amax(1).masked_fill(~found, 0)
             hinge = (self.margin + _distance(lowest) - _distance(highest)).clamp(min=0)
-            triplet = torch.where(found, hinge, 0) * len(scores) / found.sum().clamp(min=1)
+            triplet = torch.where(found, hinge, 0) * self.queries(scores) / count.clamp(min=1)
         self.stats["triplet"], self.stats["calibration"] = triplet.detach().mean(), calibration.detach().mean()
         for name in ("alpha", "beta"):
             self.stats[name] = self.calibration.stats[name]
@@ -87,6 +92,11 @@ class AdaptiveTripletLoss(RetrievalLoss):
         """Both parts of the last value, multiplied by their weights."""
         weights = {"triplet": 1 - self.weight, "calibration": self.weight}
         return {name: weight * self.stats[name] for name, weight in weights.items()}
+
+
+def _triplets(relevant: Tensor, valid: Mask | None) -> Tensor:
+    """Number of queries with a relevant and an irrelevant item."""
+    return torch.stack(has_kinds(relevant, valid)).all(0).sum()
 
 
 def _distance(cosines: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..common.checks import integer, number
+from ..ranks.lists import both_kinds
 from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 
@@ -73,13 +74,29 @@ class AUCLoss(RetrievalLoss):
         pad_steps = integer(pad_steps, "pad_steps is the number of additional thresholds on each side", low=0)
         self.step, self.slope, self.t_min, self.t_max, self.pad_steps = step, slope, t_min, t_max, pad_steps
 
+    @property
+    def by_parts(self) -> bool:
+        """Whether the costs of all queries have the same weight: all of them share each hardest irrelevant score."""
+        return self.reduction == "mean"
+
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """Value for the hardest relevant score of each counted query. Their mean is the loss."""
-        rest = ~relevant if valid is None else valid & ~relevant
-        relevant = relevant if valid is None else valid & relevant
-        kept = relevant.any(1) & rest.any(1)
         if scores.shape[1] == 0:  # a minimum over no items is an error
-            return scores.sum(1), kept
+            return scores.sum(1), relevant.any(1)
+        true_pos, false_pos, kept = self._rates(scores, relevant, valid)
+        if self._tiles is None:
+            false_pos = false_pos.sum(0) / kept.sum().clamp(min=1)
+            return 1 - _middles(true_pos) @ _steps(false_pos), kept
+        sums = self.over_batch("rates", self._sums, relevant, valid, scores)
+        all_true, all_false = sums[:2] / sums[2].clamp(min=1)
+        # the false positives of other parts are constants; of these queries, all true positives share the gradient
+        shared = _steps(false_pos - false_pos.detach()) @ _middles(all_true)
+        return 1 - _middles(true_pos) @ _steps(all_false) - shared, kept
+
+    def _rates(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor, Mask]:
+        """[query, threshold] soft counts of the hardest relevant and irrelevant score; which queries have both."""
+        relevant, rest = both_kinds(relevant, valid)
+        kept = relevant.any(1) & rest.any(1)
         hard_pos = scores.masked_fill(~relevant, torch.inf).amin(1, keepdim=True)
         hard_neg = scores.masked_fill(~rest, -torch.inf).amax(1, keepdim=True)
         steps = round((self.t_max - self.t_min) / self.step) + 2 * self.pad_steps
@@ -91,6 +108,20 @@ class AUCLoss(RetrievalLoss):
             torch.sigmoid(slope * (torch.where(kept.unsqueeze(1), hard, 0) - thresholds))
             for hard in (hard_pos, hard_neg)
         )
-        false_pos = (false_pos * kept.unsqueeze(1)).sum(0) / kept.sum().clamp(min=1)
-        area = (true_pos[:, :-1] + true_pos[:, 1:]) @ (false_pos[:-1] - false_pos[1:]) / 2
-        return 1 - area, kept
+        return true_pos, false_pos * kept.unsqueeze(1), kept
+
+    def _sums(self, relevant: Tensor, valid: Mask | None, scores: Scores) -> Tensor:
+        """[3, threshold] sums of the rates over the queries, and number of queries."""
+        true_pos, false_pos, kept = self._rates(scores, relevant, valid)
+        counts = kept.sum().to(scores.dtype).expand(true_pos.shape[1])
+        return torch.stack([(true_pos * kept.unsqueeze(1)).sum(0), false_pos.sum(0), counts])
+
+
+def _middles(rates: Tensor) -> Tensor:
+    """Means of neighbours."""
+    return (rates[..., :-1] + rates[..., 1:]) / 2
+
+
+def _steps(rates: Tensor) -> Tensor:
+    """Differences of neighbours."""
+    return rates[..., :-1] - rates[..., 1:]

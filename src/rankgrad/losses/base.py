@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import torch
@@ -15,16 +16,18 @@ from ..ranks import check_lists, computed
 from ..ranks.first_order import first_order
 from ..ranks.lists import has_kinds, require_positives
 from ..ranks.normalize import unit_rows
-from ..ranks.relevance import MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
+from ..ranks.relevance import EVERY, MOST_LEVELS, Labels, from_indices_tuple, from_labels, validity
 from ..ranks.types import Mask, PerQuery, Scores
 from .by_class import checked_targets
 from .by_query import Rectangles, checked_rows
-from .checked import Batch, CheckedLoss, tensor_on
+from .checked import Batch, CheckedLoss, held, tensor_on
+from .tiles import Tiles, costs_by_tiles, worth_tiles
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
 Reduction = Literal["mean", "none"]
+Hierarchy = Literal["gains", "levels", "finest"]
 
 # Scores and gains up to these limits give a finite loss and gradient: slopes and sums do not overflow.
 LARGEST = {torch.float32: 1e30, torch.float64: 1e300}
@@ -74,6 +77,8 @@ class RetrievalLoss(CheckedLoss):
         differences_only: whether the loss depends only on score differences: a constant added to a row changes nothing.
         separate: whether a query's cost, and its gradient times the number of counted queries, depend only on its own
             list. Then `from_lists` may compute lists in groups of similar length.
+        by_parts: whether `per_query` may get the queries of a batch in several parts, because it asks `over_batch` for
+            what it needs of the others. Large batches then take little memory, see `tiles`. True if it is `separate`.
         optimises: what the loss optimises, in a few words.
         source: authors, venue, year and number in Markdown, for citation in a model card.
 
@@ -120,6 +125,7 @@ class RetrievalLoss(CheckedLoss):
             self.positives = integer(positives, "positives is the number of relevant items of every query", low=1)
         self.stats = {}
         self._still = False
+        self._tiles: Tiles | None = None
 
     # ------------------------------------------------------------------ what a loss defines
 
@@ -148,6 +154,29 @@ class RetrievalLoss(CheckedLoss):
         pass.
         """
         return self.training and torch.is_grad_enabled() and not self._still and not in_backward()
+
+    @property
+    def by_parts(self) -> bool:
+        """Whether the queries of a batch may be computed in parts, see the attributes of the class."""
+        return self.separate
+
+    def over_batch(self, name: str, count: Callable[..., Tensor], *part: Tensor | None) -> Tensor:
+        """A sum over all queries of the batch, without gradient.
+
+        Args:
+            name: a name of the sum, unique in the loss.
+            count: (relevant, valid) or (relevant, valid, scores) of some queries -> their sum.
+            part: the arguments for the queries that `per_query` got.
+        """
+        tiles = self._tiles
+        if tiles is None:
+            with torch.no_grad():
+                return count(*part)
+        return tiles.once((self, name), lambda: tiles.sum(count, scored=len(part) > 2))
+
+    def queries(self, scores: Scores) -> int:
+        """Number of queries of the whole batch, from the scores that `per_query` got."""
+        return len(scores) if self._tiles is None else self._tiles.queries
 
     # ------------------------------------------------------------------ what a user calls
 
@@ -191,81 +220,73 @@ class RetrievalLoss(CheckedLoss):
                 value is NaN or infinite.
             TypeError: an argument does not hold numbers, or labels are floats.
         """
-        scores, relevant_items, allowed = self.score_rows(
+        batch = self.checked(
             embeddings,
             labels,
-            indices_tuple,
-            ref_emb,
-            ref_labels,
+            indices_tuple=indices_tuple,
+            ref_emb=ref_emb,
+            ref_labels=ref_labels,
             ids=ids,
             ref_ids=ref_ids,
             relevant=relevant,
             valid=valid,
         )
+        batch = self.prepared(batch)
         zero_rows = self.stats["zero_rows"]
-        with torch.autocast(scores.device.type, enabled=False):
-            loss = self._reduced(scores, relevant_items, allowed)
+        with torch.autocast(batch.embeddings.device.type, enabled=False):
+            found = costs_by_tiles(self, batch) if worth_tiles(self, batch) else None
+            loss = self._reduced(*self.score_rows(batch)) if found is None else self.reduced(*found)
         self.stats["zero_rows"] = zero_rows
         return loss
 
-    def score_rows(
-        self,
-        embeddings: Numbers,
-        labels: Labels | None = None,
-        indices_tuple: Sequence[Numbers] | None = None,
-        ref_emb: Numbers | None = None,
-        ref_labels: Labels | None = None,
-        *,
-        ids: Numbers | None = None,
-        ref_ids: Numbers | None = None,
-        relevant: Numbers | None = None,
-        valid: Numbers | None = None,
-    ) -> tuple[Scores, Tensor, Mask | None]:
-        """The scores of a batch, its relevance and its valid entries, as `from_scores` takes them.
+    def prepared(self, batch: Batch) -> Batch:
+        """The batch with the rows whose products are the scores; `stats` has "zero_rows" afterwards."""
+        rows, items = self._prepare(batch.embeddings), None if batch.ref_emb is None else self._prepare(batch.ref_emb)
+        self.stats = {"zero_rows": (rows.detach() == 0).all(1).sum()}
+        if items is not None:
+            kind = torch.promote_types(rows.dtype, items.dtype)
+            rows, items = rows.to(kind), items.to(kind)
+        return replace(batch, embeddings=rows, ref_emb=items)
 
-        The arguments and errors are those of the call. `stats` has "zero_rows" afterwards.
+    def score_rows(self, batch: Batch, rows: slice = EVERY) -> tuple[Scores, Tensor, Mask | None]:
+        """The scores of a `prepared` batch, its relevance and its valid entries, as `from_scores` takes them.
+
+        Args:
+            batch: the queries and what they are compared with.
+            rows: the queries of the result, consecutive.
         """
-        batch = self.checked(embeddings, labels, ref_emb, ref_labels, ids, ref_ids)
-        rows, device, same = batch.embeddings, batch.embeddings.device, batch.ref_emb is None
-        references = rows if batch.ref_emb is None else batch.ref_emb
-        relevant, valid = (
-            None if value is None else tensor_on(device, value, name)
-            for name, value in (("relevant", relevant), ("valid", valid))
-        )
-        shape = (len(rows), len(references))
-        allowed: Mask | None
-        ids, ref_ids = batch.ids, batch.ref_ids
-        if indices_tuple is not None:
-            if relevant is not None or ids is not None or ref_ids is not None:
-                raise ValueError("indices_tuple lists all pairs to use: pass it without relevant, ids and ref_ids")
-            pairs = tuple(tensor_on(device, index, "indices_tuple") for index in indices_tuple)
-            relevant, allowed = from_indices_tuple(pairs, *shape)
-        else:
-            if relevant is not None:
-                allowed = validity(
-                    *shape, ids=ids, ref_ids=ref_ids, same=same, include_self=self.include_self, device=device
-                )
-            else:
-                relevant, allowed = self._relevance(batch)
-            if same:
-                relevant, allowed = self._with_query(relevant, allowed)
-        if valid is not None:
-            if valid.shape != shape or valid.dtype != torch.bool:
-                raise ValueError(f"valid must be bool {shape}, [query, item]; got {valid.dtype} {tuple(valid.shape)}")
-            allowed = valid if allowed is None else allowed & valid
-
+        relevant, allowed = self.relevance(batch, rows)
         # autocast would round the scores to half precision, which is coarser than a temperature of 0.01
-        with torch.autocast(device.type, enabled=False):
-            rows = self._prepare(rows)
-            zero_rows = (rows.detach() == 0).all(1).sum()
-            columns = rows if same else self._prepare(references)
-            kind = torch.promote_types(rows.dtype, columns.dtype)
-            scores = rows.to(kind) @ columns.to(kind).T
-            check_lists(scores, relevant, allowed, levels=self.levels)
-            if not self.normalize:
-                self._require_computable("products of embeddings that are not normalised", scores)
-        self.stats = {"zero_rows": zero_rows}
+        with torch.autocast(batch.embeddings.device.type, enabled=False):
+            scores = batch.embeddings[rows] @ batch.items.T
+        check_lists(scores, relevant, allowed, levels=self.levels)
+        if not self.normalize:
+            first, *_ = rows.indices(len(batch.embeddings))
+            self._require_computable("products of embeddings that are not normalised", scores, first)
         return scores, relevant, allowed
+
+    def relevance(self, batch: Batch, rows: slice = EVERY) -> tuple[Tensor, Mask | None]:
+        """Relevance and validity [query, item] of some rows of a batch."""
+        device, same = batch.embeddings.device, batch.ref_emb is None
+        allowed: Mask | None
+        if batch.indices_tuple is not None:
+            relevant, allowed = from_indices_tuple(batch.indices_tuple, *batch.shape)
+            relevant, allowed = relevant[rows], allowed[rows]
+        else:
+            own: dict[str, Any] = {"ids": batch.ids, "ref_ids": batch.ref_ids, "include_self": self.include_self}
+            if batch.relevant is not None:
+                relevant = batch.relevant[rows]
+                allowed = validity(*batch.shape, same=same, device=device, rows=rows, **own)
+            elif batch.labels is None:
+                raise ValueError("labels are needed: pass labels, relevant or indices_tuple")
+            else:
+                kind: Hierarchy = "levels" if self.levels else "gains" if self.graded else "finest"
+                relevant, allowed = from_labels(batch.labels, batch.ref_labels, hierarchy=kind, rows=rows, **own)
+            if same:
+                relevant, allowed = self._with_query(relevant, allowed, rows)
+        if batch.valid is not None:
+            allowed = batch.valid[rows] if allowed is None else allowed & batch.valid[rows]
+        return relevant, allowed
 
     def from_scores(self, scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:
         """Loss of any score matrix: tensors, numpy arrays or lists.
@@ -371,20 +392,7 @@ class RetrievalLoss(CheckedLoss):
 
     # ------------------------------------------------------------------ how
 
-    def _relevance(self, batch: Batch) -> tuple[Tensor, Mask | None]:
-        if batch.labels is None:
-            raise ValueError("labels are needed: pass labels, relevant or indices_tuple")
-        kind: Literal["gains", "levels", "finest"] = "levels" if self.levels else "gains" if self.graded else "finest"
-        return from_labels(
-            batch.labels,
-            batch.ref_labels,
-            ids=batch.ids,
-            ref_ids=batch.ref_ids,
-            include_self=self.include_self,
-            hierarchy=kind,
-        )
-
-    def _with_query(self, relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Mask | None]:
+    def _with_query(self, relevant: Tensor, valid: Mask | None, rows: slice) -> tuple[Tensor, Mask | None]:
         """Relevance and validity of a batch compared with itself. A loss may put each query into its own list."""
         return relevant, valid
 
@@ -404,29 +412,31 @@ class RetrievalLoss(CheckedLoss):
     ) -> Tensor:
         """The reduction over the lists of one or more rectangles."""
         self.stats = {}
-        costs, which, kinds = [], [], []
-        for part in zip(scores, relevant, valid, strict=True):
-            # a gain that rounds to 0 in the precision of the scores is irrelevant
-            seen = part[1].to(part[0].dtype) if part[1].is_floating_point() else part[1]
-            if self.positives is not None:
-                require_positives(seen, part[2], self.positives)
-            values, counts = self.per_query(*part)
-            kinds.append(has_kinds(seen, part[2]))
-            values = values.to(part[0].dtype)
-            if not values.requires_grad:
-                values = values + 0 * part[0].sum(1)  # attach a constant loss to the graph, too
-            costs.append(torch.where(counts, values, 0))
-            which.append(counts)
-        per_query, counted = first_order(shape.by_id(costs)), shape.by_id(which)
-        self._require_no_overflow(per_query)
+        parts = [self.costs(*part) for part in zip(scores, relevant, valid, strict=True)]
+        return self.reduced(*(shape.by_id(list(values)) for values in zip(*parts, strict=True)))
+
+    def costs(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor, Tensor, Tensor]:
+        """`per_query` with a cost of 0 where a query does not count; and whether a query has an item of either kind."""
+        # a gain that rounds to 0 in the precision of the scores is irrelevant
+        seen = relevant.to(scores.dtype) if relevant.is_floating_point() else relevant
+        if self.positives is not None:
+            require_positives(seen, valid, self.positives)
+        values, counts = self.per_query(scores, relevant, valid)
+        values = values.to(scores.dtype)
+        if not values.requires_grad:
+            values = values + 0 * scores.sum(1)  # attach a constant loss to the graph, too
+        return torch.where(counts, values, 0), counts, *has_kinds(seen, valid)
+
+    def reduced(self, costs: PerQuery, counted: Tensor, has_relevant: Tensor, has_irrelevant: Tensor) -> Tensor:
+        """The value of a call, from what `costs` returns for all queries."""
+        costs = first_order(costs)
+        self._require_no_overflow(costs)
         if self.moves:
             self.remember()
-        self.stats["counted"] = counted.detach()
-        for name, found in zip(("has_relevant", "has_irrelevant"), zip(*kinds, strict=True), strict=True):
-            self.stats[name] = shape.by_id(list(found))
+        self.stats |= {"counted": counted.detach(), "has_relevant": has_relevant, "has_irrelevant": has_irrelevant}
         if self.reduction == "none":
-            return per_query
-        return per_query.sum() / counted.sum().clamp(min=1)
+            return costs
+        return costs.sum() / counted.sum().clamp(min=1)
 
     def _check_gains(self, gains: Tensor, scores: Scores, name: str = "relevant") -> None:
         if not self.graded:
@@ -441,9 +451,9 @@ class RetrievalLoss(CheckedLoss):
         low, what = (-most, "targets must be finite") if self.soft else (0, "gains must be finite, >= 0")
         self._require_between(name, gains, low, most, f"{what} and at most {most:g}")
 
-    def _require_computable(self, name: str, scores: Scores) -> None:
+    def _require_computable(self, name: str, scores: Scores, first: int = 0) -> None:
         most = _largest(scores)
-        self._require_between(name, scores, -most, most, f"it holds NaN, infinity or numbers beyond {most:g}")
+        self._require_between(name, scores, -most, most, f"it holds NaN, infinity or numbers beyond {most:g}", first)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the statistics of the last call."""
@@ -475,15 +485,8 @@ def still(module: nn.Module) -> Iterator[None]:
     >>> loss.calibration.running
     tensor([nan, nan])
     """
-    losses = [part for part in module.modules() if isinstance(part, RetrievalLoss)]
-    before = [loss._still for loss in losses]
-    for loss in losses:
-        loss._still = True
-    try:
+    with held(module, "_still", True):
         yield
-    finally:
-        for loss, was in zip(losses, before, strict=True):
-            loss._still = was
 
 
 def in_backward() -> bool:

@@ -259,12 +259,12 @@ class PMLLoss(PMLBatchLoss, ReferencedLoss):
 
     def of_batch(self, batch: Batch) -> Tensor:
         """The loss of a batch, or of a batch against references."""
-        embeddings, labels, ref_emb, ref_labels, ids, ref_ids = batch
+        embeddings, labels, ref_emb, ref_labels = batch.embeddings, batch.labels, batch.ref_emb, batch.ref_labels
         if ref_emb is None or ref_labels is None:
             return super().of_batch(batch)
         assert labels is not None
         self._need_pairs()
-        valid = validity(len(embeddings), len(ref_emb), ids=ids, ref_ids=ref_ids, same=False)
+        valid = validity(*batch.shape, ids=batch.ids, ref_ids=batch.ref_ids, same=False)
         pairs = self._pairs(embeddings, labels, ref_emb, ref_labels, valid)
         result: Tensor = self.loss(embeddings, labels, pairs, ref_emb, ref_labels)
         return result

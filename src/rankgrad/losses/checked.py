@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,24 +16,46 @@ from ..ranks.lists import asynchronous, refuse_transforms
 from ..ranks.relevance import Labels, as_labels, check_labels, words_of
 
 
-class Batch(NamedTuple):
-    """The checked input of a loss, as tensors.
+@dataclass(frozen=True)
+class Batch:
+    """The checked input of a loss, as tensors. The queries are compared with the references, or with one another.
 
     Attributes:
         embeddings: [query, dim] float.
         labels: long [query], bool [query, class] or long [query, level]; None if the relevant pairs are given instead.
+        indices_tuple: indices of pairs or triplets; the loss uses only these.
         ref_emb: [item, dim] references; None: the batch itself.
         ref_labels: labels of the references, of the same kind as `labels`.
         ids: [query] sample ids.
         ref_ids: [item] sample ids of the references.
+        relevant: [query, item] bool, gains or levels, used instead of the labels.
+        valid: [query, item] bool, False where an item is not in the list of a query.
     """
 
     embeddings: Tensor
-    labels: Tensor | None
-    ref_emb: Tensor | None
-    ref_labels: Tensor | None
-    ids: Tensor | None
-    ref_ids: Tensor | None
+    labels: Tensor | None = None
+    indices_tuple: tuple[Tensor, ...] | None = None
+    ref_emb: Tensor | None = None
+    ref_labels: Tensor | None = None
+    ids: Tensor | None = None
+    ref_ids: Tensor | None = None
+    relevant: Tensor | None = None
+    valid: Tensor | None = None
+
+    @property
+    def items(self) -> Tensor:
+        """[item, dim] what the queries are compared with."""
+        return self.embeddings if self.ref_emb is None else self.ref_emb
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of queries and of items."""
+        return len(self.embeddings), len(self.items)
+
+    def detached(self) -> Batch:
+        """The batch without graph."""
+        ref_emb = None if self.ref_emb is None else self.ref_emb.detach()
+        return replace(self, embeddings=self.embeddings.detach(), ref_emb=ref_emb)
 
 
 class CheckedLoss(nn.Module):
@@ -42,16 +67,13 @@ class CheckedLoss(nn.Module):
 
     check_finite: bool | None = None
 
-    def checked(
-        self,
-        embeddings: Numbers,
-        labels: Labels | None,
-        ref_emb: Numbers | None = None,
-        ref_labels: Labels | None = None,
-        ids: Numbers | None = None,
-        ref_ids: Numbers | None = None,
-    ) -> Batch:
+    def checked(self, embeddings: Numbers, labels: Labels | None, **given: Any) -> Batch:
         """The input as tensors. Arrays and lists become tensors on the device of the embeddings.
+
+        Args:
+            embeddings: [query, dim] float.
+            labels: labels of the queries.
+            given: the other fields of `Batch`, as the user gave them.
 
         Raises:
             ValueError: a shape or dtype is wrong, the number of labels differs from the number of embeddings, or a
@@ -61,26 +83,33 @@ class CheckedLoss(nn.Module):
         refuse_transforms()
         embeddings = tensor(embeddings, "embeddings")
         device = embeddings.device
-        ref_emb, ids, ref_ids = (
-            None if value is None else tensor_on(device, value, name)
-            for name, value in (("ref_emb", ref_emb), ("ids", ids), ("ref_ids", ref_ids))
-        )
+        ref_labels, pairs = given.pop("ref_labels", None), given.pop("indices_tuple", None)
+        rest = {name: None if value is None else tensor_on(device, value, name) for name, value in given.items()}
+        ref_emb = rest.get("ref_emb")
         _check_embeddings(embeddings, ref_emb)
         self._require_finite("embeddings", embeddings)
         if ref_emb is not None:
             self._require_finite("ref_emb", ref_emb)
-        elif ref_labels is not None or ref_ids is not None:
+        elif ref_labels is not None or rest.get("ref_ids") is not None:
             raise ValueError("ref_labels and ref_ids describe references: pass ref_emb, too")
         mine, theirs = labels_on(device, labels, ref_labels)
         if mine is not None and (ref_emb is None) != (theirs is None):
             raise ValueError("ref_emb and ref_labels go together; got only one of them")
         sides = (("labels", mine, embeddings), ("ref_labels", theirs, ref_emb))
-        for name, given, rows in sides if mine is not None else ():
-            if given is not None and rows is not None:
-                check_labels(given, name)
-                if len(given) != len(rows):
-                    raise ValueError(f"{name} and embeddings differ in length; got {len(given)} and {len(rows)}")
-        return Batch(embeddings, mine, ref_emb, theirs, ids, ref_ids)
+        for name, labelled, rows in sides if mine is not None else ():
+            if labelled is not None and rows is not None:
+                check_labels(labelled, name)
+                if len(labelled) != len(rows):
+                    raise ValueError(f"{name} and embeddings differ in length; got {len(labelled)} and {len(rows)}")
+        if pairs is not None:
+            if any(rest.get(name) is not None for name in ("relevant", "ids", "ref_ids")):
+                raise ValueError("indices_tuple lists all pairs to use: pass it without relevant, ids and ref_ids")
+            pairs = tuple(tensor_on(device, index, "indices_tuple") for index in pairs)
+        batch = Batch(embeddings, mine, pairs, ref_labels=theirs, **rest)
+        valid = batch.valid
+        if valid is not None and (valid.shape != batch.shape or valid.dtype != torch.bool):
+            raise ValueError(f"valid must be bool {batch.shape}, [query, item]; got {valid.dtype} {tuple(valid.shape)}")
+        return batch
 
     def _require_finite(self, name: str, values: Tensor) -> None:
         most = torch.finfo(values.dtype).max
@@ -97,8 +126,8 @@ class CheckedLoss(nn.Module):
             where = f", first in query {int((~good).nonzero()[0])}" if costs.ndim else ""
             raise ValueError(f"{what}{where}")
 
-    def _require_between(self, name: str, values: Tensor, low: float, high: float, what: str) -> None:
-        """ValueError that names the first bad row; an asynchronous assertion on CUDA and in compiled code."""
+    def _require_between(self, name: str, values: Tensor, low: float, high: float, what: str, first: int = 0) -> None:
+        """ValueError that names the first bad row, counted from `first`; an assertion on CUDA and in compiled code."""
         if self.check_finite is False or values.numel() == 0:
             return
         values = values.detach()
@@ -108,7 +137,7 @@ class CheckedLoss(nn.Module):
             torch._assert_async(good, f"{name}: {what}")
         elif not bool(good):
             row = int((~((values >= low) & (values <= high))).flatten(1).any(1).nonzero()[0])
-            raise ValueError(f"{name}: {what}, first in row {row}")
+            raise ValueError(f"{name}: {what}, first in row {first + row}")
 
 
 class ClassLoss(CheckedLoss):
@@ -139,16 +168,8 @@ class ClassLoss(CheckedLoss):
         """
         return self._cost(embeddings, labels)
 
-    def _cost(
-        self,
-        embeddings: Numbers,
-        labels: Labels,
-        ref_emb: Numbers | None = None,
-        ref_labels: Labels | None = None,
-        ids: Numbers | None = None,
-        ref_ids: Numbers | None = None,
-    ) -> Tensor:
-        batch = self.checked(embeddings, labels, ref_emb, ref_labels, ids, ref_ids)
+    def _cost(self, embeddings: Numbers, labels: Labels, **references: Any) -> Tensor:
+        batch = self.checked(embeddings, labels, **references)
         if words_of(labels) is not None and next(self.parameters(), None) is not None:
             raise TypeError(
                 f"{self.what} has weights for each class, so the labels must be integers: strings would get other "
@@ -168,7 +189,7 @@ class ClassLoss(CheckedLoss):
                 rows, items = rows.to(kind), items.to(kind)
             if not len(rows) or (items is not None and not len(items)):
                 return 0 * rows.sum()
-            value = self.of_batch(batch._replace(embeddings=rows, ref_emb=items))
+            value = self.of_batch(replace(batch, embeddings=rows, ref_emb=items))
         self._require_no_overflow(value)
         return value
 
@@ -205,7 +226,21 @@ class ReferencedLoss(ClassLoss):
             ValueError, TypeError: see `CheckedLoss.checked`; also for references without labels, and for ids of
                 another length.
         """
-        return self._cost(embeddings, labels, ref_emb, ref_labels, ids, ref_ids)
+        return self._cost(embeddings, labels, ref_emb=ref_emb, ref_labels=ref_labels, ids=ids, ref_ids=ref_ids)
+
+
+@contextmanager
+def held(module: nn.Module, name: str, value: object) -> Iterator[None]:
+    """A context in which an attribute of a module, and of all modules inside it that have it, has this value."""
+    parts = [part for part in module.modules() if name in vars(part)]
+    before = [getattr(part, name) for part in parts]
+    for part in parts:
+        setattr(part, name, value)
+    try:
+        yield
+    finally:
+        for part, was in zip(parts, before, strict=True):
+            setattr(part, name, was)
 
 
 def tensor_on(device: torch.device, value: Numbers, name: str) -> Tensor:

@@ -12,7 +12,7 @@ from ..common.checks import flag, list_length, number, one_of
 from ..metrics import Gain, hierarchical_ap, ndcg, soft_recall_at_k
 from ..ranks import Soft
 from ..ranks.relaxations import Heaviside, Sigmoid, SupStep
-from ..ranks.relevance import MOST_LEVELS, hierarchical_gains
+from ..ranks.relevance import MOST_LEVELS, hierarchical_gains, own_items
 from ..ranks.types import Mask, PerQuery, Ranks, Scores
 from .base import Common
 from .rank_loss import RankLoss
@@ -207,8 +207,8 @@ class RecallAtKLoss(RankLoss):
         ranks = self.ranked(scores, relevant, valid)
         return 1 - self._recall(ranks, scores.shape[1] if self.rank_query else None), ranks.counted
 
-    def _with_query(self, relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Mask | None]:
+    def _with_query(self, relevant: Tensor, valid: Mask | None, rows: slice) -> tuple[Tensor, Mask | None]:
         if self.rank_query and valid is not None:
-            eye = torch.eye(len(relevant), dtype=torch.bool, device=relevant.device)
-            relevant, valid = relevant.masked_fill(eye, 0), valid | eye
+            own = own_items(relevant.shape[1], rows, relevant.device)
+            relevant, valid = relevant.masked_fill(own, 0), valid | own
         return relevant, valid

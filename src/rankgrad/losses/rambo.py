@@ -69,7 +69,7 @@ class RaMBORecallLoss(RankLoss):
     def read(self, ranks: Ranks) -> PerQuery:
         """Mean of W(r) over the relevant items."""
         assert self.penalty is not None
-        return aggregate(self.aggregation)(ranks, self.penalty(ranks.above_neg))
+        return aggregate(self.aggregation, self.found())(ranks, self.penalty(ranks.above_neg))
 
 
 class RaMBOAPLoss(RankLoss):
@@ -112,4 +112,4 @@ class RaMBOAPLoss(RankLoss):
         aggregate(aggregation)
 
     def _precision(self, ranks: Ranks) -> PerQuery:
-        return aggregate(self.aggregation)(ranks, precision_at_relevant(ranks))
+        return aggregate(self.aggregation, self.found())(ranks, precision_at_relevant(ranks))

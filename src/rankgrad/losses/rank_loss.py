@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ..ranks import Blackbox, Soft, exact_ranks
+from ..ranks.lists import both_kinds
 from ..ranks.types import Mask, PerPair, PerQuery, Ranks, Scores
 from .base import Common, RetrievalLoss
 from .penalties import Penalty
@@ -66,6 +69,16 @@ class RankLoss(RetrievalLoss):
         if self.positives is not None and "positives" in taken:
             self._promise = {"positives": self.positives}
 
+    @property
+    def by_parts(self) -> bool:
+        """Also True for blackbox ranks: the number of counted queries comes from `tiles`."""
+        return self.separate or isinstance(self.ranks, (Soft, Blackbox))
+
+    def found(self) -> Tensor | None:
+        """[2] numbers of queries with a relevant item and of relevant pairs in the whole batch; None: count here."""
+        tiles = self._tiles
+        return None if tiles is None else tiles.once((self, "found"), lambda: tiles.sum(_found))
+
     def read(self, ranks: Ranks) -> PerQuery:
         """[query] cost of these ranks."""
         if self.metric is not None:
@@ -80,25 +93,33 @@ class RankLoss(RetrievalLoss):
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """Costs computed from the ranks; a query counts if it has a relevant item."""
         if isinstance(self.ranks, Blackbox):
-            values, ranks = self.ranks.values(self.read, scores, relevant, valid, **self._promise)
+            found = self.found()
+            counted = None if found is None else found[0]
+            values, ranks = self.ranks.values(self.read, scores, relevant, valid, counted=counted, **self._promise)
         else:
             ranks = self.ranked(scores, relevant, valid)
             values = self.read(ranks)
         return values, ranks.counted
 
 
-def pooled_mean(ranks: Ranks, values: PerPair) -> PerQuery:
+def _found(relevant: Tensor, valid: Mask | None) -> Tensor:
+    pairs = both_kinds(relevant > 0 if relevant.dtype != torch.bool else relevant, valid)[0].sum(1)
+    return torch.stack([(pairs > 0).sum(), pairs.sum()])
+
+
+def pooled_mean(ranks: Ranks, values: PerPair, found: Tensor | None = None) -> PerQuery:
     """[query] sum over the pairs of a query, scaled so that its mean over the counted queries is the mean of all pairs.
 
     Published RaMBO code averages over all positives of a batch at once. This equals the mean per query if all queries
-    have the same number of positives.
+    have the same number of positives. `found` is `RankLoss.found`, if the ranks are those of a part of a batch.
     """
-    return ranks.sum_per_query(values) * ranks.counted.sum() / max(len(values), 1)
+    counted, pairs = (ranks.counted.sum(), max(len(values), 1)) if found is None else (found[0], found[1].clamp(min=1))
+    return ranks.sum_per_query(values) * counted / pairs
 
 
-def aggregate(name: str) -> Aggregate:
+def aggregate(name: str, found: Tensor | None = None) -> Aggregate:
     """The function that turns the values of relevant items into one value per query: "query" (mean) or "pooled"."""
-    known: dict[str, Aggregate] = {"query": Ranks.mean_per_query, "pooled": pooled_mean}
+    known: dict[str, Aggregate] = {"query": Ranks.mean_per_query, "pooled": partial(pooled_mean, found=found)}
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"aggregation must be 'query' (mean per query, then over queries) or 'pooled'; got {name!r}")
     return known[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -10,13 +11,15 @@ from torch import Tensor
 
 from ..common.checks import number, one_of
 from ..ranks.kernels.host import on_host
-from ..ranks.lists import asynchronous
+from ..ranks.lists import asynchronous, both_kinds, has_kinds
 from ..ranks.types import Mask, PerQuery, Scores
 from .average_precision import SupAPLoss
 from .base import Common, RetrievalLoss
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+Thresholds = tuple[Tensor | float, Tensor | float]
 
 
 class CalibrationLoss(RetrievalLoss):
@@ -86,11 +89,21 @@ class CalibrationLoss(RetrievalLoss):
             self.register_buffer("running", torch.full((2,), torch.nan))
         self.separate = aggregation == "query" and quantiles is None
 
-    def thresholds(self, scores: Scores, relevant: Mask, rest: Mask) -> tuple[Tensor | float, Tensor | float]:
+    @property
+    def by_parts(self) -> bool:
+        """True: thresholds and counts of the whole batch come from `tiles`."""
+        return True
+
+    def thresholds(self, scores: Scores, relevant: Mask, rest: Mask) -> Thresholds:
         """Alpha and beta of this call."""
         if self.quantiles is None:
             return self.alpha, self.beta
-        self._latest = self._followed(scores.detach(), relevant, rest)
+        moves, tiles = self.moves, self._tiles
+
+        def followed() -> Tensor:
+            return self._followed(scores.detach(), relevant, rest, moves)
+
+        self._latest = followed() if tiles is None else tiles.once((self, "thresholds"), followed)
         alpha, beta = self._latest
         # with only one kind of pairs the other quantile is NaN, and fmin ignores it
         beta = torch.fmin(beta, alpha - self.margin).nan_to_num()
@@ -98,15 +111,19 @@ class CalibrationLoss(RetrievalLoss):
         self.stats["alpha"], self.stats["beta"] = alpha, beta
         return alpha, beta
 
-    def _followed(self, scores: Scores, relevant: Mask, rest: Mask) -> Tensor:
+    def _followed(self, scores: Scores, relevant: Mask, rest: Mask, moves: bool) -> Tensor:
         """[2] the running quantiles, updated with this batch if it `moves` them; NaN if no batch had such a pair."""
         assert self.quantiles is not None
-        old, moves = self.running.to(scores), self.moves
+        old = self.running.to(scores)
         if moves:
             self.running = old  # like a loss without state, it need not be moved to the device first
         if not moves and not asynchronous(old) and not bool(old.isnan().any()):
             return old  # sorting the scores of a long memory takes time: do it only if needed
-        own = torch.stack([_quantile(scores, *given) for given in zip((relevant, rest), self.quantiles, strict=True)])
+        if self._tiles is None:
+            sides = zip((relevant, rest), self.quantiles, strict=True)
+            own = torch.stack([_quantile(scores, *side) for side in sides])
+        else:
+            own = self._tiles.quantiles(self.quantiles)
         mixed = torch.lerp(own, old, self.momentum) if moves else old
         return torch.where(old.isnan(), own, torch.where(own.isnan(), old, mixed))
 
@@ -123,18 +140,29 @@ class CalibrationLoss(RetrievalLoss):
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """Both parts; every query counts."""
-        rest = ~relevant if valid is None else valid & ~relevant
-        relevant = relevant if valid is None else valid & relevant
-        total = scores.new_zeros(len(scores))
-        alpha, beta = self.thresholds(scores, relevant, rest)
-        for short, pairs in ((alpha - scores, relevant), (scores - beta, rest)):
-            active = pairs & (short > 0)
-            cost = short.masked_fill(~active, 0).sum(1)
-            if self.aggregation == "query":
+        kinds = both_kinds(relevant, valid)
+        total, thresholds = scores.new_zeros(len(scores)), self.thresholds(scores, *kinds)
+        active = None
+        if self.aggregation == "avg_non_zero":
+            active = self.over_batch("active", partial(_active, thresholds), relevant, valid, scores)
+        for kind, (short, pairs) in enumerate(zip(_short(scores, thresholds), kinds, strict=True)):
+            cost = short.masked_fill(~(pairs & (short > 0)), 0).sum(1)
+            if active is None:
                 total = total + cost / pairs.sum(1).clamp(min=1)
             else:  # scaled so that the mean over the queries is the mean over the active pairs
-                total = total + cost * len(scores) / active.sum().clamp(min=1)
+                total = total + cost * self.queries(scores) / active[kind].clamp(min=1)
         return total, torch.ones(len(scores), dtype=torch.bool, device=scores.device)
+
+
+def _short(scores: Scores, thresholds: Thresholds) -> tuple[Tensor, Tensor]:
+    """By how much a relevant score is too low, and an irrelevant score too high."""
+    return thresholds[0] - scores, scores - thresholds[1]
+
+
+def _active(thresholds: Thresholds, relevant: Tensor, valid: Mask | None, scores: Scores) -> Tensor:
+    """[kind] number of relevant and of irrelevant pairs with a cost."""
+    sides = zip(both_kinds(relevant, valid), _short(scores, thresholds), strict=True)
+    return torch.stack([(pairs & (short > 0)).sum() for pairs, short in sides])
 
 
 def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
@@ -158,6 +186,11 @@ def _quantile(scores: Tensor, pairs: Mask, share: float) -> Tensor:
     # indexing would wait for the GPU
     below, above = flat.gather(0, torch.stack([low, torch.minimum(low + 1, (count - 1).clamp(min=0))]))
     return torch.where(count > 0, below + (above - below) * (places - low).to(scores.dtype), torch.nan)
+
+
+def _with_relevant(relevant: Tensor, valid: Mask | None) -> Tensor:
+    """Number of queries with a relevant item."""
+    return has_kinds(relevant, valid)[0].sum()
 
 
 class ROADMAPLoss(RetrievalLoss):
@@ -214,11 +247,17 @@ class ROADMAPLoss(RetrievalLoss):
         self.supap = SupAPLoss(tau, rho, delta, offset, start, tie, positives=self.positives)
         self.calibration = CalibrationLoss(alpha, beta, aggregation, quantiles, margin=margin)
 
+    @property
+    def by_parts(self) -> bool:
+        """True: SupAP is separate, and calibration asks for what it needs."""
+        return True
+
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """The weighted sum. Every query counts, so SupAP is rescaled from the queries with a relevant item to all."""
-        supap, has_relevant = self.supap.per_query(scores, relevant, valid)
         calibration, counted = self.calibration.per_query(scores, relevant, valid)
-        supap = torch.where(has_relevant, supap, 0) * len(scores) / has_relevant.sum().clamp(min=1)
+        supap, has_relevant = self.supap.per_query(scores, relevant, valid)
+        found = self.over_batch("found", _with_relevant, relevant, valid)
+        supap = torch.where(has_relevant, supap, 0) * self.queries(scores) / found.clamp(min=1)
         self.stats["supap"], self.stats["calibration"] = supap.detach().mean(), calibration.detach().mean()
         if self.quantiles is not None:
             for name in ("alpha", "beta"):

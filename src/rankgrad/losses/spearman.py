@@ -75,6 +75,11 @@ class SpearmanLoss(RetrievalLoss):
             raise ValueError(f"ranks must be 'blackbox' or a function (scores, valid) -> ranks; got {ranks!r}")
         self.lambda_, self.normalized_ranks, self.ranks = lambda_, normalized_ranks, ranks
 
+    @property
+    def by_parts(self) -> bool:
+        """Whether the ranks are ours. Another function may see all queries."""
+        return isinstance(self.ranks, str)
+
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """1 - correlation; a query counts if its valid items differ in gain."""
         wanted, counted = wanted_ranks(relevant, valid)
@@ -82,7 +87,8 @@ class SpearmanLoss(RetrievalLoss):
             size = scores.new_full((len(scores), 1), self.lambda_, dtype=torch.float64)
             if self.normalized_ranks:
                 size = size * _length(scores, valid)
-            values: PerQuery = _BlackboxCorrelation.apply(scores, valid, wanted, counted, size)
+            number = self.over_batch("counted", _counted, relevant, valid).clamp(min=1)
+            values: PerQuery = _BlackboxCorrelation.apply(scores, valid, wanted, number, size)
             return values, counted
         given = _centred(self.ranks(scores, valid), valid)
         spread = given.square().sum(1)
@@ -113,19 +119,23 @@ def wanted_ranks(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
     return centred / torch.where(norm > 0, norm, 1), (norm > 0).squeeze(1)
 
 
+def _counted(relevant: Tensor, valid: Mask | None) -> Tensor:
+    return wanted_ranks(relevant, valid)[1].sum()
+
+
 class _BlackboxCorrelation(torch.autograd.Function):
     """1 - Pearson per query. The forward pass also computes the gradient of the mean over the counted queries."""
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Scores, valid: Mask | None, wanted: Tensor, counted: Tensor, size: Tensor
+        ctx: Any, scores: Scores, valid: Mask | None, wanted: Tensor, num_counted: Tensor, size: Tensor
     ) -> PerQuery:
         length = _length(scores, valid)
         ranks = _permutation(scores, valid)
         # the length of the centred numbers 1 .. n
         spread = (length * (length.square() - 1) / 12).sqrt().clamp(min=1e-3)
         correlation = ((ranks - (length + 1) / 2) * wanted).sum(1, keepdim=True) / spread
-        ctx.num_counted = counted.sum().clamp(min=1)
+        ctx.num_counted = num_counted
         if ctx.needs_input_grad[0]:
             g = -wanted / (spread * ctx.num_counted)  # 0 for a query that does not count
             change = _permutation(scores + (size * g).to(scores.dtype), valid) - ranks

@@ -80,13 +80,14 @@ class Blackbox:
         *,
         positives: int | None = None,
         fixed: Sequence[Scores] = (),
+        counted: Tensor | None = None,
     ) -> tuple[PerQuery, Ranks]:
         """`read(ranks)` per query with the blackbox gradient, and the ranks.
 
         The gradient of the mean over the counted queries is that of Algorithm 1. The gradient of the value of a single
         query is that of the mean times the number of counted queries. For `positives` see `Lists.of`. `fixed` holds
         [query, item] scores of further items without gradient, such as a memory; their columns of `relevant` and
-        `valid` come last.
+        `valid` come last. `counted` is the number of counted queries of the whole batch, if these are a part of it.
         """
         scores = computed(scores)
         every = scores
@@ -94,7 +95,7 @@ class Blackbox:
             every = torch.cat([scores.detach(), *(part.detach().to(scores.dtype) for part in fixed)], 1)
         lists = Lists.of(every, relevant, valid, positives)
         holder: list[Ranks] = []
-        values = _BlackboxValues.apply(scores, every, lists, self, read, holder)
+        values = _BlackboxValues.apply(scores, every, lists, self, read, holder, counted)
         return values, holder[0]
 
 
@@ -110,6 +111,7 @@ class _BlackboxValues(torch.autograd.Function):
         box: Blackbox,
         read: Callable[[Ranks], PerQuery],
         holder: list[Ranks],
+        number: Tensor | None,
     ) -> PerQuery:
         item, learning = lists.item, moving.shape[1]  # the first columns of the scores have a gradient
         short = shortened(scores, lists, box.margin) if box.prefilter else None
@@ -124,7 +126,7 @@ class _BlackboxValues(torch.autograd.Function):
         with torch.enable_grad():
             values = read(replace(exact, above_neg=leaf, above_pos=among if box.both_ranks else exact.above_pos))
         counted = exact.counted
-        ctx.num_counted = counted.sum().clamp(min=1)
+        ctx.num_counted = (counted.sum() if number is None else number).clamp(min=1)
         if ctx.needs_input_grad[0]:
             g = g_among = torch.zeros_like(leaf)
             if values.requires_grad:
@@ -153,7 +155,7 @@ class _BlackboxValues(torch.autograd.Function):
         # the factor is 1 in a plain `loss.backward()`: avoid a copy, which on a long list costs as much as the ranks
         if not (on_host(factor) and bool((factor == 1).all())):
             change = change * factor.unsqueeze(1)
-        return change, None, None, None, None, None
+        return change, None, None, None, None, None, None
 
 
 def _rank_change(counter: Counter, lists: Lists, order: Order, rank: Tensor, box: Blackbox, g: PerPair) -> Scores:

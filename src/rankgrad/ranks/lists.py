@@ -74,6 +74,15 @@ def _row_sums(mask: Mask) -> Tensor:
     return mask.to(exact).sum(1).long()
 
 
+def both_kinds(relevant: Mask, valid: Mask | None) -> tuple[Mask, Mask]:
+    """The relevant and the irrelevant items, without those that are not valid.
+
+    >>> both_kinds(torch.tensor([True, False, False]), torch.tensor([True, True, False]))
+    (tensor([ True, False, False]), tensor([False,  True, False]))
+    """
+    return (relevant, ~relevant) if valid is None else (relevant & valid, valid & ~relevant)
+
+
 def has_kinds(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
     """[query] bool, whether a query has a relevant valid item; and whether it has an irrelevant one.
 
@@ -82,7 +91,7 @@ def has_kinds(relevant: Tensor, valid: Mask | None) -> tuple[Tensor, Tensor]:
     """
     relevant = relevant if relevant.dtype == torch.bool else relevant > 0
     if not on_host(relevant):
-        hits, rest = (relevant, ~relevant) if valid is None else (relevant & valid, valid & ~relevant)
+        hits, rest = both_kinds(relevant, valid)
         return hits.any(1), rest.any(1)
     # numpy stops at the entry that decides a row; torch is twenty times slower on a CPU
     mine = relevant.numpy()

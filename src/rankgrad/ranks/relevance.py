@@ -25,6 +25,7 @@ Ids = Tensor | Array | Sequence[Any]
 
 # Largest number of levels of a hierarchy if the data are not inspected. Dividing by a power of two is exact.
 MOST_LEVELS = 64
+EVERY = slice(None)
 PART = 2**25  # number of (query, item) pairs in memory at once while relevant items are counted
 
 
@@ -186,6 +187,7 @@ def validity(
     same: bool,
     include_self: bool = False,
     device: torch.device | None = None,
+    rows: slice = EVERY,
 ) -> Mask | None:
     """[query, item] bool, False where an item is the query's own sample; None if all are valid.
 
@@ -198,6 +200,7 @@ def validity(
         include_self: keep the diagonal of that set, as published codes do. Other items with the query's id are still
             not valid.
         device: device of the result.
+        rows: the queries of the result, consecutive.
     """
     if ref_ids is not None and ids is None:
         raise ValueError("got ref_ids without ids: pass both, so that a sample never matches itself")
@@ -209,14 +212,27 @@ def validity(
         assert other is not None
         for name, t, n in (("ids", ids, num_queries), ("ref_ids", other, num_items)):
             check_ids(t, n, name)
-        valid = ids.unsqueeze(1) != other.unsqueeze(0)
+        valid = ids[rows].unsqueeze(1) != other.unsqueeze(0)
     if same:
-        eye = torch.eye(num_queries, dtype=torch.bool, device=device)
+        own = own_items(num_queries, rows, device)
         if include_self:
-            valid = None if valid is None else valid | eye
+            valid = None if valid is None else valid | own
         else:
-            valid = ~eye if valid is None else valid & ~eye
+            valid = ~own if valid is None else valid & ~own
     return valid
+
+
+def own_items(items: int, rows: slice = EVERY, device: torch.device | None = None) -> Mask:
+    """[query, item] bool, True where an item of a set is the query itself; the queries are some rows of the set.
+
+    >>> own_items(3, slice(1, 3))
+    tensor([[False,  True, False],
+            [False, False,  True]])
+    """
+    first, stop, _ = rows.indices(items)
+    own = torch.zeros(stop - first, items, dtype=torch.bool, device=device)
+    own.diagonal(first).fill_(True)
+    return own
 
 
 def check_ids(ids: Tensor, rows: int, name: str = "ids") -> None:
@@ -234,6 +250,7 @@ def from_labels(
     ref_ids: Tensor | None = None,
     include_self: bool = False,
     hierarchy: Literal["gains", "levels", "finest"] = "gains",
+    rows: slice = EVERY,
 ) -> tuple[Tensor, Mask | None]:
     r"""(relevant, valid) of queries against references, or of one set against itself.
 
@@ -250,6 +267,7 @@ def from_labels(
         include_self: without references, keep the diagonal as relevant.
         hierarchy: the result for hierarchical labels. "gains": float gains. "levels": long, the number l of shared
             levels. "finest": bool, True if all levels agree.
+        rows: the queries of the result, consecutive; a few of them need little memory.
 
     Returns:
         relevant: [query, item] bool, float gains or long levels.
@@ -272,9 +290,18 @@ def from_labels(
         )
     if same and ref_ids is not None:
         raise ValueError("got ref_ids without references: pass ref_emb and ref_labels, too")
+    device = labels.device
     valid = validity(
-        len(labels), len(other), ids=ids, ref_ids=ref_ids, same=same, include_self=include_self, device=labels.device
+        len(labels),
+        len(other),
+        ids=ids,
+        ref_ids=ref_ids,
+        same=same,
+        include_self=include_self,
+        device=device,
+        rows=rows,
     )
+    labels = labels[rows]
     if labels.dim() == 1:
         return labels.unsqueeze(1) == other.unsqueeze(0), valid
     if labels.dtype == torch.bool:

@@ -76,7 +76,7 @@ class RowMemory(nn.Module):
                 "a memory can't be inside torch.utils.checkpoint: its loss would be computed again in the backward "
                 "pass, when the memory has changed. Put only the model inside"
             )
-        batch = Scored(*self.loss.score_rows(embeddings, labels, ids=ids))
+        batch = Scored(*self.loss.score_rows(self.loss.prepared(self.loss.checked(embeddings, labels, ids=ids))))
         zero_rows = self.loss.stats["zero_rows"]
         self.rows.check(batch.scores.device)
         held = self.rows.held()
