@@ -13,7 +13,18 @@ import torch
 from rankgrad.common import defaults
 from rankgrad.workbench.runs.made import made_by
 from rankgrad_papers import trainings
-from rankgrad_papers.studies import batch_ap, full_length, graded, one_split, scores, starts, tables, texts, trees
+from rankgrad_papers.studies import (
+    batch_ap,
+    full_length,
+    graded,
+    one_split,
+    scores,
+    starts,
+    tables,
+    texts,
+    trees,
+    triplets,
+)
 from rankgrad_papers.values import cells, difference, read
 
 
@@ -42,6 +53,15 @@ def test_what_a_study_trains_are_settings_that_there_are(study):
     data = () if study is starts else ("data=clinc150", "fold=1/3")
     for own in rows.values():
         compose([*study.SHARED, *data, "data.root=.", *own])
+
+
+def test_the_margins_of_the_triplet_loss_are_settings_of_batches_of_64():
+    from rankgrad.workbench.config import compose
+
+    for images, batch in triplets.BATCHES.items():
+        made = compose([*triplets.SHARED, "data.root=.", "loss.loss.margin=0.05", *batch, "fold=1/3"])
+        assert made.loss.miner.margin == 0.05 and made.sampler.samples_per_class == images
+        assert made.sampler.classes_per_batch * images == 64
 
 
 def test_the_temperature_for_texts_is_the_better_one_of_those_that_were_measured():
