@@ -79,9 +79,8 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     finished = Run(run_folder)
     settings = config.load(finished.config)
     lightning.seed_everything(settings.seed, verbose=False)
-    table = run.load_table(settings)
-    model, _ = run.build(settings, table)
-    test = table.select(settings.evaluation.split)
+    task = run.build(settings)
+    model, test = task.model, task.rows.test
     before = training.embed(model, test, config.make(settings.data.eval_transform, slot="transform"))
     recorded = evaluation.Report.from_json(finished.before).values["R@1"]
     found = evaluation.evaluate(before, test.label, ks=[1], bootstrap=0, clusters="none").values["R@1"]

@@ -12,6 +12,7 @@ from small_runs import make_photos, small
 from rankgrad.datasets.base import Table
 from rankgrad.evaluation import evaluate
 from rankgrad.tasks.retrieval.building import load_table
+from rankgrad.tasks.retrieval.settings import settings_of
 from rankgrad.workbench import training
 from rankgrad.workbench.config import compose
 
@@ -44,7 +45,7 @@ def rand(*shape: int, seed: int = 0) -> torch.Tensor:
 def two_of_photos(root: Path) -> tuple[Path, Path]:
     """Two runs on the same coloured tiles."""
     photos = make_photos(root / "photos", classes=6, per_class=4)
-    table = load_table(compose(small(photos))).select("test")
+    table = load_table(settings_of(compose(small(photos)))).select("test")
     one, two = (
         a_run(root / name, [*small(photos), f"loss={name}"], 0.5, table, rand(len(table), 4, seed=seed))
         for seed, name in enumerate(("pnp", "smooth_ap"))

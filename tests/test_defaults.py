@@ -26,7 +26,7 @@ from rankgrad.models.build import kind_of
 from rankgrad.models.embedding_model import parameter_groups
 from rankgrad.models.ngrams import NGrams
 from rankgrad.tasks.retrieval.fit import _settings
-from rankgrad.tasks.retrieval.task import RetrievalTask
+from rankgrad.tasks.retrieval.task import build
 from rankgrad.workbench.config import ConfigError, compose, default_loss, options, plain
 from rankgrad.workbench.config.hydra import composed
 from rankgrad.workbench.runs.compare import own_settings
@@ -248,7 +248,7 @@ def said(words: list[str]) -> str:
     """What a run says before it trains, up to what refuses it."""
     lines: list[str] = []
     try:
-        RetrievalTask(compose([*words, "out=x"]), quiet=True, say=lines.append)
+        build(compose([*words, "out=x"]), quiet=True, say=lines.append)
     except ValueError as error:
         lines.append(f"refused: {error}")
     return "\n".join(lines)

@@ -17,7 +17,6 @@ from torch import nn
 from rankgrad.batches.memory import RowMemory
 from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.models.build import build_model
-from rankgrad.tasks.retrieval import building
 from rankgrad.tasks.retrieval import task as runs
 from rankgrad.workbench.config import GROUPS, compose, make, options, plain
 from rankgrad.workbench.runs.history import best, evaluations
@@ -362,9 +361,8 @@ def test_an_experiment_trains_on_files_in_the_official_layout(tmp_path, name):
     settings += ["trainer.precision=32-true", "evaluation.every=1", "evaluation.ks=[1]", "evaluation.bootstrap=0"]
     settings += ["trainer.log_every_n_steps=1"]
     run = runs.train(compose(settings), quiet=True)
-    table = building.load_table(compose(settings))
-    assert table.name == experiment(name).data.name
+    task = runs.build(compose(settings), quiet=True)
+    assert task.rows.table.name == experiment(name).data.name
     assert len(evaluations(run)) == 2 and best(run, "R@1")[0] in evaluations(run)  # both rules of reporting
-    model, loss = building.build(compose(settings), table)
-    assert isinstance(loss, RowMemory) == name.startswith("rambo")
-    assert model.embedding_size == 512
+    assert isinstance(task.module.loss.loss, RowMemory) == name.startswith("rambo")
+    assert task.model.embedding_size == 512

@@ -28,6 +28,7 @@ from rankgrad.datasets.folds import load_with_val
 from rankgrad.evaluation import Report
 from rankgrad.tasks.retrieval import building
 from rankgrad.tasks.retrieval import task as runs
+from rankgrad.tasks.retrieval.settings import settings_of
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError, compose, load, make, options
 from rankgrad.workbench.runs import compare as compare_module
@@ -602,8 +603,8 @@ def test_held_out_classes_leave_training_whole_and_unmerged():
 
 def test_a_choice_that_cannot_be_made_is_refused_before_training():
     with pytest.raises(ConfigError, match="keep_best=val needs held-out classes"):
-        building.to_choose_on(compose(["data=glyphs", "evaluation.keep_best=val"]), letters())
-    assert building.to_choose_on(compose(["data=glyphs"]), letters()) is None
+        building.to_choose_on(settings_of(compose(["data=glyphs", "evaluation.keep_best=val"])), letters())
+    assert building.to_choose_on(settings_of(compose(["data=glyphs"])), letters()) is None
 
 
 # -------------------------------------------------------------------------------------------------------- their pages

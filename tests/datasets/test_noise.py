@@ -11,6 +11,7 @@ from small_runs import make_photos, small, train
 from rankgrad.datasets.base import Table
 from rankgrad.datasets.noise import flip_labels, with_wrong_labels
 from rankgrad.tasks.retrieval.building import load_table
+from rankgrad.tasks.retrieval.settings import settings_of
 from rankgrad.workbench.config import compose
 from rankgrad.workbench.runs.compare import own_settings
 
@@ -72,7 +73,7 @@ def test_a_variant_of_a_comparison_can_have_its_own_share():
 def test_a_run_trains_on_the_wrong_labels_of_its_seed(tmp_path):
     photos = make_photos(tmp_path / "photos")
     words = small(photos, "label_noise=0.5", "seed=7")
-    tables = [load_table(compose(each)) for each in (words, words, small(photos, "seed=7"))]
+    tables = [load_table(settings_of(compose(each))) for each in (words, words, small(photos, "seed=7"))]
     assert torch.equal(tables[0].label, tables[1].label) and not torch.equal(tables[0].label, tables[2].label)
     run = train(*words, f"out={tmp_path / 'run'}")
     assert (

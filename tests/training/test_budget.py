@@ -13,7 +13,7 @@ from small_tables import settings as of_table
 
 from rankgrad.common import defaults
 from rankgrad.common.defaults import epochs_for
-from rankgrad.tasks.retrieval.task import RetrievalTask
+from rankgrad.tasks.retrieval import task as retrieval
 from rankgrad.tasks.scores import task as scores
 from rankgrad.tasks.scores.fit import fit_scores
 from rankgrad.tasks.scores.table import ScoreTable
@@ -45,8 +45,8 @@ def test_few_images_and_texts_are_trained_for_the_fewest_steps_and_the_summary_s
     for more, wanted in (([], None), (["trainer.max_epochs=3"], 3), (["trainer.max_epochs=0"], 0)):
         lines: list[str] = []
         config = compose([*without_epochs(made), *more, f"out={tmp_path / 'run'}"])
-        task = RetrievalTask(config, quiet=True, say=lines.append)
-        epochs, batches = config.trainer.max_epochs, len(task.data.sampler)
+        task = retrieval.build(config, quiet=True, say=lines.append)
+        epochs, batches = task.settled["trainer.max_epochs"], len(task.data.sampler)
         if wanted is None:
             assert defaults.FEWEST_STEPS <= epochs * batches < defaults.FEWEST_STEPS + batches
             assert lines[-1].startswith(f"trainer.max_epochs {epochs}, for this number of batches; at most ")

@@ -13,6 +13,7 @@ from small_runs import make_photos, small, train
 
 from rankgrad.models import timm_model
 from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.tasks.retrieval.settings import settings_of
 from rankgrad.tasks.retrieval.task import quicker
 from rankgrad.workbench.config import compose
 from rankgrad.workbench.training import callbacks
@@ -94,14 +95,14 @@ def test_the_file_that_a_run_is_redirected_to_has_lines_and_no_bar(tmp_path, cap
 
 
 def test_what_is_quicker_is_what_the_run_has_not_got():
-    assert [line.split()[0] for line in quicker(compose(["data=folder", "data.root=X"]))] == [
+    assert [line.split()[0] for line in quicker(settings_of(compose(["data=folder", "data.root=X"])))] == [
         "recipe=quick",
         "data.size=64",
         "trainer.max_epochs=5",
     ]
     fine = compose(["data=folder", "data.root=X", "recipe=quick", "model=timm", "model.pretrained=true"])
-    assert [line.split()[0] for line in quicker(fine)] == ["frozen=true", "trainer.max_epochs=5"]
-    assert quicker(compose(["trainer.max_epochs=3"])) == []
+    assert [line.split()[0] for line in quicker(settings_of(fine))] == ["frozen=true", "trainer.max_epochs=5"]
+    assert quicker(settings_of(compose(["trainer.max_epochs=3"]))) == []
 
 
 def test_a_download_that_fails_names_the_local_file(monkeypatch):

@@ -21,6 +21,7 @@ from rankgrad.models.build import build_model
 from rankgrad.models.weights import load_weights
 from rankgrad.tasks.retrieval import building, evaluating
 from rankgrad.tasks.retrieval import task as runs
+from rankgrad.tasks.retrieval.settings import settings_of
 from rankgrad.workbench.config import ConfigError, compose, options
 from rankgrad.workbench.index.folder import embed_folder
 from rankgrad.workbench.report import read_runs, write_report
@@ -62,7 +63,7 @@ def test_a_run_leaves_its_settings_numbers_model_embeddings_log_and_page(finishe
 def test_the_classes_of_the_test_are_not_those_of_the_training(finished, photos):
     counts = Report.from_json(finished.after).counts
     assert counts["classes"] == 5 and counts["queries"] == 25
-    table = building.load_table(compose(small(photos)))
+    table = building.load_table(settings_of(compose(small(photos))))
     assert not {*table.select("train").label.tolist()} & {*table.select("test").label.tolist()}
 
 
@@ -237,7 +238,7 @@ def test_a_file_that_breaks_after_the_check_is_named(photos, tmp_path, monkeypat
 
 
 def test_a_finished_run_is_not_trained_again(finished, monkeypatch):
-    monkeypatch.setattr(runs, "load_table", lambda config: pytest.fail("the data were loaded"))
+    monkeypatch.setattr(runs, "load_table", lambda *_: pytest.fail("the data were loaded"))
     assert train(f"resume={finished.folder}").folder == finished.folder
 
 
@@ -349,7 +350,7 @@ def test_settings_that_cannot_work_are_refused_and_the_folder_stays_free(
     photos, tmp_path, monkeypatch, settings, message
 ):
     if settings[0].startswith(EARLY):
-        monkeypatch.setattr(runs, "load_table", lambda config: pytest.fail("files were read first"))
+        monkeypatch.setattr(runs, "load_table", lambda *_: pytest.fail("files were read first"))
     with pytest.raises((ValueError, TypeError, FileNotFoundError), match=message):
         train(*small(photos, *settings), f"out={tmp_path / 'run'}")
     assert not (tmp_path / "run" / "config.yaml").exists()

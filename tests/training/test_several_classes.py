@@ -18,7 +18,7 @@ from rankgrad.evaluation import Report, evaluate
 from rankgrad.losses import HAPLoss, SmoothAPLoss
 from rankgrad.losses.bi_encoder import SentenceTransformersLoss
 from rankgrad.models.weights import load_weights
-from rankgrad.tasks.retrieval.task import RetrievalTask
+from rankgrad.tasks.retrieval.task import build
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError, compose
 from rankgrad.workbench.index.run import index_of_run
@@ -71,14 +71,14 @@ def test_what_is_wrong_with_several_classes_is_named(rows, message, tmp_path):
 def test_the_loss_is_told_all_classes_and_the_evaluation_asks_for_a_shared_one(tmp_path, capsys):
     file = make_several(tmp_path / "a.csv")
     given = small_texts(file, "loss=smooth_ap", *SEVERAL)
-    task = RetrievalTask(compose(given), quiet=True)
+    task = build(compose(given), quiet=True)
     told = []
     task.module.loss.loss.register_forward_hook(lambda module, given, out: told.append(given[1]))
     task.module.log = lambda *_, **__: None
     batch = next(iter(task.data.train_dataloader()))
     value = task.module.training_step(batch, 0)
     _, labels, ids = batch
-    assert torch.equal(told[0], task.train_table.several[ids]) and told[0].shape == (len(labels), 4)
+    assert torch.equal(told[0], task.rows.train.several[ids]) and told[0].shape == (len(labels), 4)
     assert value == SmoothAPLoss()(task.model(batch[0]), told[0])
 
     run = train(*given, f"out={tmp_path / 'run'}")
@@ -133,11 +133,11 @@ def make_hierarchy(path: Path) -> Path:
 
 def test_a_hierarchy_is_told_to_the_loss(tmp_path):
     file = make_hierarchy(tmp_path / "a.csv")
-    task = RetrievalTask(compose(small_texts(file, "loss=h_ap", "train.hierarchy=true")), quiet=True)
+    task = build(compose(small_texts(file, "loss=h_ap", "train.hierarchy=true")), quiet=True)
     task.module.log = lambda *_, **__: None
     texts, labels, ids = next(iter(task.data.train_dataloader()))
     value = task.module.training_step((texts, labels, ids), 0)
-    levels = torch.stack([task.train_table.super_label[ids], task.train_table.label[ids]], dim=1)
+    levels = torch.stack([task.rows.train.super_label[ids], task.rows.train.label[ids]], dim=1)
     assert value == HAPLoss()(task.model(texts), levels) and value != HAPLoss()(task.model(texts), labels)
 
 

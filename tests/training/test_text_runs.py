@@ -22,6 +22,7 @@ from rankgrad.evaluation import Report, evaluate
 from rankgrad.models.weights import load_weights
 from rankgrad.tasks.retrieval import building
 from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.tasks.retrieval.settings import settings_of
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError, compose
 from rankgrad.workbench.report import read_runs
@@ -78,7 +79,7 @@ def test_training_draws_the_classes_together_that_it_is_shown(texts, tmp_path):
 def test_the_classes_of_the_test_are_not_those_of_the_training(finished, texts):
     counts = Report.from_json(finished.after).counts
     assert counts["classes"] == 5 and counts["queries"] == 30
-    table = building.load_table(compose(small_texts(texts)))
+    table = building.load_table(settings_of(compose(small_texts(texts))))
     assert not {*table.select("train").label.tolist()} & {*table.select("test").label.tolist()}
 
 
@@ -204,7 +205,7 @@ def test_no_message_about_texts_speaks_of_images(finished, texts, tmp_path, caps
     shutil.copytree(finished.folder, lacking)
     (lacking / "embeddings.npz").unlink()
     page = read_runs([lacking])[0]
-    table = building.load_table(compose(small_texts(texts)))
+    table = building.load_table(settings_of(compose(small_texts(texts))))
     alone = table.take([0, 6])  # one text of each class
     told = [
         *page.notes,
@@ -240,7 +241,7 @@ def test_a_head_is_trained_on_embeddings_that_exist(vectors, tmp_path, with_page
     settings = small_texts(vectors, "data=table", "model=vectors", "loss=roadmap")
     settings = [word for word in settings if not word.startswith("model.")]
     run = train(*settings, f"out={tmp_path / 'run'}")
-    table = building.load_table(compose(settings)).select("test")
+    table = building.load_table(settings_of(compose(settings))).select("test")
     as_they_are = evaluate(table.vectors, table.label, bootstrap=0, clusters="none").values
     before, after = Report.from_json(run.before).values, Report.from_json(run.after).values
     assert before["mAP@R"] == pytest.approx(as_they_are["mAP@R"]) and before != after  # it begins as the identity

@@ -19,7 +19,9 @@ from small_runs import make_photos, small
 
 from rankgrad.common.files.folders import LinkError
 from rankgrad.evaluation.statistics import holm, paired_t_test
-from rankgrad.tasks.retrieval.building import build, load_table
+from rankgrad.tasks.retrieval import task as retrieval
+from rankgrad.tasks.retrieval.building import load_table
+from rankgrad.tasks.retrieval.settings import settings_of as typed_settings
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError, compose, options
 from rankgrad.workbench.runs import compare as compare_module
@@ -160,7 +162,7 @@ QUICK = ("roadmap", "pnp", "recall_at_k", "log_sum_exp", "pml/proxy_anchor", "pm
 
 @cache
 def glyphs() -> Any:
-    return load_table(compose([]))
+    return load_table(typed_settings(compose([])))
 
 
 def test_every_loss_has_a_space():
@@ -172,6 +174,7 @@ def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, mon
     words = ["recipe=small", f"loss={loss}", "sampler.classes_per_batch=4"]
     base = compose(words)
     monkeypatch.setattr(space_module, "_check", lambda *_: None)  # what is made below has been checked
+    monkeypatch.setattr(retrieval, "load_table", lambda *_: glyphs())
     found = dict(space_of(loss, words, base, {}))
     shared = set(space_module._listed()["shared"])
     assert shared - set(found) <= {"memory", "model.hidden", "model.dropout"} and len(found) > len(shared & set(found))
@@ -183,8 +186,9 @@ def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, mon
     ]
     for end in (0, -1):
         config = compose([*words, *settings_of(found, {k: v.ends()[end] for k, v in found.items()}, base)])
-        _, made = build(config, glyphs())
-        embeddings = torch.randn(16, config.derived.embedding_size, requires_grad=True)
+        task = retrieval.build(config, quiet=True)
+        made = task.module.loss.loss
+        embeddings = torch.randn(16, task.settled["derived.embedding_size"], requires_grad=True)
         remembers = {"ids": torch.arange(16)} if config.memory else {}
         assert made(embeddings, torch.arange(4).repeat_interleave(4), **remembers).isfinite()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 #: Kind of rows -> name of its default loss, and the settings that differ from the defaults of that loss.
 LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
@@ -98,6 +98,16 @@ RATES: dict[str, tuple[float | None, float | None]] = {
 FROZEN = 1e-3  # of a new head on features of a frozen backbone, and on vectors: the same task
 TRAINED_HEAD = 2.0  # rate of a head beside a backbone that was trained before, as a multiple of the backbone's
 SGD = 40.0  # rate of SGD with momentum, as a multiple of AdamW's
+
+
+def trained_before(model: Mapping[str, Any]) -> bool:
+    """Whether the backbone of a model with these settings begins with weights that were trained before.
+
+    >>> trained_before({"kind": "timm", "pretrained": True}), trained_before({"kind": "timm", "pretrained": False})
+    (True, False)
+    """
+    always = RATES.get(model["kind"], RATES["given"])[0] is None
+    return bool(always or model.get("pretrained") or model.get("weights"))
 
 
 def rate_of(kind: str, optimizer: str = "adamw", *, trained: bool = False, frozen: bool = False) -> Rate:

@@ -9,6 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..common.defaults import trained_before
+from .record import read_record
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -54,6 +57,27 @@ def timm_pixels(name: str, weights: Path | None = None) -> ImagePixels | None:
         return None
     mean, std = (tuple(map(float, written[name])) for name in ("mean", "std"))
     return ImagePixels(mean, std, int(written["input_size"][-1]))
+
+
+def pixels_of(model: Mapping[str, Any]) -> ImagePixels:
+    """How the network of these settings wants its images. Without a pretrained network: as for ImageNet.
+
+    >>> pixels_of({"kind": "timm", "name": "tf_efficientnet_lite0", "pretrained": True}).mean
+    (0.5, 0.5, 0.5)
+    """
+    weights = None if model.get("weights") is None else Path(model["weights"])
+    if model["kind"] == "timm" and trained_before(model):
+        return timm_pixels(model["name"], weights) or ImagePixels()
+    return (None if weights is None else _recorded(weights)) or ImagePixels()
+
+
+def _recorded(path: Path) -> ImagePixels | None:
+    """Mean and standard deviation in a file of weights of a run; None: it cannot be read, or its images had none."""
+    try:
+        found = read_record(path)["pixels"]
+    except (OSError, ValueError):
+        return None
+    return ImagePixels(tuple(found["mean"]), tuple(found["std"])) if any(found["mean"]) else None
 
 
 def _written(weights: Path) -> Mapping[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,20 @@ def read_record(path: Path) -> dict[str, Any]:
         )
     _check_record(path, record)
     return record
+
+
+def kind_in(source: Path, otherwise: str) -> str:
+    """The kind of model in a weights file or in a run's folder. If it cannot be read, return `otherwise`."""
+    path = source / WEIGHTS if source.is_dir() else source
+    try:
+        return _kind_in(path, path.stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return otherwise
+
+
+@lru_cache(maxsize=16)
+def _kind_in(path: Path, changed: int) -> str:
+    return str(read_record(path)["model"]["kind"])
 
 
 def load_backbone(path: Path, backbone: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ...batches.memory import CrossBatchMemory, Memory, RowMemory
-from ...batches.samplers import ClassBatches, class_batches
+from ...batches.samplers import ClassBatches
+from ...common.checks import as_keys, spelled
 from ...datasets.folds import held_out
 from ...datasets.noise import with_wrong_labels
 from ...datasets.rows import Rows
@@ -22,9 +22,10 @@ from ...losses import RetrievalLoss, SumLoss
 from ...losses.called import CalledLoss
 from ...losses.checked import ClassLoss
 from ...models import TAKES, EmbeddingModel, build_model, load_weights, taking
-from ...workbench.config import ConfigError, make, named, packages, plain, section
+from ...workbench.config import ConfigError, make, named, section
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
+from .settings import RetrievalSettings
 
 UNITS = {"in_channels": "channel", "width": "number"}  # units of `Rows.asks`
 
@@ -46,44 +47,77 @@ class Given:
     loss: nn.Module | None = None
 
 
-def read_table(config: DictConfig) -> Rows:
+@dataclass(frozen=True, eq=False)
+class RetrievalRows:
+    """The rows of a run.
+
+    Attributes:
+        table: all rows.
+        train: rows for training.
+        labels: [training row] their classes, numbered 0 .. C - 1 as classifiers need them.
+        test: rows for the final evaluation.
+        held_out: rows that choose the best evaluation; None: the test rows do, or none is chosen.
+    """
+
+    table: Rows
+    train: Rows
+    labels: Tensor
+    test: Rows
+    held_out: Rows | None
+
+    @classmethod
+    def of(cls, table: Rows, settings: RetrievalSettings) -> RetrievalRows:
+        """The rows of a table by their split.
+
+        Raises:
+            ConfigError: the settings need rows that the table does not have.
+        """
+        train, test = table.select("train"), table.select(settings.evaluation.split)
+        labels = torch.unique(train.label, return_inverse=True)[1]
+        if settings.evaluation.levels:
+            by_levels(test, "evaluation.levels")
+        return cls(table, train, labels, test, to_choose_on(settings, table))
+
+
+def read_table(settings: RetrievalSettings) -> Rows:
     """The rows that the settings name."""
-    table: Rows = make(config.data.load, slot="data", trust=packages(config.get("trust")))
+    elsewhere = {"shorter_side": "data.resize", **{name: f"data.{name}" for name in ("root", "cache", "cache_dir")}}
+    with spelled(as_keys("data.load", elsewhere)):
+        table: Rows = make(settings.data.load, slot="data", trust=settings.trust)
     return table
 
 
-def load_table(config: DictConfig, given: Rows | None = None, say: runner.Say = runner.silent) -> Rows:
-    """The rows of a configuration, or those that were given.
+def load_table(settings: RetrievalSettings, given: Rows | None = None, say: runner.Say = runner.silent) -> Rows:
+    """The rows of a run, or those that were given.
 
     With fold=, only the training classes are returned, and some of them are held out. With label_noise=, some of the
     training labels are wrong.
 
     Args:
-        config: settings of a run.
+        settings: of the run.
         given: rows in place of those that the settings name.
         say: called with a text about rows and classes by split. If the split fails, the text is about the rows as read.
     """
-    table = read_table(config) if given is None else given
+    table = read_table(settings) if given is None else given
     try:
-        table = _divided(config, table)
+        table = _divided(settings, table)
     finally:
         say(table.summary())
     return table
 
 
-def _divided(config: DictConfig, table: Rows) -> Rows:
-    asked = [f"{name}={config[name]}" for name in ("fold", "label_noise") if config[name]]
+def _divided(settings: RetrievalSettings, table: Rows) -> Rows:
+    asked = [f"{name}={value}" for name in ("fold", "label_noise") if (value := getattr(settings, name))]
     if table.several is not None and asked:
         raise ConfigError(
             f"{asked[0]} needs one class per {table.noun}, but each {table.noun} of {table.name} has several"
         )
-    return with_wrong_labels(held_out(table, config.fold), config.label_noise, config.seed)
+    return with_wrong_labels(held_out(table, settings.fold), settings.label_noise, settings.seed)
 
 
-def to_choose_on(config: DictConfig, table: Rows) -> Rows | None:
+def to_choose_on(settings: RetrievalSettings, table: Rows) -> Rows | None:
     """The held-out classes, if they choose the best evaluation."""
-    where = config.evaluation.keep_best
-    if where != "val":
+    if settings.evaluation.keep_best != "val":
         return None
     if "val" not in table.splits:
         raise ConfigError(
@@ -101,39 +135,25 @@ def relabelled(table: Rows, labels: Tensor) -> Rows:
     return replace(table, label=labels, class_names=tuple(table.class_names[i] for i in there))
 
 
-def build(config: DictConfig, table: Rows, given: Given | None = None) -> tuple[nn.Module, nn.Module]:
-    """Build model and loss. `derived` is filled in for losses that need the number of classes."""
-    rows = table.select("train")
-    config.derived.num_classes = len(torch.unique(rows.label))
-    if given is not None:
-        model, config.derived.embedding_size = given.model, given.embedding_size
-    else:
-        model = _build_model(config, table)
-        config.derived.embedding_size = model.embedding_size
-    if given is not None and given.loss is not None:
-        return model, _remembering(config, given.loss, rows) if config.memory else given.loss
-    return model, _build_loss(config, rows)
-
-
-def _build_model(config: DictConfig, table: Rows) -> EmbeddingModel:
-    """The model that the settings describe."""
-    if config.init is not None:
-        source = Path(config.init)
+def model_of(settings: RetrievalSettings, table: Rows) -> EmbeddingModel:
+    """The model that the settings describe, for these rows."""
+    if settings.init is not None:
+        source = Path(settings.init)
         model, _ = load_weights(Run(source).weights if source.is_dir() else source)
-        _check_takes(config, model.inputs.takes, str(source), table)
+        _check_takes(settings, model.inputs.takes, str(source), table)
         for name, count in table.asks.items():
             if model.inputs.asks[name] != count:
                 sees = f"{model.inputs.asks[name]}-{UNITS[name]} {table.takes}"
                 raise ConfigError(
-                    f"the model of {source} takes {sees}, but {config.data.name} has {count} {UNITS[name]}s"
+                    f"the model of {source} takes {sees}, but {settings.data.name} has {count} {UNITS[name]}s"
                 )
         model.train()
     else:
-        options = dict(plain(config.model))
+        options = dict(settings.model)
         kind = options.pop("kind")
-        _check_takes(config, TAKES[kind][0] if kind in TAKES else table.takes, f"model={kind}", table)
+        _check_takes(settings, TAKES[kind][0] if kind in TAKES else table.takes, f"model={kind}", table)
         model = build_model(kind, **table.asks, **options)
-    _check_pixels(config, model)
+    _check_pixels(settings, model)
     return model
 
 
@@ -168,21 +188,21 @@ def train_only(model: nn.Module, patterns: Sequence[str] | None) -> str:
     return f"train.only: {len(chosen)} of {len(weights)} weights are trained, {numbers:,} of {of:,} numbers"
 
 
-def _check_takes(config: DictConfig, takes: str, model: str, table: Rows) -> None:
+def _check_takes(settings: RetrievalSettings, takes: str, model: str, table: Rows) -> None:
     """Raise if a model does not take this kind of data. `model` is its name in the message."""
     if takes != table.takes:
         other = " or ".join(f"model={kind}" for kind in taking(table.takes))
-        raise ConfigError(f"{model} takes {takes}, but {config.data.name} has {table.takes}; use {other}")
+        raise ConfigError(f"{model} takes {takes}, but {settings.data.name} has {table.takes}; use {other}")
 
 
-def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
+def _check_pixels(settings: RetrievalSettings, model: EmbeddingModel) -> None:
     """Raise if the weights were trained with another pixel normalisation than the data has."""
     wanted = (tuple(model.pixel_mean), tuple(model.pixel_std))
     if wanted == ((0.0,) * len(wanted[0]), (1.0,) * len(wanted[1])):
         return  # no weights, or weights that need no normalisation
-    given = tuple(OmegaConf.select(config, f"data.eval_transform.{name}") for name in ("mean", "std"))
+    given = [settings.data.eval_transform.get(name) for name in ("mean", "std")]
     if None in given or all(
-        torch.allclose(torch.tensor(a), torch.tensor(list(b)), atol=1e-3) for a, b in zip(wanted, given, strict=True)
+        torch.allclose(torch.tensor(a), torch.tensor(b), atol=1e-3) for a, b in zip(wanted, given, strict=True)
     ):
         return
     mean, std = (str([round(v, 4) for v in values]).replace(" ", "") for values in wanted)
@@ -192,48 +212,51 @@ def _check_pixels(config: DictConfig, model: EmbeddingModel) -> None:
     )
 
 
-def _build_loss(config: DictConfig, rows: Rows) -> nn.Module:
-    """Build the loss, with a memory if the settings ask for one. Without a memory, it gets the facts of all batches."""
-    trust = packages(config.get("trust"))
-    if config.memory:
-        return _remembering(config, make(config.loss, slot="loss", trust=trust), rows)
-    kind, promise = named(config.loss, slot="loss", trust=trust), dict[str, Any]()
-    if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and targets_of(config, rows) is None:
+def loss_of(
+    settings: RetrievalSettings, rows: RetrievalRows, batches: ClassBatches, given: nn.Module | None = None
+) -> nn.Module:
+    """The loss, with a memory if the settings ask for one. Without a memory, it gets the facts of all batches.
+
+    Args:
+        settings: of the run, with what follows from the data.
+        rows: its rows.
+        batches: its batches.
+        given: a loss in place of the one that the settings name.
+    """
+    kind, promise = named(settings.loss, slot="loss", trust=settings.trust), dict[str, Any]()
+    if settings.memory or targets_of(settings, rows.train) is not None:
+        pass  # the loss sees other lists than those of the batches
+    elif isinstance(kind, type) and issubclass(kind, RetrievalLoss):
         taken = inspect.signature(kind).parameters.values()  # a loss of a user may take its own settings only
         if any(each.name == "positives" or each.kind is each.VAR_KEYWORD for each in taken):
-            promise["positives"] = batches_of(config, rows).positives
-    loss: nn.Module = make(config.loss, slot="loss", trust=trust, **promise)
-    return loss
+            promise["positives"] = batches.positives
+    loss: nn.Module = given or make(settings.loss, slot="loss", trust=settings.trust, **promise)
+    return _remembering(settings, loss, len(rows.train), batches.batch_size) if settings.memory else loss
 
 
-def _remembering(config: DictConfig, loss: nn.Module, rows: Rows) -> nn.Module:
+def _remembering(settings: RetrievalSettings, loss: nn.Module, rows: int, of_batch: int) -> nn.Module:
     """The loss with a memory, whose length the settings give in batches or images."""
-    options = dict(plain(config.memory))
-    if named(config.memory, slot="memory", trust=packages(config.get("trust"))) is RowMemory:
-        options.pop("_target_")
+    options = dict(settings.memory)
+    kind = named(options, slot="memory", trust=settings.trust)
+    options.pop("_target_")
+    if kind is RowMemory:
         with section("memory"):
             if isinstance(loss, SumLoss):  # a memory of its own for each part
                 parts = {name: RowMemory(part, **options) for name, part in loss.losses.items()}
                 return SumLoss(parts, loss.weights)
             return RowMemory(loss, **options)
-    options.pop("_target_")
     batches, size = options.pop("batches"), options.pop("size")
     if (batches is None) == (size is None):
         raise ConfigError(f"give either memory.batches or memory.size; got batches={batches}, size={size}")
     if batches is not None:
-        size = batches * batches_of(config, rows).batch_size
+        size = batches * of_batch
     with section("memory"):
-        return CrossBatchMemory(loss, len(rows) if size == "auto" else size, **options)
+        return CrossBatchMemory(loss, rows if size == "auto" else size, **options)
 
 
-def batches_of(config: DictConfig, rows: Rows) -> ClassBatches:
-    """The batches of these training rows."""
-    return class_batches(rows.label, rows.super_label, seed=config.seed, **config.sampler)
-
-
-def targets_of(config: DictConfig, table: Rows) -> Tensor | None:
+def targets_of(settings: RetrievalSettings, table: Rows) -> Tensor | None:
     """The target of each training row for the loss; None: its class."""
-    return by_levels(table, "train.hierarchy") if config.train.hierarchy else table.several
+    return by_levels(table, "train.hierarchy") if settings.train.hierarchy else table.several
 
 
 def by_levels(table: Rows, setting: str) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,18 +54,21 @@ def evaluate_model(
     >>> report.values["R@1"], embeddings.shape
     (1.0, torch.Size([4, 2]))
     """
-    how: dict[str, Any] = {"batch_size": settings["batch_size"], "workers": workers, "progress": progress}
-    embeddings = embed(model, table, transform, **how, device=device)
-    reports = [
-        _ranked(embeddings, table, trial, settings, seed=seed, progress=progress, device=device)
-        for trial in trials(table, seed=seed)
-    ]
+    embedded = partial(
+        embed, model, batch_size=settings["batch_size"], workers=workers, progress=progress, device=device
+    )
+    embeddings = embedded(table, transform)
+    how: dict[str, Any] = {"ks": tuple(settings["ks"]), "progress": progress, "device": device, "shared": True}
+    asked = {"extra": tuple(settings.get("extra", ())), "seed": seed}
+    asked |= {name: settings[name] for name in ("bootstrap", "clusters")}
+    truth = by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth
+    reports = [_ranked(embeddings, table, truth, trial, **how, **asked) for trial in trials(table, seed=seed)]
     report = _mean_report(reports)
     distracting = table.distracting
     if distracting is None or set(table.split) != {"test"} or table.several is not None:
         return report, embeddings
-    more = embed(model, distracting, transform, **how, device=device)
-    values = _distracted(embeddings, more, table, settings, progress=progress, device=device)
+    more = embedded(distracting, transform)
+    values = _distracted(embeddings, more, table, **how)
     note = (
         f"{DISTRACTED}...: the same queries, with {len(more):,} {table.takes} without a class added to the gallery. "
         "None of them is relevant for any query."
@@ -72,15 +76,7 @@ def evaluate_model(
     return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
 
 
-def _distracted(
-    embeddings: Tensor,
-    more: Tensor,
-    table: Rows,
-    settings: Mapping[str, Any],
-    *,
-    progress: bool,
-    device: torch.device | str | None,
-) -> dict[str, float]:
+def _distracted(embeddings: Tensor, more: Tensor, table: Rows, **how: Any) -> dict[str, float]:
     """Metrics of the same queries, with distractors (rows without a class) in the gallery."""
     names = torch.arange(len(embeddings) + len(more))
     no_class = torch.full((len(more),), len(table.class_names))
@@ -91,52 +87,28 @@ def _distracted(
         ref_labels=torch.cat([table.label, no_class]),
         ids=names[: len(embeddings)],
         ref_ids=names,
-        ks=tuple(settings["ks"]),
         bootstrap=0,
         clusters="none",
-        progress=progress,
-        device=device,
-        shared=True,
+        **how,
     )
-    first = f"R@{settings['ks'][0]}"
-    return {f"{DISTRACTED}{name}": report.values[name] for name in (first, "mAP@R", "AP")}
+    return {f"{DISTRACTED}{name}": report.values[name] for name in (f"R@{how['ks'][0]}", "mAP@R", "AP")}
 
 
-def _ranked(
-    embeddings: Tensor,
-    table: Rows,
-    trial: Trial,
-    settings: Mapping[str, Any],
-    *,
-    seed: int,
-    progress: bool,
-    device: torch.device | str | None,
-) -> Report:
+def _ranked(embeddings: Tensor, table: Rows, truth: Tensor, trial: Trial, **how: Any) -> Report:
     """One evaluation: rank the gallery of a trial for its queries. Without a gallery, rank the other queries."""
     query, gallery = trial.query, trial.gallery
-    truth = by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth
-    against: dict[str, Any] = {}
     groups = None if table.group is None else numbered(table.group)[1]
     if gallery is not None:
-        against = {"ref_embeddings": embeddings[gallery], "ref_labels": truth[gallery]}
+        how |= {"ref_embeddings": embeddings[gallery], "ref_labels": truth[gallery]}
     if groups is not None:
-        against["groups"] = groups[query]
-        against |= {} if gallery is None else {"ref_groups": groups[gallery]}
+        how |= {"groups": groups[query], "ref_groups": None if gallery is None else groups[gallery]}
     return evaluate(
         embeddings[query],
         truth[query],
-        **against,
         super_labels=None if table.super_label is None else table.super_label[query],
         class_names=table.class_names,
         super_names=table.super_names or None,
-        ks=tuple(settings["ks"]),
-        extra=tuple(settings.get("extra", ())),
-        bootstrap=settings["bootstrap"],
-        clusters=settings["clusters"],
-        seed=seed,
-        progress=progress,
-        device=device,
-        shared=True,
+        **how,
     )
 
 

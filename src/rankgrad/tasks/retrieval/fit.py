@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from ...losses.called import CalledLoss
 from ...models import load_weights
 from ...models.build import kind_of
 from ...models.embedding_model import moved, place_of
-from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, for_kind, make, packages
+from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, for_kind, make, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
 from ...workbench.training.called import own_settings, resumed
 from .building import Given, read_table
-from .task import TASK, EvaluatedEmbeddings, RetrievalTask, summary
+from .settings import RetrievalSettings, settings_of
+from .task import TASK, EvaluatedEmbeddings, build, summary
 
 Loss = str | nn.Module | Callable[[Tensor, Tensor], Tensor]
 OWN = ("init", "frozen", "resume", "out", "model", "data", "loss")  # settings that `fit` does not accept
@@ -113,22 +115,19 @@ def fit(
     if isinstance(data, str):
         if test is not None or collate is not None:
             raise ValueError(f"the data set {data!r} has its own test rows and batches; leave out test= and collate=")
-        table = read_table(config)
+        table = read_table(settings_of(config))
     else:
         table = given_table(data, test, collate=collate, seed=config.seed)
         if table.captions is not None and (loss is None or isinstance(loss, str)):
             config = _settings(data, "_texts" if loss is None else for_kind(loss, "texts"), out, own, quiet, words)
         if "test" not in table.splits:
-            config.evaluation.split = "train"
+            config = replaced(config, {"evaluation.split": "train"})
     module = None if loss is None or isinstance(loss, str) else _module(loss)
-    given = Given(model, _width(model, table, config), table, module)
+    given = Given(model, _width(model, table, settings_of(config)), table, module)
     if not any(weights.requires_grad for weights in model.parameters()):
         raise ValueError("the model has nothing to train: none of its parameters has requires_grad=True")
 
-    def make_task(settled: DictConfig, quiet: bool, say: runner.Say) -> RetrievalTask:
-        return RetrievalTask(settled, quiet, say, given)
-
-    task: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", TASK.name, make_task)
+    task = runner.TaskType[EvaluatedEmbeddings](TASK.kind, TASK.name, partial(build, given=given))
     changes: list[str] = []
     if resume:
         if out is None:
@@ -161,12 +160,12 @@ def _settings(
     # groups first, as on a command line
     words += [f"{name}={as_word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
     config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"])
-    config.out = None if out is None else str(out)
+    values: dict[str, Any] = {"out": None if out is None else str(out)}
     if loss is not None and not isinstance(loss, str):
         module = _module(loss)
         name = module.name if isinstance(module, CalledLoss) else repr(module)
-        config.loss = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": name}
-    return config
+        values["loss"] = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": name}
+    return replaced(config, values)
 
 
 def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
@@ -195,13 +194,13 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     return CalledLoss(getattr(loss, "__qualname__", type(loss).__qualname__), loss)
 
 
-def _width(model: nn.Module, table: Rows, config: DictConfig) -> int:
+def _width(model: nn.Module, table: Rows, settings: RetrievalSettings) -> int:
     """Dimension of the embeddings, measured on the first two rows.
 
     Raises:
         TypeError, ValueError: the output of the model is not a float tensor [row, dim].
     """
-    transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
+    transform = make(settings.data.eval_transform, slot="transform", trust=settings.trust)
     rows = table.dataset()
     first = [rows[row] for row in range(min(2, len(table)))]
     try:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import lightning as L
-import torch
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 from torch import Tensor, nn
@@ -19,31 +18,27 @@ from ..._version import __version__
 from ...batches.distributed import on_first
 from ...batches.memory import memory_buffers
 from ...batches.sampler_settings import as_settings, named_as_settings
-from ...common.checks import number
-from ...common.defaults import FEWEST_STEPS, FEWEST_STEPS_FINE_TUNED, LOSSES, MOST_STEPS, PASSES_FINE_TUNED, epochs_for
+from ...common.defaults import (
+    FEWEST_STEPS,
+    FEWEST_STEPS_FINE_TUNED,
+    LOSSES,
+    MOST_STEPS,
+    PASSES_FINE_TUNED,
+    epochs_for,
+    trained_before,
+)
 from ...common.files import write_text
 from ...datasets.rows import Listed, Rows
 from ...datasets.transforms import Vectors
 from ...evaluation import Report
 from ...evaluation.measures import MAIN
-from ...losses.called import CalledLoss
 from ...models import EmbeddingHead, EmbeddingModel, extract_features, head_only, save_weights
 from ...models.record import read_record
 from ...models.state_dicts import read_plain, write_plain
 from ...tables import aligned
-from ...workbench.config import (
-    ConfigError,
-    default_loss,
-    differing,
-    fine_tuned,
-    make,
-    packages,
-    plain,
-    rate,
-    section,
-    trained_before,
-)
+from ...workbench.config import ConfigError, default_loss, load, make, plain, replaced
 from ...workbench.report import write_report
+from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.embeddings import save_embeddings
 from ...workbench.runs.folder import Run
 from ...workbench.runs.history import CHOSEN_BY
@@ -52,22 +47,23 @@ from ...workbench.training import runner
 from ...workbench.training.averaging import Averaging
 from ...workbench.training.callbacks import Forecast
 from ...workbench.training.data import TrainingData
-from ...workbench.training.early import check_retrieval
 from ...workbench.training.inference import in_order
 from ...workbench.training.module import RetrievalModule
 from .building import (
     Given,
-    build,
-    by_levels,
+    RetrievalRows,
     check_targets,
     load_table,
+    loss_of,
+    model_of,
     relabelled,
     targets_of,
-    to_choose_on,
     train_only,
 )
+from .checking import check
 from .evaluating import DISTRACTED, evaluate_model
 from .page import read as read_run
+from .settings import RetrievalSettings, settings_of
 
 PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
 
@@ -80,118 +76,80 @@ class EvaluatedEmbeddings:
     embeddings: Tensor
 
 
+@dataclass(eq=False)
 class RetrievalTask:
-    """See `runner.Task`.
+    """See `training.runner.Task`. `build` makes one from the settings of a run.
 
-    Args:
-        config: settings of the run; `derived` is filled in.
+    Attributes:
+        settings: of the run, with what follows from the data.
+        settled: what follows from the data.
+        rows: of the run.
+        model: the whole model.
+        module: what is trained: the model, or a new head, and the loss.
+        data: the batches.
+        averaging: of the trained weights with those before.
+        transform: for evaluation.
         quiet: show no progress bars.
-        say: function that prints a text: rows and classes by split, then batches, loss and learning rate.
-        given: objects in place of settings.
+        say: function that prints a text.
+        best: best R@1 so far.
+        run: the folder, as soon as the training begins.
     """
 
-    settled: Mapping[str, Any] = MappingProxyType({})
+    settings: RetrievalSettings
+    settled: Mapping[str, Any]
+    rows: RetrievalRows
+    model: nn.Module
+    module: RetrievalModule
+    data: TrainingData
+    averaging: Averaging
+    transform: Any
+    quiet: bool = False
+    say: runner.Say = runner.silent
+    best: float = field(default=-1.0, init=False)
+    run: Run | None = field(default=None, init=False)
 
-    def __init__(
-        self, config: DictConfig, quiet: bool, say: runner.Say = runner.silent, given: Given | None = None
-    ) -> None:
-        self.config, self.quiet, self.say = config, quiet, say
-        self.bars = bool(config.trainer.enable_progress_bar) and not quiet
-        check_retrieval(config)  # before any file is read
-        self.table = load_table(config, None if given is None else given.table, say)
-        self.off_counts = self.table.off_counts
-        self.test = self.table.select(config.evaluation.split)
-        self.held_out = to_choose_on(config, self.table)
-        self.run: Run | None = None
-        self.best = -1.0  # best R@1 so far
-        self.train_table = self.table.select("train")
-        # classes numbered 0 .. C - 1 over the training set, as classifiers need them
-        self.labels = torch.unique(self.train_table.label, return_inverse=True)[1]
-        self.model, loss = build(config, self.table, given)
-        self.trains_only = train_only(self.model, plain(config.train).get("only"))
-        backbone = self.model.backbone if isinstance(self.model, EmbeddingModel) else self.model
-        with section("train"):
-            share = number(config.train.average, "average is a share of the trained weights", low=0, high=1)
-        self.averaging = Averaging(backbone, share)
-        self.transform = make(config.data.eval_transform, slot="transform", trust=packages(config.get("trust")))
-        self.data, self.learner = self._to_train()
-        targets = targets_of(config, self.train_table)
-        if config.evaluation.levels:
-            by_levels(self.test, "evaluation.levels")
-        if targets is not None:
-            check_targets(loss, targets)
-        optimizer = {**plain(config.optimizer), "extended": plain(config.extended)}
-        sub_batch = config.train.sub_batch
-        with named_as_settings():
-            even, batches = self.data.sampler.even, len(self.data.sampler)
-        given_trainer = plain(config.trainer)
-        if config.trainer.max_epochs is None:
-            steps = runner.steps_of(config.trainer, batches)
-            passes, fewest = config.data.epochs, FEWEST_STEPS
-            if fine_tuned(config):
-                passes, fewest = PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED
-            config.trainer.max_epochs = epochs_for(steps, passes, fewest, MOST_STEPS)
-        self.module = RetrievalModule(self.learner, loss, optimizer, sub_batch, even, targets)
-        say(self._chosen())
-        say(runner.budget(given_trainer, batches, config.trainer.max_epochs))
-        # needed to build the model from a state, see `unfinished`
-        if self.learner is self.model and isinstance(self.model, EmbeddingModel):
-            self.module.kept["model"] = self.model.config
-            self.module.kept["pixels"] = [list(self.model.pixel_mean), list(self.model.pixel_std)]
-        self.memories: Sequence[str] = memory_buffers(self.module)
+    @property
+    def off_counts(self) -> str:
+        """Whether the data has other counts than published."""
+        return self.rows.table.off_counts
 
-    def _to_train(self) -> tuple[TrainingData, nn.Module]:
-        """The batches, and the module to train: the model, or with frozen=true a new head on its features."""
-        config, table = self.config, relabelled(self.train_table, self.labels)
-        if not config.frozen:
-            transform = make(config.data.train_transform, slot="transform", trust=packages(config.get("trust")))
-            workers = config.data.workers
-            return TrainingData(table, self.labels, transform, config.sampler, config.seed, workers), self.model
-        if config.init is None and not trained_before(config):
-            raise ConfigError(
-                "frozen=true trains a head on the features of a trained network. Name this network with init=RUN, or "
-                "with model=timm and either model.pretrained=true or model.weights=FILE"
-            )
-        if config.model.head == "none":
-            raise ConfigError("frozen=true trains a head, but model.head=none has no head; give model.head=linear")
-        if config.evaluation.every:
-            raise ConfigError("evaluation.every needs a whole model, but frozen=true trains only a head")
-        assert isinstance(self.model, EmbeddingModel)  # `fit` refuses frozen=true
-        head = head_only(self.model.feature_size, config.model.embedding_size, config.model.head or "linear")
-        head.start_as_projection()
-        # the rows are replaced by their features in `begin`
-        return TrainingData(table, self.labels, Vectors(), config.sampler, config.seed), head
+    @property
+    def memories(self) -> Sequence[str]:
+        """The buffers of memories."""
+        return memory_buffers(self.module)
 
-    def _chosen(self) -> str:
+    @property
+    def bars(self) -> bool:
+        """Whether progress bars are shown."""
+        return bool(self.settings.trainer["enable_progress_bar"]) and not self.quiet
+
+    def chosen(self, trains_only: str = "") -> str:
         """A line each for batches, loss and learning rate, with the reason for each value."""
-        config, sampler = self.config, self.data.sampler
+        settings, sampler, table = self.settings, self.data.sampler, self.rows.table
         each = "all" if sampler.samples_per_class == "all" else sampler.samples_per_class
-        lines = [f"batches of {sampler.classes_per_batch} classes x {each} {self.table.takes}"]
+        lines = [f"batches of {sampler.classes_per_batch} classes x {each} {table.takes}"]
         lines += [as_settings(note) for note in sampler.notes]
-        batches, warmup = (
-            len(sampler) * config.trainer.max_epochs,
-            config.memory.get("warmup", 0) if config.memory else 0,
-        )
-        if config.memory and warmup + 1 >= batches > 0:  # used from the batch after the first that is stored
+        batches, warmup = len(sampler) * settings.trainer["max_epochs"], settings.memory.get("warmup", 0)
+        if settings.memory and warmup + 1 >= batches > 0:  # used from the batch after the first that is stored
             lines.append(
                 f"the memory is never used: it is filled after memory.warmup={warmup} batches, and the training has "
                 f"{batches}. Lower memory.warmup"
             )
-        takes, lr, by_default = self.table.takes, config.optimizer.lr, rate(config)
-        kind = takes if takes in LOSSES else "images" if self.table.captions is None else "texts"
+        takes, lr, by_default = table.takes, settings.optimizer["lr"], settings.usual_rate
+        kind = takes if takes in LOSSES else "images" if table.captions is None else "texts"
         for_what = f" for {kind}" if takes in LOSSES or kind == "texts" else ""  # a module may take any inputs
         by_kind = f", the default{for_what}; loss=NAME chooses another"
-        own = " ".join(f"{name}={value}" for name, value in differing(plain(config.loss)).items())
-        by_kind = by_kind if plain(config.loss) == default_loss(kind) else ""
-        lines.append(f"loss {_loss_name(config)}{f' with {own}' if own else ''}{by_kind}")
+        by_kind = by_kind if settings.loss == default_loss(kind) else ""
+        lines.append(f"loss {loss_told(settings.loss)}{by_kind}")
         if isinstance(self.model, EmbeddingModel) and self.model.origin:
             lines.append(f"weights {self.model.origin}")
-        if self.trains_only:
-            lines.append(self.trains_only)
-        if config.train.average != 1:
-            share = f"{config.train.average:.0%} trained weights and {1 - config.train.average:.0%} pretrained ones"
+        if trains_only:
+            lines.append(trains_only)
+        average = settings.train.average
+        if average != 1:
+            share = f"{average:.0%} trained weights and {1 - average:.0%} pretrained ones"
             lines.append(f"the model that is kept is the average of {share} (train.average)")
-        why = f"for {by_default.of}, with {config.optimizer.name}"
+        why = f"for {by_default.of}, with {settings.optimizer['name']}"
         why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
         others = [f"; {group['lr']:g} for the {group['name']}" for group in self.module.learned() if group["lr"] != lr]
         lines.append(f"optimizer.lr {lr:g}, {why}{''.join(others)}")
@@ -199,11 +157,11 @@ class RetrievalTask:
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the whole table."""
-        return self.table.fingerprint()
+        return self.rows.table.fingerprint()
 
     def callbacks(self) -> list[Callback]:
         """A callback for the forecast of the training time."""
-        return [] if self.quiet else [Forecast(quicker(self.config))]
+        return [] if self.quiet else [Forecast(quicker(self.settings))]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model. With frozen=true also compute the features."""
@@ -213,14 +171,14 @@ class RetrievalTask:
         if (fresh or not on_first(run.before.exists)) and self._looks_before():
             _, evaluated = self._evaluated(trainer, self._untouched())
             on_first(lambda: write_text(run.before, evaluated.report.to_json()))
-        if self.config.frozen:
+        if self.settings.frozen:
             features = on_first(lambda: self._features(run.features, fresh))
-            self.data.dataset = Listed(features, self.labels)
+            self.data.dataset = Listed(features, self.rows.labels)
 
     def _untouched(self) -> nn.Module:
         """The model before training; a pretrained backbone without its new head, which has random weights."""
         model = self.model
-        if not isinstance(model, EmbeddingModel) or self.config.init is not None or not trained_before(self.config):
+        if not isinstance(model, EmbeddingModel) or not self.settings.pretrained:
             return model
         return model.with_head(EmbeddingHead(model.feature_size, None))
 
@@ -229,13 +187,13 @@ class RetrievalTask:
 
         It is never evaluated on a sample of the queries, because the result could not be compared with the final one.
         """
-        wanted, rows = self.config.evaluation.before, len(self.test)
-        if self.config.lean or wanted != "auto":
-            return bool(wanted) and not self.config.lean
+        wanted, rows = self.settings.evaluation.before, len(self.rows.test)
+        if self.settings.lean or wanted != "auto":
+            return bool(wanted) and not self.settings.lean
         if rows**2 > PAIRS:
             self.say(
                 f"the untrained model is not evaluated, because this would compare {rows:,} x {rows:,} "
-                f"{self.test.takes}; to evaluate it, add evaluation.before=true"
+                f"{self.rows.test.takes}; to evaluate it, add evaluation.before=true"
             )
         return rows**2 <= PAIRS
 
@@ -244,7 +202,7 @@ class RetrievalTask:
         if cache.exists() and not anew:
             features: Tensor = read_plain(cache)
             return features
-        table, size, workers = self.train_table, self.config.evaluation.batch_size, self.config.data.workers
+        table, size, workers = self.rows.train, self.settings.evaluation.batch_size, self.settings.data.workers
         batches = in_order(table.dataset(), table.batches(self.transform), size, workers)
         assert isinstance(self.model, EmbeddingModel)
         features, _, _ = extract_features(self.model, batches, progress=self.bars)
@@ -252,29 +210,29 @@ class RetrievalTask:
         return features
 
     def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
-        config = self.config
+        settings = self.settings
 
         def evaluated(table: Rows, **changes: Any) -> tuple[Report, Tensor]:
             return evaluate_model(
                 model,
                 table,
                 self.transform,
-                {**plain(config.evaluation), **changes},
-                workers=config.data.workers,
-                seed=config.seed,
+                {**vars(settings.evaluation), **changes},
+                workers=settings.data.workers,
+                seed=settings.seed,
                 progress=self.bars,
                 device=trainer.strategy.root_device,
             )
 
-        report, embeddings = evaluated(self.test)
-        if self.held_out is not None:  # only R@1 is needed to choose the best evaluation
-            chosen, _ = evaluated(self.held_out, ks=[1], bootstrap=0, clusters="none", levels=False)
+        report, embeddings = evaluated(self.rows.test)
+        if self.rows.held_out is not None:  # only R@1 is needed to choose the best evaluation
+            chosen, _ = evaluated(self.rows.held_out, ks=[1], bootstrap=0, clusters="none", levels=False)
             report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
         return report.values, EvaluatedEmbeddings(report, embeddings)
 
     def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
         """Write the weights if this evaluation is better than all earlier ones."""
-        where = self.config.evaluation.keep_best
+        where = self.settings.evaluation.keep_best
         if where is None or self.run is None or values[CHOSEN_BY[where]] <= self.best:
             return
         self.best = values[CHOSEN_BY[where]]
@@ -291,36 +249,114 @@ class RetrievalTask:
 
     def trained(self) -> nn.Module:
         """The whole model, also if only its head was trained."""
-        if not self.config.frozen:
+        if not self.settings.frozen:
             return self.model
-        assert isinstance(self.model, EmbeddingModel) and isinstance(self.learner, EmbeddingHead)
-        return self.model.with_head(self.learner)
+        assert isinstance(self.model, EmbeddingModel) and isinstance(self.module.model, EmbeddingHead)
+        return self.model.with_head(self.module.model)
 
     def write(self, run: Run, result: EvaluatedEmbeddings, facts: dict[str, Any]) -> str:
         """Write weights, embeddings, facts and page, and return the report. A lean run keeps only the numbers."""
-        if self.config.lean:
+        if self.settings.lean:
             write_text(run.facts, json.dumps(facts, indent=1))
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
         with self.averaging.applied():
-            data = plain(runner.lasting(self.config).data)
+            data = plain(load(run.config, self.settings.trust).data)
             save_weights(run.weights, self.trained(), {"data": data, "version": __version__})
-        save_embeddings(run.embeddings, result.embeddings, self.test)
+        save_embeddings(run.embeddings, result.embeddings, self.rows.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        write_report(
-            run.page, [read_run(run, after=result.report, table=self.test, trust=packages(self.config.get("trust")))]
-        )
+        write_report(run.page, [read_run(run, after=result.report, table=self.rows.test, trust=self.settings.trust)])
         return result.report.to_json()
 
 
-def quicker(config: DictConfig) -> list[str]:
+def build(
+    config: DictConfig, quiet: bool = False, say: runner.Say = runner.silent, given: Given | None = None
+) -> RetrievalTask:
+    """The task of a run: its settings are checked, then its rows are read, and model, batches and loss are built.
+
+    Args:
+        config: settings of the run.
+        quiet: show no progress bars.
+        say: function that prints a text: rows and classes by split, then batches, loss and learning rate.
+        given: objects in place of settings.
+    """
+    settings = settings_of(config)
+    check(settings)
+    rows = RetrievalRows.of(load_table(settings, None if given is None else given.table, say), settings)
+    if given is None:
+        made = model_of(settings, rows.table)
+        given = Given(made, made.embedding_size)
+    model = given.model
+    data = _batches(settings, rows)
+    with named_as_settings():
+        even, epochs = data.sampler.even, _epochs(settings, len(data.sampler))
+    derived = {"derived.num_classes": int(rows.labels.max()) + 1, "derived.embedding_size": given.embedding_size}
+    settled = {**derived, "trainer.max_epochs": epochs}
+    of_the_trainer, settings = settings.trainer, settings_of(replaced(config, settled))
+    loss = loss_of(settings, rows, data.sampler, given.loss)
+    trains_only = train_only(model, settings.train.only)
+    averaging = Averaging(model.backbone if isinstance(model, EmbeddingModel) else model, settings.train.average)
+    targets = targets_of(settings, rows.train)
+    if targets is not None:
+        check_targets(loss, targets)
+    learner = _new_head(settings, model) if settings.frozen else model
+    optimizer = {**settings.optimizer, "extended": settings.extended}
+    module = RetrievalModule(learner, loss, optimizer, settings.train.sub_batch, even, targets)
+    if learner is model and isinstance(model, EmbeddingModel):
+        # needed to build the model from a state, see `unfinished`
+        module.kept |= {"model": model.config, "pixels": [list(model.pixel_mean), list(model.pixel_std)]}
+    transform = make(settings.data.eval_transform, slot="transform", trust=settings.trust)
+    task = RetrievalTask(settings, settled, rows, model, module, data, averaging, transform, quiet, say)
+    say(task.chosen(trains_only))
+    say(runner.budget(of_the_trainer, len(data.sampler), epochs))
+    return task
+
+
+def _batches(settings: RetrievalSettings, rows: RetrievalRows) -> TrainingData:
+    """The batches. With frozen=true, the rows are replaced by their features in `begin`."""
+    table, how = relabelled(rows.train, rows.labels), (settings.sampler, settings.seed)
+    if settings.frozen:
+        return TrainingData(table, rows.labels, Vectors(), *how)
+    transform = make(settings.data.train_transform, slot="transform", trust=settings.trust)
+    return TrainingData(table, rows.labels, transform, *how, settings.data.workers)
+
+
+def _epochs(settings: RetrievalSettings, batches: int) -> int:
+    """Number of epochs, as given or for this number of batches."""
+    if settings.trainer["max_epochs"] is not None:
+        return int(settings.trainer["max_epochs"])
+    passes, fewest = settings.data.epochs, FEWEST_STEPS
+    if trained_before(settings.model) and not settings.frozen:
+        passes, fewest = PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED
+    return epochs_for(runner.steps_of(settings.trainer, batches), passes, fewest, MOST_STEPS)
+
+
+def _new_head(settings: RetrievalSettings, model: nn.Module) -> EmbeddingHead:
+    """A new head on the features of the model, for frozen=true."""
+    if settings.init is None and not trained_before(settings.model):
+        raise ConfigError(
+            "frozen=true trains a head on the features of a trained network. Name this network with init=RUN, or "
+            "with model=timm and either model.pretrained=true or model.weights=FILE"
+        )
+    kind = settings.model.get("head")
+    if kind == "none":
+        raise ConfigError("frozen=true trains a head, but model.head=none has no head; give model.head=linear")
+    if settings.evaluation.every:
+        raise ConfigError("evaluation.every needs a whole model, but frozen=true trains only a head")
+    assert isinstance(model, EmbeddingModel)  # `fit` refuses frozen=true
+    head = head_only(model.feature_size, settings.model["embedding_size"], kind or "linear")
+    head.start_as_projection()
+    return head
+
+
+def quicker(settings: RetrievalSettings) -> list[str]:
     """Settings that would make a run shorter and that it does not have yet."""
-    hints = []
-    if config.data.get("size", 0) > 64:
-        hints += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {config.data.size}"]
-    if (config.init is not None or trained_before(config)) and not config.frozen:
+    hints, size, epochs = [], settings.data.size or 0, settings.trainer["max_epochs"]
+    if size > 64:
+        hints += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {size}"]
+    if (settings.init is not None or settings.pretrained) and not settings.frozen:
         hints.append("frozen=true (computes the features once, then trains only a new head)")
-    epochs = config.data.epochs if config.trainer.max_epochs is None else config.trainer.max_epochs
+    epochs = settings.data.epochs if epochs is None else epochs
     if epochs > 5:
         hints.append(f"trainer.max_epochs=5 instead of {epochs}")
     return hints
@@ -328,41 +364,19 @@ def quicker(config: DictConfig) -> list[str]:
 
 def _name(config: DictConfig) -> str:
     """Name of a run: data and loss."""
-    return f"{config.data.name}-{_loss_name(config)}"
-
-
-def _loss_name(config: DictConfig) -> str:
-    parts = config.loss.get("losses")
-    name: str = config.loss._target_.rsplit(".", 1)[-1]
-    if name == CalledLoss.__name__:  # its name without arguments: of SmoothAPLoss(tau=0.01), module.my_loss, <lambda>
-        name = config.loss.name.partition("(")[0].rpartition(".")[2].strip("<>")
-    return "+".join(parts) if isinstance(parts, DictConfig) else name
+    return f"{config.data.name}-{loss_name(plain(config)).replace(' ', '').strip('<>')}"
 
 
 def check_data(config: DictConfig) -> None:
     """Raise if the data cannot be read or divided as the settings say."""
-    load_table(config)
+    load_table(settings_of(config))
 
 
-TASK: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", _name, RetrievalTask)
+TASK: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", _name, build)
 
 
-def train(
-    config: DictConfig,
-    *,
-    changes: Sequence[str] = (),
-    quiet: bool = False,
-    started: Callable[[Path], object] | None = None,
-) -> Run:
-    """Train a retrieval model, evaluate it before and after, and write the run's folder; see `runner.train`.
-
-    Args:
-        config: settings by `config.compose`.
-        changes: settings to change in a resumed run.
-        quiet: show no progress bars.
-        started: called with the folder as soon as the run can be resumed.
-    """
-    return runner.train(TASK, config, changes=changes, quiet=quiet, started=started)
+#: Train a retrieval model, evaluate it before and after, and write the run's folder. See `runner.train`.
+train = partial(runner.train, TASK)
 
 
 def summary(run: Run) -> str:

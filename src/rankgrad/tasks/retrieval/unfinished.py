@@ -7,8 +7,10 @@ the step of the state. They stay when the run continues.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..._version import __version__
 from ...batches.distributed import on_first
@@ -18,10 +20,10 @@ from ...models.state_dicts import misfits, no_larger_than, one_line
 from ...workbench.config import ConfigError, load, make, plain
 from ...workbench.runs.embeddings import save_embeddings
 from ...workbench.runs.folder import Run
-from ...workbench.training.runner import lasting
 from ...workbench.training.state import read_state
 from .building import load_table
 from .evaluating import evaluate_model
+from .settings import settings_of
 
 
 def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
@@ -57,7 +59,7 @@ def saved_weights(run: Run, trust: Sequence[str] = ()) -> Path:
     if wrong:
         raise ConfigError(f"{run.state} does not fit the model that it describes: {'; '.join(wrong)}")
     model.load_state_dict(weights)
-    return save_weights(path, model, {"data": plain(lasting(config).data), "version": __version__})
+    return save_weights(path, model, {"data": plain(config.data), "version": __version__})
 
 
 def evaluated(run: Run, trust: Sequence[str] = ()) -> tuple[Path, Path]:
@@ -77,14 +79,12 @@ def evaluated(run: Run, trust: Sequence[str] = ()) -> tuple[Path, Path]:
     weights = on_first(partial(saved_weights, run, trust))
     embeddings, result = weights.with_suffix(".npz"), weights.with_suffix(".json")
     if not on_first(lambda: embeddings.exists() and result.exists()):
-        config = load(run.config, trust)
-        table = load_table(config).select(config.evaluation.split)
+        settings = replace(settings_of(load(run.config, trust)), trust=tuple(trust))
+        table = load_table(settings).select(settings.evaluation.split)
         model, _ = load_weights(weights)
-        transform = make(config.data.eval_transform, slot="transform", trust=trust)
-        settings = plain(config.evaluation)
-        report, rows = evaluate_model(
-            *(model, table, transform, settings), workers=config.data.workers, seed=config.seed, progress=True
-        )
+        transform = make(settings.data.eval_transform, slot="transform", trust=trust)
+        how: dict[str, Any] = {"workers": settings.data.workers, "seed": settings.seed, "progress": True}
+        report, rows = evaluate_model(model, table, transform, vars(settings.evaluation), **how)
         on_first(partial(save_embeddings, embeddings, rows, table))
         on_first(lambda: write_text(result, report.to_json()))
     return embeddings, result

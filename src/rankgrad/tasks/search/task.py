@@ -26,6 +26,7 @@ from ...common.defaults import (
     PASSES_FINE_TUNED,
     PASSES_OF_QUERIES,
     epochs_for,
+    trained_before,
 )
 from ...common.files import write_text
 from ...datasets.fingerprint import of_values
@@ -33,7 +34,7 @@ from ...datasets.tabular import AUTO
 from ...models import build_model
 from ...models.embedding_model import parameter_groups
 from ...search import topk
-from ...workbench.config import ConfigError, make, packages, plain, trained_before, typed
+from ...workbench.config import ConfigError, make, packages, plain, typed
 from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
@@ -396,7 +397,7 @@ def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.sile
         loss,
         _encoders_of(settings),
         quiet=quiet,
-        pretrained=trained_before(config),
+        pretrained=trained_before(settings.model),
         trust=trust,
     )
     say(task.chosen())

@@ -8,7 +8,7 @@ from .hydra import default_loss, differing, for_kind
 from .options import GIVEN, GROUPS, folders, options
 from .overrides import compose
 from .received import load, parsed
-from .resolvers import fine_tuned, rate, trained_before
+from .resolvers import rate
 from .values import flat, keys, plain, replaced, typed
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "compose",
     "default_loss",
     "differing",
-    "fine_tuned",
     "flat",
     "folders",
     "for_kind",
@@ -35,6 +34,5 @@ __all__ = [
     "rate",
     "replaced",
     "section",
-    "trained_before",
     "typed",
 ]

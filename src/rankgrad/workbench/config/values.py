@@ -36,10 +36,10 @@ def replaced(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
 def typed(kind: type[T], settings: Mapping[str, Any]) -> T:
     """Convert plain settings to a frozen dataclass. Lists become tuples, and sections dataclasses, as its fields say.
 
-    Settings without a field are left out.
+    Settings without a field are left out. A field without a setting keeps its default.
 
     Raises:
-        ConfigError: a field has no setting.
+        ConfigError: a field has neither a setting nor a default.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -50,6 +50,8 @@ def typed(kind: type[T], settings: Mapping[str, Any]) -> T:
     """
     values: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():
+        if name not in settings and hasattr(kind, name):
+            continue  # the default of the field
         if name not in settings:
             raise ConfigError(f"{name} is missing in the settings of {kind.__name__.lower()}")
         value = settings[name]
