@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose
 from rankgrad.workbench.report import read_runs, write_report
 from rankgrad.workbench.runs import compare as comparing
+from rankgrad.workbench.runs import forked as forking
 from rankgrad.workbench.runs.check import check
 from rankgrad.workbench.runs.children import Children
 from rankgrad.workbench.runs.folder import Run
@@ -137,6 +139,20 @@ def test_runs_are_read_compared_and_searched(folder, finished, tmp_path, capsys,
     assert main(["compare", *words]) == 0
     told = capsys.readouterr().out
     assert "untrained" in told and "ndcg" in told and "NDCG@10" in told
+
+
+def test_settings_are_chosen_on_folds_of_the_training_queries(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(comparing, "Children", Here())
+    monkeypatch.setattr(forking, "possible", lambda: False)
+    own = ["space.sampler.negatives_per_query=0,1", "space.train.encoders=1,2", "space.loss.tau=0.1,0.2"]
+    words = ["loss=log_sum_exp", "trials=2", "folds=2", "seeds=0", *own, "trainer.max_epochs=1"]
+    assert main(["tune", *words, *settings(folder), "-o", str(tmp_path)]) == 0
+    assert "Chosen by NDCG@10 on held-out training data" in capsys.readouterr().out
+    outcome = json.loads((tmp_path / "tune.json").read_text())
+    assert {"sampler.negatives_per_query", "train.encoders", "loss.tau"} <= {*outcome["spaces"]["log_sum_exp"]}
+    final = outcome["final"]["log_sum_exp"]
+    assert len(outcome["winners"]["log_sum_exp"]["folds"]) == 2 and {*final} == {"NDCG@10", "MRR@10", "Recall@100"}
+    assert len(final["NDCG@10"]) == 1 and (tmp_path / "tune.html").is_file()
 
 
 def copied(run: Run, folder: Path) -> Run:

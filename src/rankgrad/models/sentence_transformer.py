@@ -171,10 +171,10 @@ def _found(name: str) -> Any:
 
     Raises:
         OSError: there is no such model.
-        ValueError: see `_check`.
+        ValueError: see `check_files`.
     """
     if Path(name).is_dir():
-        _check(Path(name), name)
+        check_files(Path(name), name)
         return _read(name, name)
     if Path(name).is_file():
         raise NotADirectoryError(f"{name} is a file; a model is a folder, or a name on the hub")
@@ -193,7 +193,7 @@ def _found(name: str) -> Any:
         except (OSError, ValueError) as error:
             why = why or one_line(error)
             continue
-        _check(root, name)
+        check_files(root, name)
         return _read(full, name, revision=root.name)  # the commit, so the files that are read were checked
     raise OSError(f"{name} is no folder, and it cannot be read from the hub ({why})")
 
@@ -263,11 +263,11 @@ def _rebuilt(files: Mapping[str, Any]) -> Any:
                     save_file(zeros, path, content["metadata"])
             except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
                 raise ValueError(f"this model is damaged: {name} ({one_line(error)})") from None
-        _check(Path(temporary), "this model")  # the files and not their names: a file can have several names
+        check_files(Path(temporary), "this model")  # the files and not their names: a file can have several names
         return _read(temporary, "this model", local_files_only=True)
 
 
-def _check(root: Path, name: str) -> None:
+def check_files(root: Path, name: str) -> None:
     """Raise unless the files of a model make sentence-transformers import only what is on our lists.
 
     Args:

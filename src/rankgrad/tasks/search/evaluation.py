@@ -18,6 +18,7 @@ from .bm25 import bm25
 from .collection import Array, Collection
 from .encoders import Found
 from .reading import beginning
+from .sizes import Size
 
 #: Name of a metric here -> its name in `evaluation.ranked`.
 METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
@@ -48,6 +49,8 @@ class SearchReport(JSONReport):
         counts: queries, documents, judgements.
         settings: of the evaluation.
         notes: remarks, one sentence each.
+        sizes: smaller embeddings of the trained model: "name", "bytes" of a document, "values", and "difference" from
+            the whole embeddings in the main metric; see `sizes`.
     """
 
     systems: dict[str, Any]
@@ -58,6 +61,7 @@ class SearchReport(JSONReport):
     counts: dict[str, int]
     settings: dict[str, Any]
     notes: tuple[str, ...] = ()
+    sizes: tuple[dict[str, Any], ...] = ()
 
     kind = "a report of a search"
     needs = {"counts": ("queries", "documents"), "settings": ("confidence",)}
@@ -74,7 +78,7 @@ class SearchReport(JSONReport):
     @classmethod
     def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
         restored = super()._restored(content)
-        for name in ("verdict", "query_names"):
+        for name in ("verdict", "query_names", "sizes"):
             restored[name] = tuple(content[name])
         return restored
 
@@ -93,7 +97,17 @@ class SearchReport(JSONReport):
                 tested.append(
                     [f"{test['run']} - {test['other']}", _signed(test["mean"]), bounds, chance(test["corrected"])]
                 )
-        parts = [aligned(rows), *(["", aligned(tested)] if len(tested) > 1 else []), "", *self.verdict]
+        sized = [["embedding", "bytes", *METRICS, f"difference in {MAIN}"]]
+        for size in self.sizes:
+            less = size["difference"]
+            bounds = (
+                "" if less is None else f"{_signed(less['mean'])} ({_signed(less['low'])} to {_signed(less['high'])})"
+            )
+            sized.append(
+                [size["name"], f"{size['bytes']:,}", *(_percent(size["values"][name]) for name in METRICS), bounds]
+            )
+        more = [line for each in (tested, sized) if len(each) > 1 for line in ("", aligned(each))]
+        parts = [aligned(rows), *more, "", *self.verdict]
         return "\n".join([*parts, *self.notes])
 
 
@@ -192,6 +206,7 @@ def evaluate_systems(
     bootstrap: int = 1000,
     seed: int = 0,
     pretrained: bool = False,
+    smaller: Mapping[str, Size] | None = None,
 ) -> SearchReport:
     """Compare the trained model with other systems.
 
@@ -202,6 +217,7 @@ def evaluate_systems(
         bootstrap: number of resamples of the queries for the intervals.
         seed: of the bootstrap.
         pretrained: whether the untrained model is one that could be used as it is.
+        smaller: smaller embeddings of the trained model, the whole ones first, see `sizes`.
     """
     rows = collection.rows(split)
     found = _evaluated(systems, collection, rows, split, bootstrap, seed)
@@ -233,6 +249,26 @@ def evaluate_systems(
         },
         settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")},
         notes=tuple(note for note in found.notes if not note.startswith(OF_RUN_FILES)),
+        sizes=_sized(smaller or {}, collection, rows, split),
+    )
+
+
+def _sized(smaller: Mapping[str, Size], collection: Collection, rows: Array, split: str) -> tuple[dict[str, Any], ...]:
+    """The rows of `SearchReport.sizes`."""
+    if not smaller:
+        return ()
+    whole = next(iter(smaller))
+    lists = {name: as_run(size.found, collection, rows) for name, size in smaller.items()}
+    found = ranked.evaluate(lists, collection.qrels(split), list(METRICS.values()), bootstrap=0, baseline=whole)
+    less = {each.run: asdict(each) for each in found.differences if each.measure == METRICS[MAIN]}
+    return tuple(
+        {
+            "name": name,
+            "bytes": size.bytes,
+            "values": {ours: found.values[name][theirs] for ours, theirs in METRICS.items()},
+            "difference": less.get(name),
+        }
+        for name, size in smaller.items()
     )
 
 

@@ -232,10 +232,10 @@ class _Builder:
                 )
             called = place.rpartition(", ")[2] if name is None else word(row[name], name, place)
             known = len(table.texts)
-            if table.add(called, self._text(row, place, table, text), place) < known:
+            if table.add(called, self.text_of(row, place, table, text), place) < known:
                 self.counted[f"{table.what} lines that come twice; the first is kept"] += 1
 
-    def _text(self, row: Any, place: str, table: _Table, text: str = AUTO) -> str:
+    def text_of(self, row: Any, place: str, table: _Table, text: str = AUTO) -> str:
         """Title and text of a row, or a text itself."""
         if isinstance(row, Mapping):
             column = _first(row, TEXT if text == AUTO else (text,))
@@ -324,7 +324,7 @@ class _Builder:
         for place, row in read_rows(file, self.delimiter):
             text = _column(row, query, QUERY, place, "query")
             name = _first(row, ("query_id", "qid", "query-id"))
-            asked = self._text(row[text], place, self.queries)
+            asked = self.text_of(row[text], place, self.queries)
             at = (
                 self.queries.of_text(asked, place)
                 if name is None
@@ -340,11 +340,7 @@ class _Builder:
 
     def _lists(self, row: Mapping[str, Any], query: int, lists: Sequence[str], place: str) -> None:
         """A row with relevant and irrelevant documents: one, or a list, in each column."""
-        documents: list[tuple[Any, float]] = []
-        for name in lists:
-            values = row[name] if isinstance(row[name], (list, tuple)) else [row[name]]
-            relevant = name.partition("_")[0] in POSITIVE or name in POSITIVE
-            documents += [(value, 1.0 if relevant else 0.0) for value in values if value not in (None, "")]
+        documents = _listed(row, lists)
         scores = row.get("scores")
         if scores is None:
             scores = [*(row.get("pos_scores") or ()), *(row.get("neg_scores") or ())]
@@ -381,7 +377,7 @@ class _Builder:
 
     def _document(self, value: Any, place: str) -> int:
         """The row of a document: a text, or an object with title and text, and possibly with a name."""
-        text = self._text(value, place, self.documents)
+        text = self.text_of(value, place, self.documents)
         name = _first(value, NAME) if isinstance(value, Mapping) else None
         return (
             self.documents.of_text(text, place)
@@ -410,6 +406,45 @@ class _Builder:
         notes = [f"{what}: {count:,}" for what, count in self.counted.items()]
         notes += [f"queries without a judgement, not used: {unjudged:,}"] * (unjudged > 0)
         return Collection(name, self.documents.frozen(), self.queries.frozen(), judged, split, tuple(notes))
+
+
+def table_texts(
+    rows: Sequence[tuple[str, Mapping[str, Any]]], query: str = AUTO, document: str = AUTO
+) -> tuple[list[tuple[str, list[str]]], str]:
+    """The texts of the pairs of a table, and the column that has their scores.
+
+    Args:
+        rows: (file and line, columns) of each.
+        query: column of the queries, see `read`.
+        document: column of the documents, see `read`.
+
+    Returns:
+        [row] the query, and its documents in the order of their scores; and "scores" for rows with lists of documents.
+        For rows with one document: "score"; "teacher" where `read` would take a score as the grade.
+    """
+    made, found, column = _Builder(20_000, None), [], ""
+    for place, row in rows:
+        asked = made.text_of(row[_column(row, query, QUERY, place, "query")], place, made.queries)
+        lists = [name for name in row if _is_list(name)] if document == AUTO else []
+        values = [value for value, _ in _listed(row, lists)]
+        if not lists:
+            values = [row[_column(row, document, DOCUMENT, place, "document")]]
+        kind = "scores" if lists else "score" if _first(row, GRADE) not in (None, "score") else "teacher"
+        if column not in ("", kind):
+            raise ValueError(f"{place} has other columns than the rows before it; it has {_columns(row)}")
+        column = kind
+        found.append((asked, [made.text_of(value, place, made.documents) for value in values]))
+    return found, column
+
+
+def _listed(row: Mapping[str, Any], lists: Sequence[str]) -> list[tuple[Any, float]]:
+    """The documents of a row that has them in lists, with their grades."""
+    documents: list[tuple[Any, float]] = []
+    for name in lists:
+        values = row[name] if isinstance(row[name], (list, tuple)) else [row[name]]
+        relevant = name.partition("_")[0] in POSITIVE or name in POSITIVE
+        documents += [(value, 1.0 if relevant else 0.0) for value in values if value not in (None, "")]
+    return documents
 
 
 def _is_list(column: str) -> bool:
@@ -448,4 +483,4 @@ def _number(value: Any, place: str, column: str) -> float:
         raise ValueError(f"{place}: {column!r} must be a number; got {brief(repr(value))}") from None
 
 
-__all__ = ["LAYOUTS", "beginning", "read", "read_named"]
+__all__ = ["LAYOUTS", "TABLES", "beginning", "read", "read_named", "table_texts"]

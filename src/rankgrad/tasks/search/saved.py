@@ -15,10 +15,11 @@ from ...workbench.config import load, plain, typed
 from ...workbench.runs.folder import Run
 from .collection import Collection
 from .division import collection_of
-from .encoders import load_encoders, retrieve
+from .encoders import load_encoders
 from .evaluation import EvaluatedSearch, beside_bm25, evaluate_systems
 from .reading import read
 from .settings import SearchSettings
+from .sizes import sizes
 
 
 def evaluate_run(
@@ -64,9 +65,11 @@ def evaluate_run(
     collection = collection_of(settings) if root is None or same else _other(settings, root, corpus, queries)
     asked = [collection.queries.texts[row] for row in collection.rows("test").tolist()]
     depth, size = settings.evaluation.depth, settings.evaluation.batch_size
-    trained = retrieve(encoders, asked, collection.documents, depth, batch_size=size, progress=progress)
-    lists = beside_bm25(trained, collection, depth)
-    report = evaluate_systems(lists, collection, bootstrap=bootstrap, seed=settings.seed)
+    corpus = encoders.embed(collection.documents.texts, "document", size, progress)
+    embedded = encoders.embed(asked, "query", size, progress)
+    smaller = sizes(embedded, corpus, settings.train.widths, depth)
+    lists = beside_bm25(next(iter(smaller.values())).found, collection, depth)
+    report = evaluate_systems(lists, collection, bootstrap=bootstrap, seed=settings.seed, smaller=smaller)
     return EvaluatedSearch(replace(report, notes=(*report.notes, *collection.notes)), lists), collection
 
 

@@ -62,6 +62,7 @@ from .evaluation import (
 from .mining import Miner
 from .page import write_page
 from .settings import SearchSettings
+from .sizes import Size, loss_of_widths, sizes
 
 KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
 
@@ -74,22 +75,29 @@ class SearchModule(TrainedModule):
         loss: a loss with `from_scores(scores, relevance, valid)`.
         optimizer: settings, see `TrainedModule`, and head_lr_factor.
         part: number of texts that are embedded at a time; None: all.
+        widths: see `sizes.loss_of_widths`.
     """
 
-    def __init__(self, model: Encoders, loss: nn.Module, optimizer: Mapping[str, Any], part: int | None) -> None:
+    def __init__(
+        self,
+        model: Encoders,
+        loss: nn.Module,
+        optimizer: Mapping[str, Any],
+        part: int | None,
+        widths: Sequence[int] = (),
+    ) -> None:
         super().__init__(model, optimizer)
-        self.loss, self.part = loss, part
+        self.loss, self.part, self.widths = loss, part, tuple(widths)
         self._last: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor:
         """Loss of a batch, on cosines."""
         queries, documents = self._embedded(batch.queries, "query"), self._embedded(batch.documents, "document")
-        scores = queries @ documents.T
         relevance, valid = batch.relevance, batch.valid
         if getattr(self.loss, "soft", False):  # learns from the scores of a teacher
             valid = valid & ~batch.scores.isnan()
             relevance = batch.scores.nan_to_num()
-        loss: Tensor = self.loss.from_scores(scores, relevance, valid)  # type: ignore[operator]
+        loss, scores = loss_of_widths(self.loss, queries, documents, relevance, valid, self.widths)
         self._last = documents.detach(), scores.detach(), batch.relevance > 0, batch.valid
         self.note(loss, {"documents": torch.tensor(float(len(batch.documents)))})
         return loss
@@ -167,7 +175,7 @@ class SearchTask:
         self.data = search_data(lists, settings.sampler, settings.seed)
         self.averaging = Averaging(model, settings.train.average)
         optimizer = {**settings.optimizer, "extended": settings.extended}
-        self.module = SearchModule(model, loss, optimizer, settings.train.sub_batch)
+        self.module = SearchModule(model, loss, optimizer, settings.train.sub_batch, settings.train.widths)
         self.epochs = self._length()
         self.untrained: Found | None = None
         self._embedded: dict[str, Tensor] = {}
@@ -297,9 +305,21 @@ class SearchTask:
                 lists = {UNTRAINED: self.untrained, **lists}
             bootstrap = self.settings.evaluation.bootstrap
         report = evaluate_systems(
-            lists, self.collection, bootstrap=bootstrap, seed=self.settings.seed, pretrained=self.pretrained
+            lists,
+            self.collection,
+            bootstrap=bootstrap,
+            seed=self.settings.seed,
+            pretrained=self.pretrained,
+            smaller=self._smaller() if final else None,
         )
         return EvaluatedSearch(report, lists)
+
+    def _smaller(self) -> dict[str, Size]:
+        """The lists of smaller embeddings for the test queries."""
+        evaluation, queries = self.settings.evaluation, self.collection.queries
+        asked = [queries.texts[row] for row in self.collection.rows("test").tolist()]
+        embedded = self.encoders.embed(asked, "query", evaluation.batch_size)
+        return sizes(embedded, self._corpus(), self.settings.train.widths, evaluation.depth)
 
     def trained(self) -> nn.Module:
         """The encoders with the weights of the best epoch."""
@@ -369,6 +389,11 @@ def _encoders_of(settings: SearchSettings) -> Encoders:
     options = {name: value for name, value in settings.model.items() if name != "kind"}
     with spelled(as_keys("model", {})):
         model = build_model(settings.model["kind"], **options)
+    wide = [width for width in settings.train.widths if width > model.embedding_size]
+    if wide:
+        raise ConfigError(
+            f"train.widths are numbers of columns of an embedding, which has {model.embedding_size}; got {wide[0]}"
+        )
     return encoders(model, settings.train.encoders, settings.prompts.query, settings.prompts.document)
 
 

@@ -29,6 +29,7 @@ from . import (
     index,
     predict,
     report,
+    score,
     search,
     train,
     tune,
@@ -74,6 +75,7 @@ COMMANDS: dict[str, Command] = {
     "index": index,
     "search": search,
     "export": export,
+    "score": score,
     "datasets": datasets,
 }
 

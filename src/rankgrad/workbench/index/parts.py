@@ -27,6 +27,7 @@ import torch
 from ...batches.distributed import gather_objects, on_first, share, world
 from ...common.files import Pieces, load_json, read_npz, remove_leftovers, write_npz, write_text
 from ...common.files.folders import lock, make_folder, remove_folder
+from ...common.progress import steps
 from ...datasets.rows import Rows
 from ..training.inference import embed_alone
 from .embedder import Embedder
@@ -102,25 +103,54 @@ class Parts:
             lambda kept: type(kept) is int and kept > 0,
         )
         count = math.ceil(len(table) / rows)
-        missing = on_first(lambda: [number for number in range(count) if not self._file(number).exists()])
-        if rank == 0 and len(missing) < count:
-            print(f"continuing: {count - len(missing)} of {count} parts are finished", file=sys.stderr)
-        for number in missing[share(len(missing))]:
-            name = "embedding" if count == 1 else f"embedding, part {number + 1} of {count}"
-            here = table.take(range(number * rows, min((number + 1) * rows, len(table))))
-            embedded = embed_alone(
-                *(embedder.model, here, embedder.transform),
+
+        def embedded(part: range) -> npt.NDArray[np.float32]:
+            name = "embedding" if count == 1 else f"embedding, part {part.start // rows + 1} of {count}"
+            found = embed_alone(
+                *(embedder.model, table.take(part), embedder.transform),
                 batch_size=batch_size,
                 workers=workers,
                 progress=name if rank == 0 else "",
                 device=device,
             )
-            write_npz(self._file(number), {"embeddings": embedded.numpy()}, self.root)
+            return found.numpy()
+
+        return self.filled(len(table), rows, embedded)
+
+    def filled(
+        self,
+        total: int,
+        rows: int,
+        compute: Callable[[range], npt.NDArray[np.float32]],
+        what: str = "",
+        unit: str = "row",
+    ) -> Pieces:
+        """Numbers [row, column]: finished parts are read, missing parts are computed and written.
+
+        Args:
+            total: number of rows.
+            rows: number of rows of a part.
+            compute: the numbers of some rows.
+            what: label of a progress bar over all parts; empty: there is none.
+            unit: name of a row.
+
+        Raises:
+            ValueError: a file of a part is damaged.
+        """
+        rank, _ = world()
+        parts = [range(start, min(start + rows, total)) for start in range(0, total, rows)]
+        missing = on_first(lambda: [number for number in range(len(parts)) if not self._file(number).exists()])
+        if rank == 0 and len(missing) < len(parts):
+            print(f"continuing: {len(parts) - len(missing)} of {len(parts)} parts are finished", file=sys.stderr)
+        mine = missing[share(len(missing))]
+        with steps(sum(len(parts[number]) for number in mine), what, unit, bool(what) and rank == 0) as advance:
+            for number in mine:
+                write_npz(self._file(number), {"embeddings": compute(parts[number])}, self.root)
+                advance(len(parts[number]))
         gather_objects(None)  # wait for all processes: then all parts are finished
-        width = self._read(0, rows if count > 1 else len(table)).shape[1]
-        sizes = [min(rows, len(table) - number * rows) for number in range(count)]
-        pieces = (self._read(number, size, width) for number, size in enumerate(sizes))
-        return Pieces((len(table), width), np.dtype(np.float32), pieces)
+        width = self._read(0, len(parts[0])).shape[1]
+        pieces = (self._read(number, len(part), width) for number, part in enumerate(parts))
+        return Pieces((total, width), np.dtype(np.float32), pieces)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"part-{number:06}.npz"

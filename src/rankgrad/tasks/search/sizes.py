@@ -1,0 +1,136 @@
+"""Smaller embeddings: a loss of their first columns, and what columns, int8 and bits cost in the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...losses.base import still
+from ...ranks.normalize import unit_rows
+from ...search import topk
+from .encoders import Found
+
+
+def loss_of_widths(
+    loss: nn.Module,
+    queries: Tensor,
+    documents: Tensor,
+    relevance: Tensor,
+    valid: Tensor,
+    widths: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Mean of a loss over the first w columns of the embeddings, each normalised again, and over all columns.
+
+    So the beginning of an embedding is an embedding, too (Kusupati et al., NeurIPS 2022).
+
+    Args:
+        loss: with `from_scores`.
+        queries: [query, dim] of length 1.
+        documents: [document, dim] of length 1.
+        relevance: [query, document].
+        valid: [query, document] bool.
+        widths: numbers of columns; all columns are always used. Empty: only these.
+
+    Returns:
+        The loss; [query, document] the scores of all columns.
+    """
+    whole: Callable[[Tensor, Tensor, Tensor], Tensor] = loss.from_scores  # type: ignore[assignment]
+    narrow = [width for width in widths if width < queries.shape[1]]
+    with still(loss):  # its statistics are those of all columns
+        parts = [whole(first(queries, w) @ first(documents, w).T, relevance, valid) for w in narrow]
+    scores = queries @ documents.T
+    loss = whole(scores, relevance, valid)
+    return (torch.stack([*parts, loss]).mean() if parts else loss), scores
+
+
+def first(rows: Tensor, width: int) -> Tensor:
+    """[row, width] the first columns, of length 1.
+
+    >>> first(torch.tensor([[3.0, 4.0, 5.0]]), 2)
+    tensor([[0.6000, 0.8000]])
+    """
+    return unit_rows(rows[:, :width])
+
+
+class Size(NamedTuple):
+    """A smaller form of the embeddings.
+
+    Attributes:
+        bytes: of a document.
+        found: the lists of the queries.
+    """
+
+    bytes: int
+    found: Found
+
+
+def sizes(queries: Tensor, documents: Tensor, widths: Sequence[int], depth: int) -> dict[str, Size]:
+    """The search with all columns, with fewer, with int8, and with bits.
+
+    Queries and documents have the same form; the steps of int8 are those of the queries, and of the documents. They are
+    compared by cosine, as whole embeddings are.
+
+    Args:
+        queries: [query, dim] of length 1.
+        documents: [document, dim] of length 1.
+        widths: numbers of columns.
+        depth: number of documents in a list.
+    """
+
+    def search(asked: Tensor, rows: Tensor) -> Found:
+        score, row = topk(asked, rows, min(depth, len(rows)))
+        return Found(row.numpy(), score.double().numpy())
+
+    dim = documents.shape[1]
+    found = {f"{dim} columns": Size(4 * dim, search(queries, documents))}
+    for width in sorted({width for width in widths if width < dim}, reverse=True):
+        found[f"{width} columns"] = Size(4 * width, search(first(queries, width), first(documents, width)))
+    restored = [unit_rows(of_int8(*int8(rows))) for rows in (queries, documents)]
+    found["int8"] = Size(dim, search(*restored))
+    restored = [unit_rows(of_bits(bits(rows), dim)) for rows in (queries, documents)]
+    found["bits"] = Size(-(-dim // 8), search(*restored))
+    return found
+
+
+def int8(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes of the values of each column, in 256 equal steps from its lowest to its highest value.
+
+    The codes are those of `quantize_embeddings` of sentence-transformers.
+
+    Returns:
+        [row, dim] int8; [dim] lowest values; [dim] size of a step.
+
+    >>> codes, low, step = int8(torch.tensor([[0.0], [0.5], [1.0]]))
+    >>> codes.flatten(), of_int8(codes, low, step).flatten()
+    (tensor([-128,   -1,  127], dtype=torch.int8), tensor([0.0020, 0.5000, 1.0020]))
+    """
+    low, high = rows.amin(0), rows.amax(0)
+    step = (high - low) / 255
+    codes = ((rows - low) / step.where(step > 0, 1)).floor().clamp(0, 255) - 128
+    return codes.to(torch.int8), low, step
+
+
+def of_int8(codes: Tensor, low: Tensor, step: Tensor) -> Tensor:
+    """[row, dim] the middle of the step of each code."""
+    return low + (codes.float() + 128.5) * step
+
+
+def bits(rows: Tensor) -> Tensor:
+    """[row, dim / 8] uint8: a bit for each value, 1 if it is above 0; the last byte is filled with 0.
+
+    >>> bits(torch.tensor([[0.3, -0.1, 0.2]]))
+    tensor([[160]], dtype=torch.uint8)
+    """
+    return torch.from_numpy(np.packbits((rows > 0).numpy(), axis=1))
+
+
+def of_bits(codes: Tensor, dim: int) -> Tensor:
+    """[row, dim] 1 and -1. Cosines of such rows order documents by their Hamming distance."""
+    return torch.from_numpy(np.unpackbits(codes.numpy(), axis=1, count=dim)).float() * 2 - 1
+
+
+__all__ = ["Size", "bits", "first", "int8", "loss_of_widths", "of_bits", "of_int8", "sizes"]
