@@ -65,9 +65,9 @@ def evaluate_run(
     collection = collection_of(settings) if root is None or same else _other(settings, root, corpus, queries)
     asked = [collection.queries.texts[row] for row in collection.rows("test").tolist()]
     depth, size = settings.evaluation.depth, settings.evaluation.batch_size
-    corpus = encoders.embed(collection.documents.texts, "document", size, progress)
+    documents = encoders.embed(collection.documents.texts, "document", size, progress)
     embedded = encoders.embed(asked, "query", size, progress)
-    smaller = sizes(embedded, corpus, settings.train.widths, depth)
+    smaller = sizes(embedded, documents, settings.train.widths, depth)
     lists = beside_bm25(next(iter(smaller.values())).found, collection, depth)
     report = evaluate_systems(lists, collection, bootstrap=bootstrap, seed=settings.seed, smaller=smaller)
     return EvaluatedSearch(replace(report, notes=(*report.notes, *collection.notes)), lists), collection

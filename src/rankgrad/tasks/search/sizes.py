@@ -43,8 +43,8 @@ def loss_of_widths(
     with still(loss):  # its statistics are those of all columns
         parts = [whole(first(queries, w) @ first(documents, w).T, relevance, valid) for w in narrow]
     scores = queries @ documents.T
-    loss = whole(scores, relevance, valid)
-    return (torch.stack([*parts, loss]).mean() if parts else loss), scores
+    full = whole(scores, relevance, valid)
+    return (torch.stack([*parts, full]).mean() if parts else full), scores
 
 
 def first(rows: Tensor, width: int) -> Tensor:
