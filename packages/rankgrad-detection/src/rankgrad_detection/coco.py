@@ -153,7 +153,7 @@ def _sources(
             )
         for key, image in images.items():
             own = [(where, entry, categories[entry["category_id"]]) for where, entry in objects.get(key, ())]
-            yield path, partial(_scene, image, found[key][0], own, number)
+            yield found[key][0], partial(_scene, image, found[key][0], own, number)
 
 
 def _scene(

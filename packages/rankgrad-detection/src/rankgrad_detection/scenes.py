@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LARGEST = torch.finfo(torch.float32).max  # boxes are float32
 NAMED = 5  # largest number of names that a message lists
-Wrong = tuple[Path, str]  # a file of annotations that cannot be used, and the message
+Wrong = tuple[Path, str]  # a file of annotations, or an image, that cannot be used, and the message
 LeftOut = tuple[str, str]  # file, and the reason for which an object in it was left out
 
 
@@ -155,7 +155,7 @@ def gathered(
     Args:
         split: its name.
         names: of the classes.
-        sources: file of annotations, and the function that reads a scene from it.
+        sources: file of annotations or of an image, and the function that reads its scene.
         wrong: gets each one that cannot be used. Its image is left out. None: the first error is raised.
     """
     scenes: list[Scene] = []
