@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from marks import slow_unless
+from omegaconf import OmegaConf
 from PIL import Image
 from small_runs import cut_off, make_photos, same_results, small, train
 
@@ -235,6 +236,15 @@ def test_a_file_that_breaks_after_the_check_is_named(photos, tmp_path, monkeypat
 
 
 # -------------------------------------------------------------------------------------- new, resumed, refused
+
+
+def test_a_run_writes_nothing_to_the_settings_that_it_was_given(photos):
+    config = compose([*small(photos, "loss=cross_entropy", "trainer.max_epochs=null", "data.epochs=1"), "threads=1"])
+    given = OmegaConf.to_container(config)
+    task = runs.build(config, quiet=True)
+    assert OmegaConf.to_container(config) == given and config.derived.num_classes == 0
+    assert task.settled["derived.num_classes"] == task.settings.loss["num_classes"] == 5
+    assert task.settled["trainer.max_epochs"] == task.settings.trainer["max_epochs"] > 1
 
 
 def test_a_finished_run_is_not_trained_again(finished, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from copy import deepcopy
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -29,7 +28,7 @@ from .hints import data_settings, explain, hint_for_word, is_data, unknown_optio
 from .hydra import composed, with_defaults_of_data
 from .options import GIVEN, groups_in, options
 from .resolvers import register_resolvers
-from .values import dotted, first_line, keys
+from .values import dotted, first_line, keys, replaced
 
 
 def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
@@ -132,10 +131,7 @@ def _with_literals(overrides: Sequence[str], name: str) -> DictConfig:
         else:
             literals.pop(key, None)  # the last value of a key wins
             others.append(override)
-    config = deepcopy(composed(tuple(others), name))
-    known = keys(config)
-    for key, value in literals.items():
-        if key not in known:
-            composed((*others, f"{key}=there"), name)  # Hydra reports the unknown setting
-        OmegaConf.update(config, key, value)
-    return config
+    config = composed(tuple(others), name)
+    for key in sorted(literals.keys() - keys(config)):
+        composed((*others, f"{key}=there"), name)  # Hydra reports the unknown setting
+    return replaced(config, literals)
