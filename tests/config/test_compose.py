@@ -9,7 +9,7 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from rankgrad.common.checks import setting
+from rankgrad.common.checks import as_keys, setting, spelled
 from rankgrad.datasets import DATASETS
 from rankgrad.workbench.config import GROUPS, PATHS, ConfigError, check_paths, compose, make, options
 from rankgrad.workbench.config.hydra import by_hydra, composed
@@ -163,3 +163,31 @@ def test_what_is_made_of_settings_names_them_as_they_are_typed():
         with pytest.raises(Stop, match="data.load.text=sentence 'data.load.delimiter=;'"):
             make(config.data.load, slot="data")
     assert setting("text", "sentence") == "text='sentence'"
+
+
+@pytest.mark.parametrize("key", ["positive", "label"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "null",
+        "NULL",
+        "true",
+        "nan",
+        "N/A",
+        "a,b",
+        "it's",
+        'say "x"',
+        "x=y",
+        "[a]",
+        "(3)",
+        "$3",
+        "a\\b",
+        "a b",
+        "é",
+        "ok",
+    ],
+)
+def test_a_setting_that_a_message_advises_gives_the_word(key, word):
+    with spelled(as_keys("data.load", {})):
+        advised = setting(key, word)
+    assert compose(["data.root=x", *shlex.split(advised)], "scores").data.load[key] == word

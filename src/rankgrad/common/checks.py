@@ -11,6 +11,7 @@ import difflib
 import math
 import numbers
 import operator
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
+# Texts that a setting KEY=TEXT takes as they are; a single sign is a delimiter.
+LITERAL = re.compile(r"(?!(null|true|false|nan)$)[a-z0-9_./+%*@?|: -]+|[;,\t]", re.IGNORECASE)
 LONGEST_LIST = 240  # letters of a list of known names in a message
 SUMMABLE = 1e300  # the sum of larger numbers may overflow
 Numbers = Union["Tensor", npt.NDArray[Any], Sequence[Any]]  # "|" does not work with a name in quotes
@@ -90,9 +93,16 @@ def as_keys(section: str, elsewhere: Mapping[str, str]) -> Spelling:
     """
 
     def spell(name: str, *value: object) -> str:
-        return shlex.quote("=".join([elsewhere.get(name, f"{section}.{name}"), *map(as_word, value)]))
+        return shlex.quote("=".join([elsewhere.get(name, f"{section}.{name}"), *map(_literal, value)]))
 
     return spell
+
+
+def _literal(value: object) -> str:
+    """A value as it is typed after KEY=; a text that would be read as something else in quotes."""
+    word = as_word(value)
+    quoted = isinstance(value, str) and value and not LITERAL.fullmatch(value)
+    return '"' + word.replace('"', '\\"') + '"' if quoted else word
 
 
 def as_options(places: Mapping[str, str]) -> Spelling:
