@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 
 import pytest
 
-from rankgrad_papers.studies import search
+from rankgrad.tasks.search import reading
+from rankgrad_papers.studies import docstrings, search
 from rankgrad_papers.values import read
 
 pytest.importorskip("bm25s")
@@ -33,12 +35,12 @@ def test_each_question_is_judged_once_by_every_system_and_a_second_call_adds_not
     small = ("model.dim=8", "model.buckets=64", "trainer.max_epochs=1")
     names = ("ngrams", "ngrams list_net")
     monkeypatch.setattr(search, "SYSTEMS", {name: (*search.SYSTEMS[name], *small) for name in names})
-    monkeypatch.setattr(search, "FOLDS", 2)
+    monkeypatch.setattr(search, "FOLDS", {"cranfield": 2})
     values = root / "values" / "cranfield.csv"
-    words = ["--data-root", str(root), "--values", str(values)]
+    words = ["--data-root", str(root), "--values", str(values.parent)]
     search.main([*words, "--systems", "ngrams"])
     search.main(words)
-    found = read(values.with_name("queries.csv"))
+    found = read(values.with_name("cranfield-queries.csv"))
     systems = ["ngrams untrained", "ngrams", "BM25", "ngrams + BM25", "ngrams list_net", "ngrams list_net + BM25"]
     assert [setting["system"] for setting in found.settings] == systems
     for system in systems:
@@ -46,15 +48,37 @@ def test_each_question_is_judged_once_by_every_system_and_a_second_call_adds_not
         by_fold = read(values).units({"system": system}, search.MAIN)
         assert len(by_question) == 12 and by_fold.keys() == {"1", "2"}
         assert sum(by_question.values()) / 12 == pytest.approx(sum(by_fold.values()) / 2)
-    before = values.read_text(), values.with_name("queries.csv").read_text()
+    before = values.read_text(), values.with_name("cranfield-queries.csv").read_text()
     capsys.readouterr()
     search.main(words)
-    assert (values.read_text(), values.with_name("queries.csv").read_text()) == before
+    assert (values.read_text(), values.with_name("cranfield-queries.csv").read_text()) == before
     told = capsys.readouterr().out
-    assert "ngrams + BM25 - BM25: " in told and "12 questions" in told and "minilm" not in told
+    rows = list(csv.DictReader(values.with_name("cranfield-tests.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["hypothesis"] for row in rows] == ["S1", "S2", "S4"] and {row["questions"] for row in rows} == {"12"}
+    least = min(float(row["p"]) for row in rows)  # Holm: the smallest of three p is taken three times
+    assert min(float(row["p (Holm)"]) for row in rows) == pytest.approx(min(3 * least, 1), rel=0.1)
+    assert "ngrams + BM25 − BM25  12  " in told and "minilm" not in told
 
 
 def test_minilm_needs_its_folder(root, capsys):
     with pytest.raises(SystemExit):
-        search.main(["--data-root", str(root), "--values", str(root / "v.csv")])
+        search.main(["--data-root", str(root), "--values", str(root / "values")])
     assert "minilm needs --encoder DIR" in capsys.readouterr().err
+
+
+def test_the_docstrings_are_real_ones_and_a_fold_is_judged_on_modules_it_was_not_trained_on(tmp_path, capsys):
+    rows = docstrings.sample(200)
+    docstrings.write(tmp_path, rows)
+    assert {each.name.partition(".")[0] for each in rows} == {*docstrings.PACKAGES}
+    assert len({each.question for each in rows}) == len({each.document for each in rows}) == 200
+    tests = []
+    for fold in ("1", "2", "3"):
+        found = reading.read(tmp_path / fold)
+        modules = [{each.module for each in rows if each.name in names_in(found, part)} for part in ("train", "test")]
+        assert len(found.documents) == 200 and modules[1] and not modules[0] & modules[1]
+        tests += names_in(found, "test")
+    assert sorted(tests) == sorted(each.name for each in rows)
+
+
+def names_in(found, part):
+    return [found.queries.names[row] for row in found.rows(part)]

@@ -1,27 +1,35 @@
-"""Is a trained search better than BM25? Cranfield in five folds of questions, each judged once.
+"""Is a trained search better than BM25? Every question of a collection is judged once, by a model of another fold.
 
     python -m rankgrad_papers.studies.search --data-root DIR --encoder MINILM
+    python -m rankgrad_papers.studies.search --collection docstrings --systems ngrams --data-root DIR
 
-DIR has the folder cranfield, in the layout of BEIR. The encoder is a folder of sentence-transformers. A training is
-`rankgrad train task=search` with its defaults, and those of `SYSTEMS`. The csv has the means of each fold. The values
-of each question are in queries.csv beside it. The command ends with the differences that the hypotheses are about. If
-it is interrupted, run it again and it continues.
+DIR has the folder cranfield, in the layout of BEIR: five folds of questions. The folders of docstrings are written
+there: three folds of modules. The encoder is a folder of sentence-transformers. A training is
+`rankgrad train task=search` with its defaults, and those of `SYSTEMS`. COLLECTION.csv has the means of each fold,
+COLLECTION-queries.csv the values of each question, and COLLECTION-tests.csv the differences that the hypotheses are
+about: paired t-tests over the questions, corrected by Holm over all tests of the collection. If the command is
+interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
 
+import csv
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from rankgrad.evaluation.ranked.comparison import chance, differences
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport
 from rankgrad.workbench.config import compose
 
-from ..values import append, cells, difference, read
-from . import command
+from ..values import append, cells, read
+from . import command, docstrings
 
-FOLDS = 5
+#: Collection -> number of its folds.
+FOLDS = {"cranfield": 5, "docstrings": docstrings.FOLDS}
 # On a CPU, MiniLM takes a minute to embed the documents, and one and a half seconds for a step with these batches.
 _SMALL = ("model.max_tokens=64", "sampler.queries_per_batch=16", "sampler.positives_per_query=1")
 #: System -> settings of its training.
@@ -31,17 +39,21 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
     "ngrams list_net tau=.1": ("loss=list_net", "loss.tau=0.1"),
     "minilm": ("model=sentence_transformer", *_SMALL),
 }
-#: Pairs of systems whose difference over the questions is told.
-COMPARED = (
-    ("ngrams + BM25", BM25),
-    ("ngrams", "ngrams untrained"),
-    ("ngrams list_net", "ngrams"),
-    ("ngrams list_net tau=.1", "ngrams"),
-    ("ngrams", BM25),
-    ("minilm", "minilm untrained"),
-    ("minilm", BM25),
-    ("minilm + BM25", BM25),
-)
+#: Collection -> (hypothesis, system, system that it is compared with). docs/laboratory/hypotheses.md
+COMPARED: Mapping[str, Sequence[tuple[str, str, str]]] = {
+    "cranfield": (
+        ("S1", "ngrams + BM25", BM25),
+        ("S2", "ngrams", "ngrams untrained"),
+        ("S3", "minilm", "minilm untrained"),
+        ("S4", "ngrams list_net", "ngrams"),
+        ("S4", "ngrams list_net tau=.1", "ngrams"),
+    ),
+    "docstrings": (
+        ("D1", "ngrams + BM25", BM25),
+        ("D2", "ngrams", BM25),
+        ("D3", "ngrams", "ngrams untrained"),
+    ),
+}
 
 
 def names_of(system: str) -> dict[str, str]:
@@ -50,13 +62,20 @@ def names_of(system: str) -> dict[str, str]:
     return {TRAINED: system, FUSED: f"{system} + BM25", UNTRAINED: f"{model} untrained", BM25: BM25}
 
 
-def trained(system: str, fold: int, seed: int, root: Path, encoder: Path | None) -> SearchReport:
-    """The report of a training, on the questions of the fold."""
+def data_of(collection: str, fold: int, root: Path) -> list[str]:
+    """Settings: the training questions of a fold, and its test questions."""
+    if collection == "docstrings":
+        return [f"data.root={root / collection / str(fold)}"]
+    whole = ["data.test_fraction=0", f"fold={fold}/{FOLDS[collection]}", "evaluation.split=val"]
+    return [f"data.root={root / collection}", *whole]
+
+
+def trained(system: str, data: Sequence[str], seed: int, encoder: Path | None) -> SearchReport:
+    """The report of a training, on the questions of a fold."""
     words = [*SYSTEMS[system], *([f"model.name={encoder}"] if system.startswith("minilm") else [])]
     with tempfile.TemporaryDirectory() as folder:
-        kept = [f"data.root={root}", f"out={folder}/run", f"seed={seed}", "loggers=[]"]
-        whole = ["data.test_fraction=0", f"fold={fold}/{FOLDS}", "evaluation.split=val"]
-        run = task.train(compose(["task=search", *whole, *kept, *words]), quiet=True)
+        kept = [f"out={folder}/run", f"seed={seed}", "loggers=[]"]
+        run = task.train(compose(["task=search", *data, *kept, *words]), quiet=True)
         return SearchReport.from_json(run.after)
 
 
@@ -77,41 +96,59 @@ def add(report: SearchReport, system: str, fold: int, seed: int, folds: Path, qu
         put(folds, names[there], str(fold), found["values"])
 
 
-def compared(queries: Path) -> list[str]:
-    """A line for each pair of `COMPARED` that has the same questions."""
-    values, lines = read(queries), []
-    there = {setting["system"] for setting in values.settings}
-    for one, other in COMPARED:
-        if {one, other} <= there:
-            found = difference(*(values.units({"system": name}, MAIN) for name in (one, other)))
-            if found is not None:
-                p = "none" if found.p is None else f"{found.p:.2g}"
-                bounds = f"{found.low:+.1f} to {found.high:+.1f}"
-                lines.append(f"{one} - {other}: {found.mean:+.1f} {MAIN} ({bounds}), p {p}, {found.n} questions")
-    return lines
+def tested(collection: str, queries: Path) -> list[dict[str, str]]:
+    """A row for each comparison of `COMPARED` whose systems have values, as the verdict of a run tests them."""
+    values = read(queries)
+    found = {setting["system"]: values.units({"system": setting["system"]}, MAIN) for setting in values.settings}
+    names = sorted({query for each in found.values() for query in each})
+    table = {system: {MAIN: np.array([each.get(name, np.nan) for name in names])} for system, each in found.items()}
+    rows = [each for each in COMPARED[collection] if {*each[1:]} <= {*table}]
+    everyone = {"": np.arange(len(names))}
+    tests = differences(table, [MAIN], [(one, other) for _, one, other in rows], everyone, 0.95)
+    return [
+        {
+            "hypothesis": hypothesis,
+            "difference": f"{test.run} − {test.other}",
+            "questions": str(test.queries),
+            MAIN: f"{test.mean:+.1f}",
+            "95 % interval": f"{test.low:+.1f} to {test.high:+.1f}",
+            "p": chance(test.p),
+            "p (Holm)": chance(test.corrected),
+        }
+        for (hypothesis, _, _), test in zip(rows, tests, strict=True)
+    ]
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Train what the csv does not have yet, and print the differences."""
-    parser = command.parser_of(__doc__, "folder of the data sets", "docs/results/search/cranfield.csv")
+    """Train what the csv does not have yet, then test the hypotheses."""
+    parser = command.parser_of(__doc__, "folder of the data sets", "docs/results/search")
+    parser.add_argument("--collection", default="cranfield", choices=[*FOLDS])
     parser.add_argument("--encoder", type=Path, metavar="DIR", help="all-MiniLM-L6-v2; needed for minilm")
     parser.add_argument("--systems", nargs="+", default=[*SYSTEMS], choices=[*SYSTEMS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     given = parser.parse_args(words)
     if given.encoder is None and "minilm" in given.systems:
         parser.error("minilm needs --encoder DIR; or choose others: --systems ngrams")
-    given.values.parent.mkdir(parents=True, exist_ok=True)
-    queries = given.values.with_name("queries.csv")
+    given.values.mkdir(parents=True, exist_ok=True)
+    collection: str = given.collection
+    means, queries, tests = (given.values / f"{collection}{part}.csv" for part in ("", "-queries", "-tests"))
+    if collection == "docstrings" and not (given.data_root / collection).exists():
+        docstrings.write(given.data_root / collection, docstrings.sample())
     for seed in given.seeds:
         for system in given.systems:
-            for fold in range(1, FOLDS + 1):
+            for fold in range(1, FOLDS[collection] + 1):
                 # the last cell of a fold that depends on the system
-                if ((("system", f"{system} + BM25"),), str(fold), str(seed)) in cells(given.values):
+                if ((("system", f"{system} + BM25"),), str(fold), str(seed)) in cells(means):
                     continue
-                report = trained(system, fold, seed, given.data_root / "cranfield", given.encoder)
-                add(report, system, fold, seed, given.values, queries)
+                report = trained(system, data_of(collection, fold, given.data_root), seed, given.encoder)
+                add(report, system, fold, seed, means, queries)
                 print(f"{system}, fold {fold}, seed {seed}", flush=True)
-    print("\n".join(compared(queries)))
+    rows = tested(collection, queries)
+    with tests.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print("\n".join("  ".join(row.values()) for row in rows))
 
 
 if __name__ == "__main__":
