@@ -10,6 +10,7 @@ from rankgrad_papers.timing.results import Options, Result
 from . import (
     allocator,
     bank,
+    corpus,
     csv_files,
     detection,
     evaluator,
@@ -47,6 +48,7 @@ SUITES: dict[str, Suite] = {
     "lists": lists.lists,
     "large_batch": tiles.large_batch,
     "csv_files": csv_files.csv_files,
+    "corpus": corpus.corpus,
 }
 GPU_SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,

@@ -9,6 +9,7 @@ from small_searches import beir, settings
 
 from rankgrad.losses import AdaptiveROADMAPLoss, ListNetLoss, LogSumExpLoss
 from rankgrad.tasks.search import task
+from rankgrad.tasks.search.encoders import StoredRows
 from rankgrad.tasks.search.evaluation import SearchReport
 from rankgrad.tasks.search.saved import evaluate_run
 from rankgrad.tasks.search.sizes import bits, first, int8, loss_of_widths, of_bits, of_int8, sizes
@@ -84,7 +85,7 @@ def test_scores_of_smaller_embeddings_are_those_of_loops():
     wanted = {"10 columns": cosines(q, d), "4 columns": cosines(q[:, :4], d[:, :4])}
     wanted["int8"] = cosines(slow_int8(queries.numpy()), slow_int8(documents.numpy()))
     wanted["bits"] = np.array([[1 - 2 * ((a > 0) != (b > 0)).mean() for b in d] for a in q])
-    found = sizes(queries, documents, [4, 10], 30)
+    found = sizes(queries, StoredRows(documents.split(11)), [4, 10], 30)
     assert {name: size.bytes for name, size in found.items()} == {
         "10 columns": 40,
         "4 columns": 16,

@@ -65,17 +65,14 @@ def retrieve(
     names = list(chain.from_iterable(ids for ids, _ in asked))
     if not names:
         raise ValueError("there are no queries; give one or more")
-    rows = torch.cat([part for _, part in asked])
-    best = torch.empty(len(names), 0, device=rows.device)
-    found = torch.empty(len(names), 0, dtype=torch.long)
     documents: list[str] = []
-    for ids, part in _blocks(model, corpus, batch_size, block, normalize):
-        scores, index = topk(rows, part.to(rows.device), min(k, len(part)))
-        # a stable sort: of equal scores, those of earlier blocks come first
-        best, order = torch.cat([best.to(scores.dtype), scores], 1).sort(dim=1, descending=True, stable=True)
-        found = torch.cat([found, index.cpu() + len(documents)], 1).gather(1, order.cpu())[:, :k]
-        best = best[:, :k]
-        documents += ids
+
+    def parts() -> Iterator[Tensor]:
+        for ids, part in _blocks(model, corpus, batch_size, block, normalize):
+            documents.extend(ids)
+            yield part
+
+    best, found = topk_of_blocks(torch.cat([part for _, part in asked]), parts(), k)
     if not documents:
         raise ValueError("the corpus has no documents")
     for what, each in (("query", names), ("document", documents)):
@@ -87,6 +84,28 @@ def retrieve(
         name: {documents[row]: score for row, score in zip(index, values, strict=True)}
         for name, index, values in zip(names, found.tolist(), best.tolist(), strict=True)
     }
+
+
+def topk_of_blocks(queries: Tensor, blocks: Iterable[Tensor], k: int) -> tuple[Tensor, Tensor]:
+    """`topk` in a gallery of which only one block is in memory. Of equal scores, the earlier row comes first.
+
+    Args:
+        queries: [query, dim].
+        blocks: consecutive blocks [row, dim] of the gallery.
+        k: number of rows for a query; all, if there are fewer.
+
+    >>> topk_of_blocks(torch.eye(2)[:1], iter([torch.eye(2)[1:], torch.eye(2)[:1]]), k=1)
+    (tensor([[1.]]), tensor([[1]]))
+    """
+    best = torch.empty(len(queries), 0, device=queries.device)
+    found, rows = torch.empty(len(queries), 0, dtype=torch.long), 0
+    for part in blocks:
+        scores, index = topk(queries, part.to(queries.device), min(k, len(part)))
+        # a stable sort: of equal scores, those of earlier blocks come first
+        best, order = torch.cat([best.to(scores.dtype), scores], 1).sort(dim=1, descending=True, stable=True)
+        found = torch.cat([found, index.cpu() + rows], 1).gather(1, order.cpu())[:, :k]
+        best, rows = best[:, :k], rows + len(part)
+    return best, found
 
 
 def _blocks(
@@ -140,4 +159,4 @@ def _embedding(model: Model | None, batch_size: int) -> Iterator[Callable[[Any],
             module.training = training
 
 
-__all__ = ["retrieve"]
+__all__ = ["retrieve", "topk_of_blocks"]

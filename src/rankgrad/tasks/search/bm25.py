@@ -34,7 +34,7 @@ def bm25(queries: Sequence[str], documents: Sequence[str], depth: int = 100) -> 
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
     depth = min(integer(depth, "depth is a number of documents", low=1), len(documents))
-    words = bm25s.tokenize(list(documents), stopwords=[], show_progress=False)
+    words = bm25s.tokenize(documents, stopwords=[], show_progress=False)
     if not words.vocab:  # no document has a word
         return Found(np.full((len(queries), depth), -1), np.zeros((len(queries), depth)))
     index = bm25s.BM25()

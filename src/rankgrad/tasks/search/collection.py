@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
+import hashlib
+import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,49 @@ from ...tables import aligned
 
 Array = npt.NDArray[Any]
 SPLITS = ("train", "val", "test")
+
+
+class StoredTexts(Sequence[str]):
+    """Texts in a temporary file, for a corpus that is larger than memory: 8 bytes of each text are in memory.
+
+    The file is in the folder of temporary files (TMPDIR), and goes when the object goes.
+
+    >>> texts = StoredTexts()
+    >>> for text in ("red", "", "fox"):
+    ...     texts.append(text)
+    >>> len(texts), texts[2], texts[:2]
+    (3, 'fox', ['red', ''])
+    """
+
+    def __init__(self) -> None:
+        self._file, self._ends = tempfile.TemporaryFile(), array("Q", [0])
+
+    def append(self, text: str) -> None:
+        """Add a text."""
+        self._file.seek(self._ends[-1])
+        self._ends.append(self._ends[-1] + self._file.write(text.encode("utf-8", "surrogatepass")))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return [self[each] for each in range(len(self))[row]]
+        start, end = self._ends[range(len(self))[row]], self._ends[range(len(self))[row] + 1]
+        self._file.seek(start)
+        return self._file.read(end - start).decode("utf-8", "surrogatepass")
+
+    def __del__(self) -> None:
+        self._file.close()
+
+
+def digest(text: str) -> int:
+    """64 bits of a text, with which equal texts are found without keeping them."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +152,11 @@ class Collection:
 
     def same_text(self) -> Array:
         """[document] a number that is equal for documents with the same text."""
-        first: dict[str, int] = {}
-        return np.array(
-            [first.setdefault(text.strip(), row) for row, text in enumerate(self.documents.texts)], np.int64
-        )
+        return np.unique(self._digests(), return_inverse=True)[1].reshape(-1)
+
+    def _digests(self) -> Array:
+        """[document] digest of its text."""
+        return np.fromiter((digest(text.strip()) for text in self.documents.texts), np.uint64, len(self.documents))
 
     def fingerprint(self) -> dict[str, Any]:
         """Hashes of everything."""
@@ -152,8 +198,9 @@ class Collection:
 
     def doubts(self) -> list[str]:
         """Sentences on documents that are empty or occur twice, and on queries in train and test; then the notes."""
-        empty = sum(not text.strip() for text in self.documents.texts)
-        twice = len(self.documents) - empty - len({text.strip() for text in self.documents.texts} - {""})
+        digests = self._digests()
+        empty = int((digests == digest("")).sum())
+        twice = len(digests) - len(np.unique(digests)) - max(empty - 1, 0)
         seen: Mapping[str, set[str]] = {
             split: {self.queries.texts[row].strip().lower() for row in np.flatnonzero(self.split == split).tolist()}
             for split in SPLITS
@@ -173,8 +220,8 @@ class Collection:
 def _lengths(texts: Sequence[str]) -> str:
     if not texts:
         return "none"
-    lengths = sorted(map(len, texts))
-    return f"median {statistics.median(lengths):.0f} characters, longest {lengths[-1]:,}"
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    return f"median {np.median(lengths):.0f} characters, longest {lengths.max():,}"
 
 
-__all__ = ["Collection", "Judged", "NamedTexts"]
+__all__ = ["Collection", "Judged", "NamedTexts", "StoredTexts", "digest"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +20,12 @@ from ...common.progress import steps
 from ...models import EmbeddingModel, load_weights, save_weights
 from ...models.embedding_model import evaluating
 from ...ranks.normalize import unit_rows
-from ...search import topk
+from ...search.retrieval import topk_of_blocks
 from .collection import Array, NamedTexts
 
 Side = Literal["query", "document"]
 PROMPTS = {"query": ("query",), "document": ("document", "passage")}  # names in a model of sentence-transformers
+BLOCK = 2**12  # documents that are in memory at a time
 QUERIES = "queries.pt"  # file of the encoder of queries, if it is not that of the documents
 
 
@@ -67,6 +69,16 @@ class Encoders(nn.Module):
                 found[rows] = part
                 advance(len(rows))
         return torch.empty(0, 1) if found is None else found.clone()
+
+    def embed_in_blocks(
+        self, texts: Sequence[str], batch_size: int = 512, progress: bool = False, block: int = BLOCK
+    ) -> Iterator[Tensor]:
+        """Consecutive blocks [text, dim] of the embeddings of documents: one block of texts is in memory at a time."""
+        with steps(len(texts), "embedding documents", "text", progress) as advance:
+            for at in range(0, len(texts), block):
+                part = self.embed(texts[at : at + block], "document", batch_size)
+                advance(len(part))
+                yield part
 
     def save(self, path: Path, **about: Any) -> None:
         """Write the encoder of the documents to a file; that of the queries beside it, if it is another."""
@@ -123,6 +135,48 @@ def load_encoders(source: Path) -> Encoders:
     return Encoders(document, query, prompts).eval()
 
 
+class StoredRows:
+    """Embeddings in a temporary file, for a corpus that is larger than memory.
+
+    Args:
+        blocks: consecutive blocks [row, dim] float32.
+        folder: where the file is; None: the folder of temporary files. It goes when the object goes.
+
+    >>> rows = StoredRows(iter([torch.eye(2), torch.zeros(1, 2)]))
+    >>> len(rows), rows.take([2, 1]), [len(part) for part in rows.blocks(2)]
+    (3, tensor([[0., 0.],
+            [0., 1.]]), [2, 1])
+    """
+
+    def __init__(self, blocks: Iterable[Tensor], folder: Path | None = None) -> None:
+        self._file, self._shape = tempfile.TemporaryFile(dir=folder), (0, 1)
+        for part in blocks:
+            self._file.write(part.numpy().tobytes())
+            self._shape = (self._shape[0] + len(part), part.shape[1])
+        self._file.flush()
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Tensor]:
+        """Consecutive blocks [row, dim]."""
+        for at in range(0, len(self), size):
+            self._file.seek(4 * at * self._shape[1])
+            found = np.fromfile(self._file, np.float32, min(size, len(self) - at) * self._shape[1])
+            yield torch.from_numpy(found).view(-1, self._shape[1])
+
+    def take(self, rows: Sequence[int]) -> Tensor:
+        """[row, dim] some of the rows."""
+        return torch.cat([torch.empty(0, self._shape[1]), *(self._row(row) for row in rows)])
+
+    def _row(self, row: int) -> Tensor:
+        self._file.seek(4 * row * self._shape[1])
+        return torch.from_numpy(np.fromfile(self._file, np.float32, self._shape[1])).unsqueeze(0)
+
+    def __del__(self) -> None:
+        self._file.close()
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """The lists of a system.
@@ -144,7 +198,8 @@ def retrieve(
     *,
     batch_size: int = 512,
     progress: bool = False,
-    corpus: Tensor | None = None,
+    corpus: StoredRows | None = None,
+    block: int = BLOCK,
 ) -> Found:
     """The documents with the highest cosine for each query; the search is exact.
 
@@ -155,12 +210,13 @@ def retrieve(
         depth: number of documents in a list; all, if there are fewer.
         batch_size: number of texts that are embedded at a time.
         progress: show bars.
-        corpus: [document, dim] embeddings of the corpus; None: they are computed.
+        corpus: embeddings of the corpus; None: they are computed.
+        block: number of documents that are read, embedded and searched at a time.
     """
     depth = min(integer(depth, "depth is a number of documents", low=1), len(documents))
-    if corpus is None:
-        corpus = model.embed(documents.texts, "document", batch_size, progress)
-    score, row = topk(model.embed(queries, "query", batch_size, progress), corpus, depth, progress=progress)
+    embedded = model.embed_in_blocks(documents.texts, batch_size, progress, block)
+    asked = model.embed(queries, "query", batch_size, progress)
+    score, row = topk_of_blocks(asked, embedded if corpus is None else corpus.blocks(block), depth)
     return Found(row.numpy(), score.double().numpy())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from ...datasets.text import LINES, plain_lines
 from ...evaluation.ranked.reading import QRELS
 from ...evaluation.ranked.reading import read as read_list
 from ...tables.text import kind_of, stem_of
-from .collection import Collection, Judged, NamedTexts
+from .collection import Collection, Judged, NamedTexts, StoredTexts, digest
 
 TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 # Names of columns in the wild, ours first.
@@ -180,13 +181,14 @@ def _judgements(folder: Path) -> list[tuple[Path, str]]:
 
 
 class _Table:
-    """Names and texts, each name once."""
+    """Names and texts, each name once. The texts are in a file."""
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.row: dict[str, int] = {}
-        self.texts: list[str] = []
-        self.by_text: dict[str, int] = {}
+        self.texts = StoredTexts()
+        self.digests = array("Q")
+        self.by_text: dict[int, int] = {}
 
     def add(self, name: str, text: str, place: str) -> int:
         """The row of a name. A name may come again with the same text."""
@@ -194,7 +196,8 @@ class _Table:
         if known is None:
             self.row[name] = known = len(self.texts)
             self.texts.append(text)
-        elif self.texts[known] != text:
+            self.digests.append(digest(text))
+        elif self.digests[known] != digest(text):
             raise ValueError(
                 f"{place}: the {self.what} {brief(name)!r} is there before, with another text; give it another name"
             )
@@ -202,12 +205,13 @@ class _Table:
 
     def of_text(self, text: str, place: str) -> int:
         """The row of a text without a name: it is named after its place among the different texts."""
-        if text not in self.by_text:
-            self.by_text[text] = self.add(f"{self.what[0]}{len(self.texts) + 1}", text, place)
-        return self.by_text[text]
+        known = digest(text)
+        if known not in self.by_text:
+            self.by_text[known] = self.add(f"{self.what[0]}{len(self.texts) + 1}", text, place)
+        return self.by_text[known]
 
     def frozen(self) -> NamedTexts:
-        return NamedTexts(tuple(self.row), tuple(self.texts))
+        return NamedTexts(tuple(self.row), self.texts)
 
 
 class _Builder:

@@ -15,7 +15,7 @@ from ...workbench.config import load, plain, typed
 from ...workbench.runs.folder import Run
 from .collection import Collection
 from .division import collection_of
-from .encoders import load_encoders
+from .encoders import StoredRows, load_encoders
 from .evaluation import EvaluatedSearch, beside_bm25, evaluate_systems
 from .reading import read
 from .settings import SearchSettings
@@ -65,7 +65,7 @@ def evaluate_run(
     collection = collection_of(settings) if root is None or same else _other(settings, root, corpus, queries)
     asked = [collection.queries.texts[row] for row in collection.rows("test").tolist()]
     depth, size = settings.evaluation.depth, settings.evaluation.batch_size
-    documents = encoders.embed(collection.documents.texts, "document", size, progress)
+    documents = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
     embedded = encoders.embed(asked, "query", size, progress)
     smaller = sizes(embedded, documents, settings.train.widths, depth)
     lists = beside_bm25(next(iter(smaller.values())).found, collection, depth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 
 from ...losses.base import still
 from ...ranks.normalize import unit_rows
-from ...search import topk
-from .encoders import Found
+from ...search.retrieval import topk_of_blocks
+from .encoders import Found, StoredRows
 
 
 def loss_of_widths(
@@ -68,7 +69,7 @@ class Size(NamedTuple):
     found: Found
 
 
-def sizes(queries: Tensor, documents: Tensor, widths: Sequence[int], depth: int) -> dict[str, Size]:
+def sizes(queries: Tensor, documents: StoredRows, widths: Sequence[int], depth: int) -> dict[str, Size]:
     """The search with all columns, with fewer, with int8, and with bits.
 
     Queries and documents have the same form; the steps of int8 are those of the queries, and of the documents. They are
@@ -76,30 +77,41 @@ def sizes(queries: Tensor, documents: Tensor, widths: Sequence[int], depth: int)
 
     Args:
         queries: [query, dim] of length 1.
-        documents: [document, dim] of length 1.
+        documents: [document, dim] of length 1; read by blocks.
         widths: numbers of columns.
         depth: number of documents in a list.
     """
 
-    def search(asked: Tensor, rows: Tensor) -> Found:
-        score, row = topk(asked, rows, min(depth, len(rows)))
+    def search(form: Callable[[Tensor], Tensor], asked: Tensor) -> Found:
+        score, row = topk_of_blocks(asked, map(form, documents.blocks()), depth)
         return Found(row.numpy(), score.double().numpy())
 
-    dim = documents.shape[1]
-    found = {f"{dim} columns": Size(4 * dim, search(queries, documents))}
+    def as_bits(rows: Tensor) -> Tensor:
+        return unit_rows(of_bits(bits(rows), dim))
+
+    def as_int8(ends: tuple[Tensor, Tensor], rows: Tensor) -> Tensor:
+        return unit_rows(of_int8(*int8(rows, ends)))
+
+    dim = queries.shape[1]
+    found = {f"{dim} columns": Size(4 * dim, search(lambda rows: rows, queries))}
     for width in sorted({width for width in widths if width < dim}, reverse=True):
-        found[f"{width} columns"] = Size(4 * width, search(first(queries, width), first(documents, width)))
-    restored = [unit_rows(of_int8(*int8(rows))) for rows in (queries, documents)]
-    found["int8"] = Size(dim, search(*restored))
-    restored = [unit_rows(of_bits(bits(rows), dim)) for rows in (queries, documents)]
-    found["bits"] = Size(-(-dim // 8), search(*restored))
+        found[f"{width} columns"] = Size(4 * width, search(partial(first, width=width), first(queries, width)))
+    ends = [torch.stack([each.amin(0), each.amax(0)]) for each in documents.blocks()]
+    of_documents = torch.stack(ends)[:, 0].amin(0), torch.stack(ends)[:, 1].amax(0)
+    asked = as_int8((queries.amin(0), queries.amax(0)), queries)
+    found["int8"] = Size(dim, search(partial(as_int8, of_documents), asked))
+    found["bits"] = Size(-(-dim // 8), search(as_bits, as_bits(queries)))
     return found
 
 
-def int8(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def int8(rows: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Codes of the values of each column, in 256 equal steps from its lowest to its highest value.
 
     The codes are those of `quantize_embeddings` of sentence-transformers.
+
+    Args:
+        rows: [row, dim].
+        ends: [dim] lowest and [dim] highest values; None: those of the rows.
 
     Returns:
         [row, dim] int8; [dim] lowest values; [dim] size of a step.
@@ -108,7 +120,7 @@ def int8(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     >>> codes.flatten(), of_int8(codes, low, step).flatten()
     (tensor([-128,   -1,  127], dtype=torch.int8), tensor([0.0020, 0.5000, 1.0020]))
     """
-    low, high = rows.amin(0), rows.amax(0)
+    low, high = (rows.amin(0), rows.amax(0)) if ends is None else ends
     step = (high - low) / 255
     codes = ((rows - low) / step.where(step > 0, 1)).floor().clamp(0, 255) - 128
     return codes.to(torch.int8), low, step

@@ -33,7 +33,7 @@ from ...datasets.fingerprint import of_values
 from ...datasets.tabular import AUTO
 from ...models import build_model
 from ...models.embedding_model import parameter_groups
-from ...search import topk
+from ...search.retrieval import topk_of_blocks
 from ...workbench.config import ConfigError, make, packages, plain, typed
 from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.folder import Run
@@ -47,7 +47,7 @@ from .batches import QueryLists, SearchBatch, search_data
 from .bm25 import bm25
 from .collection import Array, Collection
 from .division import collection_of
-from .encoders import Encoders, Found, Side, encoders, retrieve
+from .encoders import Encoders, Found, Side, StoredRows, encoders, retrieve
 from .evaluation import (
     MAIN,
     TRAINED,
@@ -178,7 +178,8 @@ class SearchTask:
         self.module = SearchModule(model, loss, optimizer, settings.train.sub_batch, settings.train.widths)
         self.epochs = self._length()
         self.untrained: Found | None = None
-        self._embedded: dict[str, Tensor] = {}
+        self._embedded: dict[str, StoredRows] = {}
+        self._folder: Path | None = None
         self.miner = self._miner()
         self.keep_best = self._best_epoch()
 
@@ -223,14 +224,14 @@ class SearchTask:
             corpus=self._corpus(),
         )
 
-    def _corpus(self) -> Tensor:
-        """[document, dim] embeddings by the present weights. Those of the last weights are kept."""
+    def _corpus(self) -> StoredRows:
+        """Embeddings of the documents by the present weights. Those of the last weights are kept."""
         weights = self.encoders.document.state_dict().items()
         key = str([of_values(name, value) for name, value in weights])
         if key not in self._embedded:
             texts, size = self.collection.documents.texts, self.settings.evaluation.batch_size
             self._embedded = dict([*self._embedded.items()][-1:])
-            self._embedded[key] = self.encoders.embed(texts, "document", size, self.bars)
+            self._embedded[key] = StoredRows(self.encoders.embed_in_blocks(texts, size, self.bars), self._folder)
         return self._embedded[key]
 
     def _miner(self) -> Miner | None:
@@ -250,8 +251,8 @@ class SearchTask:
         def by_model() -> tuple[Found, Array]:
             size, corpus = self.settings.evaluation.batch_size, self._corpus()
             asked = self.encoders.embed(queries, "query", size, self.bars)
-            score, row = topk(asked, corpus, min(mining.last, len(corpus)))
-            best = [float((corpus[rows] @ asked[at]).max()) for at, rows in enumerate(relevant)]
+            score, row = topk_of_blocks(asked, corpus.blocks(), mining.last)
+            best = [float((corpus.take(rows.tolist()) @ asked[at]).max()) for at, rows in enumerate(relevant)]
             return Found(row.numpy(), score.double().numpy()), np.array(best)
 
         return Miner(lists, partial(on_first, by_words if mining.by == "bm25" else by_model), mining)
@@ -281,6 +282,7 @@ class SearchTask:
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Search with the untrained model."""
+        self._folder = run.folder
         self.encoders.to(trainer.strategy.root_device)
         if self.miner is not None and fresh:
             self.miner.again()

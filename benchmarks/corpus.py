@@ -1,0 +1,85 @@
+"""A corpus that is larger than memory: peak memory of reading, embedding and searching it, and of BM25's index."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
+
+# ru_maxrss would be that of the process which starts this one, if that is larger
+MEASURE = r"""
+import re, sys
+from pathlib import Path
+import bm25s, torch
+from rankgrad.models.ngrams import ngram_model
+from rankgrad.tasks.search.bm25 import bm25
+from rankgrad.tasks.search.encoders import StoredRows, encoders, retrieve
+from rankgrad.tasks.search.reading import read
+
+def peak():
+    return int(re.search(r"VmHWM:\s*([0-9]+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+model = encoders(ngram_model(256, 2**15, (1, 1), (0, 0)), 1, None, None)
+seen = [peak()]
+found = read(sys.argv[1])
+seen.append(peak())
+corpus = StoredRows(model.embed_in_blocks(found.documents.texts))
+retrieve(model, found.queries.texts, found.documents, corpus=corpus)
+seen.append(peak())
+if sys.argv[2] == "bm25":
+    bm25(found.queries.texts, found.documents.texts)
+    seen.append(peak())
+print(*seen)
+"""
+
+
+def corpus(options: Options) -> Result:
+    """A corpus that is larger than memory: reading, embedding and searching it by blocks, and BM25."""
+    count = 2_000 if options.quick else 200_000
+    rows: list[list[Cell]] = []
+    grown = []
+    with tempfile.TemporaryDirectory() as name:
+        for words in (25, 100):
+            folder = Path(name, str(words))
+            size = _write(folder, count, words)
+            measured = _measured(folder, "bm25")
+            start, *peaks = measured
+            rows.append([f"{words} words", size, start, *(each - start for each in peaks)])
+            grown.append(peaks[1] - start)
+    checks = [Check("Peak memory without BM25, texts of 100 words over texts of 25 words", grown[1] / grown[0], 1.25)]
+    columns = ("texts", "MiB of texts", "at the start", "read", "and searched", "and BM25")
+    note = (
+        f"{count:,} documents of random words, embedded with 256 numbers, in blocks. MiB: the texts, the process after "
+        "its imports, and by how much its peak is higher after each step. Names are in memory, texts are not. BM25 has "
+        "its index in memory, which grows with the texts."
+    )
+    return Result([ResultTable("A corpus on disk", columns, rows, note)], checks)
+
+
+def _write(folder: Path, count: int, words: int) -> float:
+    """Write a folder of BEIR with ten questions; MiB of the texts."""
+    g = np.random.default_rng(0)
+    known = np.array([f"word{number}" for number in range(10_000)])
+    (folder / "qrels").mkdir(parents=True)
+    size = 0
+    with (folder / "corpus.jsonl").open("w", encoding="utf-8") as file:
+        for row in range(count):
+            text = " ".join(known[g.integers(len(known), size=words)])
+            size += len(text)
+            file.write(json.dumps({"_id": f"d{row}", "text": text}) + "\n")
+    questions = [json.dumps({"_id": f"q{row}", "text": f"{known[row]} {known[row + 10]}"}) for row in range(10)]
+    (folder / "queries.jsonl").write_text("\n".join([*questions, ""]))
+    judged = [f"q{row}\td{row}\t1" for row in range(10)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged, ""]))
+    return size / 2**20
+
+
+def _measured(folder: Path, *more: str) -> list[float]:
+    words = [sys.executable, "-c", MEASURE, str(folder), *more]
+    return [float(each) for each in subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()]
