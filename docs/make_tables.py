@@ -7,6 +7,7 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     text FILE                       words that several pages share: a file below docs/shared
     ranks FILE: METRIC, METRIC      mean and mean rank of each method over the units, and Friedman's p;
                                     "; without METHOD" leaves one out
+    search COLLECTION               the tests of the hypotheses about a search; Holm over all of them
     signed FILE: METRIC=METHOD; METRIC=METHOD; against METHOD; against METHOD
                                     signed ranks of a method against others, each in its metric; Holm over the rows
     matrix FILE: SET                the matrix of a data set: each loss with the trial kept for the metric
@@ -66,6 +67,7 @@ from rankgrad_papers.studies.matrix import COLUMNS
 from rankgrad_papers.studies.matrix import LOSSES as MATRIX
 from rankgrad_papers.studies.matrix_verdicts import Matrix
 from rankgrad_papers.studies.photographs_verdicts import JUDGED, Photographs
+from rankgrad_papers.studies.search import tested
 from rankgrad_papers.values import Setting, Values, read
 from rankgrad_papers.values import difference as minus
 
@@ -75,7 +77,8 @@ FOLDERS = (DOCS, DOCS / "laboratory")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
 PAGES += sorted((DOCS / "results").rglob("*.md"))
 BLOCK = re.compile(
-    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed|fine-tuning)(?: ([^\n]*))? -->\n)"
+    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed|fine-tuning|search)"
+    r"(?: ([^\n]*))? -->\n)"
     r".*?(<!-- end -->)",
     re.DOTALL,
 )
@@ -83,7 +86,7 @@ WITHIN = re.compile(r"(<!-- (difference|share) (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
 # Of benchmarks/, in the order of the page.
-MEASURED = ("results", "lists", "launches", "texts", "gallery", "pipeline", "allocator", "csv_files", "corpus")
+MEASURED = ("results", "lists", "launches", "texts", "gallery", "pipeline", "allocator", "csv_files")
 
 
 def losses() -> str:
@@ -207,6 +210,12 @@ def ranks(what: str) -> str:
         }
     )
     return _markdown([head, *rows])
+
+
+def searched(collection: str) -> str:
+    """The tests of the hypotheses about a search; Holm over all of them."""
+    rows = tested(collection, DOCS / "results" / "search" / f"{collection}-queries.csv")
+    return _markdown([[*rows[0]], *([*row.values()] for row in rows)])
 
 
 def signed(what: str) -> str:
@@ -384,7 +393,7 @@ def filled(page: Path) -> str:
             return f"{found[1]}{written[found[2]]()}{found[4]}"
         kinds = {"table": table, "matrix": matrix, "photographs": photographs}
         kinds |= {"metrics": metrics, "ranks": ranks, "signed": signed}
-        kinds["fine-tuning"] = fine_tuning
+        kinds |= {"fine-tuning": fine_tuning, "search": searched}
         kinds["text"] = lambda it: text(it, page)
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 

@@ -5,15 +5,14 @@
 
 DIR has the folder cranfield, in the layout of BEIR: five folds of questions. The folders of docstrings are written
 there: three folds of modules. The encoder is a folder of sentence-transformers. A training is
-`rankgrad train task=search` with its defaults, and those of `SYSTEMS`. COLLECTION.csv has the means of each fold,
-COLLECTION-queries.csv the values of each question, and COLLECTION-tests.csv the differences that the hypotheses are
-about: paired t-tests over the questions, corrected by Holm over all tests of the collection. If the command is
-interrupted, run it again and it continues.
+`rankgrad train task=search` with its defaults, and those of `SYSTEMS`. COLLECTION.csv has the means of each fold, and
+COLLECTION-queries.csv the values of each question. The command ends with the differences that the hypotheses are about:
+paired t-tests over the questions, corrected by Holm over all tests of the collection. If it is interrupted, run it
+again and it continues.
 """
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -120,7 +119,7 @@ def tested(collection: str, queries: Path) -> list[dict[str, str]]:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Train what the csv does not have yet, then test the hypotheses."""
+    """Train what the csv does not have yet, and print the tests of the hypotheses."""
     parser = command.parser_of(__doc__, "folder of the data sets", "docs/results/search")
     parser.add_argument("--collection", default="cranfield", choices=[*FOLDS])
     parser.add_argument("--encoder", type=Path, metavar="DIR", help="all-MiniLM-L6-v2; needed for minilm")
@@ -131,7 +130,7 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.error("minilm needs --encoder DIR; or choose others: --systems ngrams")
     given.values.mkdir(parents=True, exist_ok=True)
     collection: str = given.collection
-    means, queries, tests = (given.values / f"{collection}{part}.csv" for part in ("", "-queries", "-tests"))
+    means, queries = (given.values / f"{collection}{part}.csv" for part in ("", "-queries"))
     if collection == "docstrings" and not (given.data_root / collection).exists():
         docstrings.write(given.data_root / collection, docstrings.sample())
     for seed in given.seeds:
@@ -143,12 +142,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 report = trained(system, data_of(collection, fold, given.data_root), seed, given.encoder)
                 add(report, system, fold, seed, means, queries)
                 print(f"{system}, fold {fold}, seed {seed}", flush=True)
-    rows = tested(collection, queries)
-    with tests.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    print("\n".join("  ".join(row.values()) for row in rows))
+    print("\n".join("  ".join(row.values()) for row in tested(collection, queries)))
 
 
 if __name__ == "__main__":
