@@ -71,5 +71,4 @@ CASES: memory.Cases = {
     **evaluator.CASES,
     **detection.CASES,
     **sub_batch.CASES,
-    **tiles.CASES,
 }

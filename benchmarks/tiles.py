@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,22 +12,21 @@ from torch.nn import functional as F
 
 from rankgrad.losses import LOSSES, tiles
 from rankgrad_papers.timing import memory
-from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of
+from rankgrad_papers.timing.clocks import Action, Timing, alternate, clock_of
 from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
-
-from . import CASE
 
 DIM = 256
 NAMES = ("log_sum_exp", "supap", "adaptive_roadmap")
 WAYS = ("matrix", "tiles")
 PRODUCTS = "products"
 #: A batch of this size is measured by tiles alone, and its time on some of its queries against all of it.
-LARGEST, SOME = 32_768, 2_048
+LARGEST, SOME = 32_768, 1_024
+ROUNDS = 2  # each takes seconds
 
 
 def large_batch(options: Options) -> Result:
     """Losses of large batches: one matrix of scores or tiles of it, over the matrix products of scores and gradient."""
-    sizes = options.pick(quick=[48, 96], cpu=[2_048, 4_096, 8_192, LARGEST], gpu=[4_096, 8_192, LARGEST])
+    sizes = options.pick(quick=[48, 96], cpu=[4_096, LARGEST], gpu=[4_096, 8_192, LARGEST])
     most = sizes[-1]
     timed = {
         (size, each): _times(size, each, most, options)
@@ -50,7 +48,8 @@ def large_batch(options: Options) -> Result:
     about = (
         f"Unit embeddings [B, {DIM}] float32, forward and backward to them. The products are those of the scores and "
         f"of the gradient on both sides, by the same tiles of {tiles.TILE:,} scores. From {tiles.WORTH:,} scores on, "
-        f"tiles are chosen. Memory is the rise of the peak, gradients included. At B={most:,}, {part} of "
+        f"tiles are chosen. Memory is the rise of the peak in this process, gradients included, "
+        f"without what earlier rows left to it. At B={most:,}, {part} of "
         f"{min(SOME, most):,} of the queries against all items."
     )
     last = [row for row in rows if f"B={most:,}" in str(row[0])]
@@ -77,7 +76,7 @@ def _times(size: int, each: int, most: int, options: Options) -> dict[str, Timin
     for name in NAMES:
         for way in WAYS if size < most else WAYS[1:]:
             actions[f"{name} {way}"] = partial(_step, name, way, embeddings, labels, queries)
-    return alternate(actions, options.rounds, f"large batch B={size}, {each} per class", clock_of(options.device))
+    return alternate(actions, ROUNDS, f"large batch B={size}, {each} per class", clock_of(options.device))
 
 
 def _products(rows: Tensor, queries: int) -> None:
@@ -112,13 +111,5 @@ def _forced(way: str) -> Iterator[None]:
 
 def _mib(name: str, way: str, size: int, each: int, most: int, options: Options) -> float:
     queries = size if size < most or options.long else min(SOME, size)
-    return memory.peak_mib(CASES, f"{name} {way}", size, each, queries, device=options.device, module=CASE)
-
-
-def _peak(name: str, way: str, size: int, each: int, queries: int, device: torch.device = CPU) -> int:
-    _step(name, way, *_batch(16, 4, device), 16)  # the first call loads code
-    embeddings, labels = _batch(size, each, device)
-    return memory.peak_rise(lambda: _step(name, way, embeddings, labels, queries), device)
-
-
-CASES: dict[str, Any] = {f"{name} {way}": partial(_peak, name, way) for name in NAMES for way in WAYS}
+    embeddings, labels = _batch(size, each, options.device)
+    return memory.peak_rise(lambda: _step(name, way, embeddings, labels, queries), options.device) / memory.MIB
