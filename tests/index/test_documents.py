@@ -10,6 +10,7 @@ import pytest
 import torch
 from small_searches import beir, settings, texts, write_lines
 
+from rankgrad.evaluation import ranked
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.encoders import load_encoders, retrieve
 from rankgrad.tasks.search.reading import beginning, read, read_named
@@ -138,3 +139,25 @@ def test_what_cannot_be_done_says_what_to_do(finished, folder, tmp_path, capsys)
     assert main(["index", str(tmp_path / "docs.npz")]) == 0
     capsys.readouterr()
     assert "there is no query" in fails(capsys, "search", tmp_path / "docs.index")
+
+
+def test_sentence_transformers_gives_an_exported_search_the_same_numbers(finished, folder, tmp_path):
+    theirs = pytest.importorskip("sentence_transformers", reason="comes with an extra")
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    assert main(["export", str(finished.folder), "-o", str(tmp_path / "model")]) == 0
+    model = theirs.SentenceTransformer(str(tmp_path / "model"), device="cpu", trust_remote_code=True)
+    documents, asked, judged = texts()
+    lists = [line.split() for line in (finished.folder / "trained.trec").read_text().splitlines()]
+    run, qrels = {name: dict[str, float]() for name, *_ in lists}, {name: dict[str, int]() for name, *_ in lists}
+    for name, _, document, _, score, _ in lists:
+        run[name][document] = float(score)
+    for name, document, _ in judged:  # their evaluator knows no grades
+        if name in run:
+            qrels[name][document] = 1
+    ours = ranked.evaluate({"trained": run}, qrels, ["nDCG@10", "RR@10", "recall@100"], bootstrap=0).values["trained"]
+    wanted = {name: asked[name] for name in run}
+    relevant = {name: {*its} for name, its in qrels.items()}
+    found = InformationRetrievalEvaluator(wanted, documents, relevant, precision_recall_at_k=[100])(model)
+    for mine, name in zip(ours.values(), ("ndcg@10", "mrr@10", "recall@100"), strict=True):
+        assert found[f"cosine_{name}"] == pytest.approx(mine, abs=1e-6)
