@@ -122,6 +122,6 @@ def test_grades_as_probabilities_are_shares_of_the_highest_grade_of_the_data(tmp
 
     config, said = compose(settings(beir(tmp_path / "data"), "loss=grade_bce", *words)), []
     task = build(config, quiet=True, say=said.append)
-    assert task.module.loss.highest == config.loss.highest == highest
+    assert task.module.loss.highest == task.settled["loss"]["highest"] == highest
     assert f"with highest={highest}" in said[-1]
     task.module.training_step(task.lists.__getitems__([0, 1]), 0)

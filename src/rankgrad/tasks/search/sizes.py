@@ -116,9 +116,9 @@ def int8(rows: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> tuple[Tenso
     Returns:
         [row, dim] int8; [dim] lowest values; [dim] size of a step.
 
-    >>> codes, low, step = int8(torch.tensor([[0.0], [0.5], [1.0]]))
+    >>> codes, low, step = int8(torch.tensor([[0.0], [127.5], [255.0]]))
     >>> codes.flatten(), of_int8(codes, low, step).flatten()
-    (tensor([-128,   -1,  127], dtype=torch.int8), tensor([0.0020, 0.5000, 1.0020]))
+    (tensor([-128,   -1,  127], dtype=torch.int8), tensor([  0.5000, 127.5000, 255.5000]))
     """
     low, high = (rows.amin(0), rows.amax(0)) if ends is None else ends
     step = (high - low) / 255
