@@ -21,6 +21,7 @@ from . import (
     pipeline,
     resnet_step,
     scaling,
+    soft_ranks,
     step_profile,
     sub_batch,
     texts,
@@ -49,6 +50,7 @@ SUITES: dict[str, Suite] = {
     "large_batch": tiles.large_batch,
     "csv_files": csv_files.csv_files,
     "corpus": corpus.corpus,
+    "soft_ranks": soft_ranks.soft_ranks,
 }
 GPU_SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,

@@ -86,7 +86,18 @@ WITHIN = re.compile(r"(<!-- (difference|share) (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
 # Of benchmarks/, in the order of the page.
-MEASURED = ("results", "lists", "large_batch", "launches", "texts", "gallery", "pipeline", "allocator", "csv_files")
+MEASURED = (
+    "results",
+    "lists",
+    "large_batch",
+    "launches",
+    "texts",
+    "gallery",
+    "pipeline",
+    "allocator",
+    "csv_files",
+    "soft_ranks",
+)
 
 
 def losses() -> str:

@@ -187,6 +187,18 @@ def list_net_loss(tau: float = 1.0) -> Callable[[list[float], list[float]], floa
     return cost
 
 
+def sl_at_k_loss(k: int = 20, tau: float = 0.2, steep: float = 1.0) -> Callable[[list[float], list[float]], float]:
+    def cost(s: list[float], g: list[float]) -> float:
+        beta = sorted(s, reverse=True)[k - 1] if k <= len(s) else -math.inf
+        total = 0.0
+        for i in relevant_of(g):
+            weight = 1 / (1 + math.exp(-(s[i] - beta) / steep)) if beta > -math.inf else 1.0
+            total += g[i] / sum(g) * weight * math.log(sum(math.exp((x - s[i]) / tau) for x in s))
+        return total
+
+    return cost
+
+
 def list_distillation_loss(tau: float = 0.05, temperature: float = 1.0) -> Callable[[list[float], list[float]], float]:
     def softmax(x: list[float], unit: float) -> list[float]:
         powers = [math.exp((each - max(x)) / unit) for each in x]

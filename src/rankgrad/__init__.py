@@ -38,6 +38,7 @@ _MODULES = {
     "losses": "losses",
     "memory": "batches.memory",
     "metrics": "metrics",
+    "ops": "ranks.ops",
     "penalties": "losses.penalties",
     "ranks": "ranks",
     "relaxations": "ranks.relaxations",

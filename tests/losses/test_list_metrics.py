@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import reference
@@ -17,6 +18,7 @@ from rankgrad.losses import (
     NDCGLoss,
     RankLoss,
     ROCAUCLoss,
+    SLatKLoss,
     SupAPLoss,
     SupNDCGLoss,
 )
@@ -217,3 +219,44 @@ def test_large_grades_have_a_finite_gradient():
     exact = scores.detach().double().requires_grad_()
     same = loss.from_scores(exact, torch.tensor([[200.0, 200.0, 199.0], [1.0, 0.0, 0.0]], dtype=torch.float64))
     torch.testing.assert_close(value.double(), same, rtol=1e-5, atol=0)
+
+
+def test_weights_of_sl_at_k_are_constants_of_the_gradient(problem):
+    scores, relevant, valid = problem(1)
+    loss = SLatKLoss(k=3, tau=0.2, tau_weight=0.1)
+    leaf = scores.clone().requires_grad_()
+    loss.from_scores(leaf, relevant, valid).backward()
+    hidden = scores.masked_fill(~valid, -math.inf)
+    beta = hidden.sort(1, descending=True).values[:, 2:3]
+    weight = torch.sigmoid((scores - beta) / 0.1)  # as numbers: their slope is not in the gradient
+    again = scores.clone().requires_grad_()
+    logs = (again / 0.2).masked_fill(~valid, -math.inf).log_softmax(1)
+    hits = relevant & valid
+    costs = -torch.where(hits, weight * logs, 0).sum(1) / hits.sum(1).clamp(min=1)
+    (costs.sum() / hits.any(1).sum()).backward()
+    torch.testing.assert_close(leaf.grad, again.grad)
+
+
+def test_sl_at_k_pulls_up_a_relevant_item_however_far_below_the_top_it_is():
+    # with a gradient through the weights it would be pushed down: its cost is weight x cross-entropy
+    scores = torch.linspace(1, -1, 41, dtype=torch.float64).unsqueeze(0)
+    relevant = torch.zeros(1, 41, dtype=torch.bool)
+    relevant[0, 30] = True
+    leaf = scores.clone().requires_grad_()
+    SLatKLoss(k=5, tau=0.2, tau_weight=0.05).from_scores(leaf, relevant).backward()
+    through = scores.clone().requires_grad_()
+    beta = through.topk(5, dim=1).values[:, 4]
+    (torch.sigmoid((through[:, 30] - beta) / 0.05) * -(through / 0.2).log_softmax(1)[:, 30]).sum().backward()
+    assert leaf.grad[0, 30] < 0 < through.grad[0, 30]
+
+
+def test_sl_at_k_of_lists_shorter_than_k_is_the_softmax_loss(problem):
+    lists = problem(2)
+    torch.testing.assert_close(
+        SLatKLoss(k=14, tau=0.3, tau_weight=0.01).from_scores(*lists), ListNetLoss(0.3).from_scores(*lists)
+    )
+    one = torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)
+    assert SLatKLoss(k=1).from_scores(*one) == 0
+    for k in (0, 2.5, None):
+        with pytest.raises(ValueError, match="k is a list length"):
+            SLatKLoss(k=k)

@@ -92,6 +92,7 @@ DEFAULTS = {
     "auc": lambda rows: reference.auc_loss(*reference.hardest(rows)),
     "lambda": per_query(reference.lambda_loss()),
     "list_net": per_query(reference.list_net_loss()),
+    "sl_at_k": per_query(reference.sl_at_k_loss()),
     "list_distillation": soft(reference.list_distillation_loss()),
     "margin_mse": soft(reference.margin_mse_loss()),
     "grade_bce": reference.grade_bce_loss,
@@ -168,6 +169,10 @@ VARIANTS = [
     (losses.RaMBORecallLoss(weight=(1.0, 0.5)), rambo_value(reference.recall_cost((1.0, 0.5)))),
     (losses.ROCAUCLoss(tau=0.1), lambda rows: reference.pairs_loss(rows, 0.1)),
     (losses.ListNetLoss(tau=0.1), per_query(reference.list_net_loss(0.1))),
+    *(
+        (losses.SLatKLoss(k, tau, steep), per_query(reference.sl_at_k_loss(k, tau, steep)))
+        for k, tau, steep in ((1, 0.2, 1.0), (3, 0.2, 0.1), (5, 1.0, 3.0), (9, 0.1, 0.5))
+    ),
     (losses.ListDistillationLoss(0.2, temperature=0.5), soft(reference.list_distillation_loss(0.2, 0.5))),
     (losses.MarginMSELoss(tau=0.1), soft(reference.margin_mse_loss(0.1))),
     (losses.GradeBCELoss(1.0, center=0.0), lambda rows: reference.grade_bce_loss(rows, 1.0, 0.0)),
@@ -597,7 +602,7 @@ def test_vanishing_temperature_gives_the_exact_metric(problem, name):
 # softmax has no 0, and a sigmoid half a score away keeps a tail.
 NEVER_NOTHING = (
     *("auc", "roc_auc", "lambda", "list_net", "recall_at_k", "suprecall", "ndcg", "supndcg", "spearman"),
-    *("list_distillation", "grade_bce"),
+    *("list_distillation", "grade_bce", "sl_at_k"),
 )
 
 
@@ -1115,6 +1120,7 @@ OPTIONS = {
     "auc": {"step": 0.25, "slope": 10.0, "pad_steps": 2},
     "lambda": {"measure": "ndcg", "k": 3, "tau": 0.5, "gain": "linear"},
     "list_net": {"tau": 0.5},
+    "sl_at_k": {"k": 3, "tau": 0.5, "tau_weight": 2.0},
     "list_distillation": {"tau": 0.5, "temperature": 2.0},
     "margin_mse": {"tau": 0.5, "normalize": False},
     "grade_bce": {"tau": 0.5, "center": 0.0, "highest": 2.0},

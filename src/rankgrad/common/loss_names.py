@@ -25,6 +25,7 @@ LOSSES: dict[str, str] = {
     "ndcg": "rankgrad.losses.graded:NDCGLoss",
     "lambda": "rankgrad.losses.lambda_loss:LambdaLoss",
     "list_net": "rankgrad.losses.list_net:ListNetLoss",
+    "sl_at_k": "rankgrad.losses.list_net:SLatKLoss",
     "list_distillation": "rankgrad.losses.distillation:ListDistillationLoss",
     "margin_mse": "rankgrad.losses.distillation:MarginMSELoss",
     "grade_bce": "rankgrad.losses.distillation:GradeBCELoss",

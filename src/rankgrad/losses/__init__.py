@@ -21,7 +21,7 @@ from .distillation import GradeBCELoss, ListDistillationLoss, MarginMSELoss
 from .graded import HAPLoss, NDCGLoss, RecallAtKLoss
 from .histogram import FastAPLoss, SoftBinAPLoss
 from .lambda_loss import LambdaLoss
-from .list_net import ListNetLoss
+from .list_net import ListNetLoss, SLatKLoss
 from .log_sum_exp import LogSumExpLoss
 from .pnp import PNPLoss
 from .rambo import RaMBOAPLoss, RaMBORecallLoss
@@ -107,6 +107,7 @@ __all__ = [
     "RetrievalLoss",
     "ROADMAPLoss",
     "ROCAUCLoss",
+    "SLatKLoss",
     "SmoothAPLoss",
     "SoftBinAPLoss",
     "SpearmanLoss",
