@@ -62,9 +62,9 @@ class SLatKLoss(RetrievalLoss):
     item far below the top K is unlikely to enter it, and has little weight.
 
     The weights are constants of the gradient. A gradient through them would push relevant items *down*: an item far
-    below beta has weight 0 and costs nothing, however large its cross-entropy is. With a small tau_weight such a
-    training collapses. As the weights grow with the scores, the value may rise while the ranking
-    improves: choose models by a metric.
+    below beta has weight 0 and costs nothing, however large its cross-entropy is. As the weights grow with the scores,
+    the value may rise while the ranking improves: choose models by a metric. The formula is that of eq. 2.5 of Talos
+    (WWW 2026), with the sign of a loss. The default temperatures are not tuned.
 
     Args:
         k: K.

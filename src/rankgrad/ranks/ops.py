@@ -191,7 +191,7 @@ class _PoolSum(torch.autograd.Function):
         return _PoolSum.apply(upstream, *ctx.saved_tensors), None, None
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _pools(z: Tensor, w: Tensor, entropic: bool) -> tuple[Tensor, Tensor]:
     """The pools of an isotonic regression of rows: their first places, and their numbers of places."""
     a, b = (each.cpu().numpy().reshape(-1) for each in (z, w))
