@@ -85,10 +85,6 @@ WITHOUT_EXAMPLE = {  # name -> why
     "rankgrad.workbench.index.export.export": "needs a trained model; docs/finding-images.md calls it",
     "rankgrad.workbench.index.query.find": "needs a trained model; docs/finding-images.md calls it",
     "rankgrad.workbench.runs.compare.compare": "trains each run in a process of its own",
-    **dict.fromkeys(
-        (f"rankgrad_detection.{name}" for name in ("formats.load_scenes", "coco.load_coco", "yolo.load_yolo")),
-        "reads a data set; docs/detection.md trains on some",
-    ),
     "rankgrad.tasks.retrieval.task.train": "trains; docs/training.md calls it",
 }
 

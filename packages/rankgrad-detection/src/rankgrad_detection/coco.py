@@ -40,6 +40,17 @@ def load_coco(
     Raises:
         FileNotFoundError: a file or an image is missing.
         ValueError: a file is no json of COCO, or an annotation cannot be used.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> image = {"id": 7, "file_name": "a.png", "width": 8, "height": 8}
+    >>> box = {"id": 1, "image_id": 7, "category_id": 3, "bbox": [1, 1, 4, 4]}
+    >>> content = {"images": [image], "annotations": [box], "categories": [{"id": 3, "name": "cell"}]}
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     Image.new("RGB", (8, 8)).save(Path(root, "a.png"))
+    ...     _ = Path(root, "train.json").write_text(json.dumps(content))
+    ...     load_coco(root, "train").summary()
+    'train: 1 images, 1 objects (cell 1)'
     """
     root = Path(root)
     files = {path: read(path) for path in (file_of(root, name) for name in split.split("+"))}

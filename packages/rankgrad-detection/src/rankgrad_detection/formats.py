@@ -71,5 +71,16 @@ def load_scenes(
     name: str = AUTO,
     wrong: list[Wrong] | None = None,
 ) -> Scenes:
-    """Read the images of one or several splits, see `voc.load_voc`, `coco.load_coco` and `yolo.load_yolo`."""
+    """Read the images of one or several splits, see `voc.load_voc`, `coco.load_coco` and `yolo.load_yolo`.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     Path(root, "train").mkdir()
+    ...     Image.new("RGB", (8, 8)).save(Path(root, "train", "a.png"))
+    ...     _ = Path(root, "train", "a.txt").write_text("0 0.5 0.5 0.25 0.25")
+    ...     _ = Path(root, "classes.txt").write_text("cell")
+    ...     format_of(root), len(load_scenes(root, "train"))
+    ('yolo', 1)
+    """
     return FORMATS[format_of(root, name)].load(root, split, classes, wrong)

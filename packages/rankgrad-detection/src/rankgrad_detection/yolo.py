@@ -45,6 +45,16 @@ def load_yolo(
     Raises:
         FileNotFoundError: a folder, a list or an image is missing.
         ValueError: a file cannot be read, or a line of it cannot be used.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     Path(root, "train").mkdir()
+    ...     Image.new("RGB", (8, 8)).save(Path(root, "train", "a.png"))
+    ...     _ = Path(root, "train", "a.txt").write_text("0 0.5 0.5 0.25 0.25")
+    ...     _ = Path(root, "classes.txt").write_text("cell")
+    ...     load_yolo(root, "train").summary()
+    'train: 1 images, 1 objects (cell 1)'
     """
     root = Path(root)
     names = chosen(classes, lambda: class_names(root))
