@@ -73,4 +73,5 @@ CASES: memory.Cases = {
     **evaluator.CASES,
     **detection.CASES,
     **sub_batch.CASES,
+    **tiles.CASES,
 }

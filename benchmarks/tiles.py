@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rankgrad.losses import LOSSES, tiles
 from rankgrad_papers.timing import memory
-from rankgrad_papers.timing.clocks import Action, Timing, alternate, clock_of
+from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of
 from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
 
 DIM = 256
@@ -38,8 +38,13 @@ def large_batch(options: Options) -> Result:
         for name in NAMES:
             found = [times.get(f"{name} {way}") for way in WAYS]
             ratios = [None if time is None else time.over(times[PRODUCTS]) for time in found]
+            queries = size if size < most or options.long else min(SOME, size)
             peaks = [
-                None if time is None else _mib(name, way, size, each, most, options)
+                None
+                if time is None
+                else memory.peak_mib(
+                    CASES, f"{name} {way}", size, each, queries, device=options.device, module="benchmarks.case"
+                )
                 for way, time in zip(WAYS, found, strict=True)
             ]
             rows.append([f"{name}, B={size:,}, {each} per class", times[PRODUCTS].ms, *ratios, *peaks])
@@ -48,9 +53,8 @@ def large_batch(options: Options) -> Result:
     about = (
         f"Unit embeddings [B, {DIM}] float32, forward and backward to them. The products are those of the scores and "
         f"of the gradient on both sides, by the same tiles of {tiles.TILE:,} scores. From {tiles.WORTH:,} scores on, "
-        f"tiles are chosen. Memory is the rise of the peak in this process, gradients included, "
-        f"without what earlier rows left to it. At B={most:,}, {part} of "
-        f"{min(SOME, most):,} of the queries against all items."
+        f"tiles are chosen. Memory is the rise of the peak in a fresh process, gradients included. At B={most:,}, "
+        f"{part} of {min(SOME, most):,} of the queries against all items."
     )
     last = [row for row in rows if f"B={most:,}" in str(row[0])]
     checks = [
@@ -109,7 +113,10 @@ def _forced(way: str) -> Iterator[None]:
         tiles.WORTH = before
 
 
-def _mib(name: str, way: str, size: int, each: int, most: int, options: Options) -> float:
-    queries = size if size < most or options.long else min(SOME, size)
-    embeddings, labels = _batch(size, each, options.device)
-    return memory.peak_rise(lambda: _step(name, way, embeddings, labels, queries), options.device) / memory.MIB
+def _peak(name: str, way: str, size: int, each: int, queries: int, device: torch.device = CPU) -> int:
+    """Peak memory over the embeddings, in bytes."""
+    embeddings, labels = _batch(size, each, device)
+    return memory.peak_rise(lambda: _step(name, way, embeddings, labels, queries), device)
+
+
+CASES: memory.Cases = {f"{name} {way}": partial(_peak, name, way) for name in NAMES for way in WAYS}

@@ -1,4 +1,4 @@
-"""Tables: files of rows are read here and nowhere else; aligned lines for a terminal, and Markdown."""
+"""Tables: files of rows are read here and nowhere else, and written; aligned lines for a terminal, and Markdown."""
 
 from .printed import aligned as aligned
 from .printed import duration as duration

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from ...common.extras import missing
-from ...common.files import atomic_write, shown, write_npz, write_text
+from ...common.files import shown, write_npz
 from ...datasets.tabular import AUTO
 from ...models.record import WEIGHTS
+from ...tables.written import write_columns
 from ...workbench.config import ConfigError, parsed, plain
 from ...workbench.runs.folder import Run
 from .evaluation import alike
@@ -85,7 +82,8 @@ def predict_file(
     if ids is not None:
         columns["query"] = np.array(["" if word is None else word for word in ids.tolist()])
     scores = ranker.score(table)
-    _write(out, {**columns, "score": scores.numpy()})
+    write = write_npz if out.suffix.lower() == ".npz" else write_columns
+    write(out, {**columns, "score": scores.numpy()})
     return Predicted(len(table), [*encoding.unknown(table), *alike(scores)])
 
 
@@ -102,26 +100,6 @@ def _trained_with(folder: Path) -> dict[str, Any]:
         return reading_of(plain(parsed(config)))
     except ConfigError as error:
         raise ConfigError(f"{shown(config)}: {error}") from None
-
-
-def _write(out: Path, columns: dict[str, npt.NDArray[Any]]) -> None:
-    kind = out.suffix.lower()
-    if kind == ".npz":
-        write_npz(out, columns)
-    elif kind == ".parquet":
-        try:
-            import pyarrow
-            from pyarrow import parquet
-        except ModuleNotFoundError:
-            raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
-        with atomic_write(out) as file:
-            parquet.write_table(pyarrow.table(columns), file)
-    else:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
-        write_text(out, text.getvalue())
 
 
 __all__ = ["predict_file"]

@@ -15,10 +15,11 @@ from torch import nn
 from ...batches.distributed import on_first
 from ...common.checks import integer
 from ...common.extras import missing
-from ...common.files import atomic_write, sha256_of, shown
+from ...common.files import sha256_of, shown, write_text
 from ...datasets.tabular import AUTO, read_rows
 from ...models.sentence_transformer import check_files
 from ...tables.text import kind_of
+from ...tables.written import write_columns
 from ...tasks.search.reading import TABLES, table_texts
 from .parts import begun
 
@@ -147,27 +148,12 @@ def _loaded(
 
 def _write(out: Path, rows: Sequence[Mapping[str, Any]], delimiter: str | None) -> None:
     """The rows as a file."""
-    if out.suffix == ".parquet":
-        import pyarrow
-        from pyarrow import parquet
-
-        with atomic_write(out) as file:
-            parquet.write_table(pyarrow.Table.from_pylist(list(rows)), file)
-    elif out.suffix == ".jsonl":
-        with atomic_write(out) as file:
-            for row in rows:
-                file.write((json.dumps(row, ensure_ascii=False, default=str) + "\n").encode())
-    else:
-        import csv
-        import io
-
-        text = io.StringIO(newline="")
-        sign = "\t" if out.suffix == ".tsv" or delimiter == "\\t" else delimiter or ","
-        table = csv.DictWriter(text, [*rows[0]], delimiter=sign, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-        with atomic_write(out) as file:
-            file.write(text.getvalue().encode())
+    if out.suffix.lower() == ".jsonl":
+        write_text(out, "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows))
+        return
+    sign = "\t" if out.suffix.lower() == ".tsv" or delimiter == "\\t" else delimiter or ","
+    names = dict.fromkeys(name for row in rows for name in row)
+    write_columns(out, {name: [row.get(name) for row in rows] for name in names}, sign)
 
 
 __all__ = ["score_file"]
