@@ -1,0 +1,96 @@
+"""How much of its training should a pretrained encoder keep, when it learns from few questions?
+
+    python -m rankgrad_papers.studies.search_shares --data-root DIR --encoder MINILM
+
+A cell is a collection, a share of the trained weights, a fold and a seed: MiniLM is trained as by `rankgrad train
+task=search`, and the weights after the last step are averaged with those before (`train.average`). The share 0 is the
+untouched model. "NDCG@10" is that of the questions of the fold, "validation" that of the questions that choose an
+epoch, and "standard error" that of the paired difference of the validation questions to the untouched model. If the
+command is interrupted, run it again and it continues.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankgrad.tasks.search import task
+from rankgrad.tasks.search.division import collection_of
+from rankgrad.tasks.search.encoders import Encoders, load_encoders, retrieve
+from rankgrad.tasks.search.evaluation import MAIN, TRAINED, evaluate_systems
+from rankgrad.workbench.config import compose
+
+from ..values import append, cells
+from . import command, docstrings
+from .search import FOLDS, SYSTEMS, data_of
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def measured(encoders: Encoders, words: Sequence[str]) -> dict[str, np.ndarray]:
+    """NDCG@10 of each question of the test, and of those that choose an epoch."""
+    collection = collection_of(task.settings_of(compose(words)))
+    found = {}
+    for split in ("test", "val"):
+        asked = [collection.queries.texts[row] for row in collection.rows(split).tolist()]
+        lists = retrieve(encoders, asked, collection.documents, 100, batch_size=256)
+        report = evaluate_systems({TRAINED: lists}, collection, split, bootstrap=0)
+        found[split] = 100 * np.array(report.systems[TRAINED]["per_query"])
+    return found
+
+
+def averaged(before: Mapping[str, Tensor], after: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """The weights of a share of the training."""
+    floats = [name for name, value in before.items() if value.is_floating_point()]
+    return {**before, **{name: torch.lerp(before[name], after[name], share) for name in floats}}
+
+
+def told(found: Mapping[str, np.ndarray], untouched: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """The values of a cell."""
+    gains = found["val"] - untouched["val"]
+    return {
+        MAIN: float(found["test"].mean()),
+        "validation": float(found["val"].mean()),
+        "standard error": float(gains.std(ddof=1) / len(gains) ** 0.5),
+    }
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Train the folds that the file does not have yet."""
+    parser = command.parser_of(__doc__, "folder of the data sets", "docs/results/search/shares.csv")
+    parser.add_argument("--encoder", type=Path, metavar="DIR", required=True, help="all-MiniLM-L6-v2")
+    parser.add_argument("--collections", nargs="+", default=[*FOLDS], choices=[*FOLDS])
+    parser.add_argument("--rate", default="2e-5", help="learning rate (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(words)
+    for collection in given.collections:
+        if collection == "docstrings" and not (given.data_root / collection).exists():
+            docstrings.write(given.data_root / collection, docstrings.sample())
+        for fold in range(1, FOLDS[collection] + 1):
+            settings = [{"collection": collection, "rate": given.rate, "share": str(share)} for share in SHARES]
+            if (tuple(settings[-1].items()), str(fold), str(given.seed)) in cells(given.values):
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                run = [f"out={folder}/run", f"seed={given.seed}", "loggers=[]", f"optimizer.lr={given.rate}"]
+                whole = ["train.average=1", "evaluation.select=false", "evaluation.bootstrap=0", "lean=true"]
+                data = data_of(collection, fold, given.data_root)
+                line = ["task=search", *data, *SYSTEMS["minilm"], f"model.name={given.encoder}", *run, *whole]
+                encoders = task.build(compose(line), quiet=True).encoders
+                before = {name: value.clone() for name, value in encoders.state_dict().items()}
+                after = load_encoders(task.train(compose(line), quiet=True).folder).state_dict()
+            found = []
+            for share in SHARES:
+                encoders.load_state_dict(averaged(before, after, share))
+                found.append(measured(encoders, line))
+            for setting, each in zip(settings, found, strict=True):
+                append(given.values, setting, told(each, found[0]), unit=str(fold), seed=str(given.seed))
+            print(collection, fold, *(f"{each['test'].mean():.1f}" for each in found), flush=True)
+
+
+if __name__ == "__main__":
+    command.run(main)
