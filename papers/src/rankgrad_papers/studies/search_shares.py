@@ -77,7 +77,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 run = [f"out={folder}/run", f"seed={given.seed}", "loggers=[]", f"optimizer.lr={given.rate}"]
-                whole = ["train.average=1", "evaluation.select=false", "evaluation.bootstrap=0", "lean=true"]
+                whole = ["train.average=1", "evaluation.select=false", "evaluation.bootstrap=0"]
                 data = data_of(collection, fold, given.data_root)
                 line = ["task=search", *data, *SYSTEMS["minilm"], f"model.name={given.encoder}", *run, *whole]
                 encoders = task.build(compose(line), quiet=True).encoders
