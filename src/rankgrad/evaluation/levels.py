@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import metrics
 from ..batches.distributed import gather_objects, on_all, world
-from ..search import RankBlock, rank_blocks
+from ..search import Protocol, RankBlock, rank_blocks
 from .arrays import Array, to_numpy
 from .measures import Read
 from .pair_scores import PairScores
@@ -29,14 +29,16 @@ class GalleryRanking:
     Attributes:
         readings: metric -> function of the ranks.
         rates: metric -> false match rate.
-        protocol: arguments of `rank_blocks`.
+        protocol: items that are not ranked for a query, and the scores.
+        block: queries ranked at once; None chooses by a memory budget.
         progress: whether to print progress.
         shared: whether several processes share the work.
     """
 
     readings: dict[str, Read]
     rates: dict[str, float]
-    protocol: dict[str, Any]
+    protocol: Protocol
+    block: int | None
     progress: bool
     shared: bool
 
@@ -169,7 +171,8 @@ def _ranked_share(problem: Problem, level: int, ranking: GalleryRanking) -> tupl
         problem.levels[level],
         None if same else problem.gallery,
         None if same else problem.ref_levels[level],
-        **ranking.protocol,
+        ranking.protocol,
+        block=ranking.block,
         progress=ranking.progress and (not ranking.shared or world()[0] == 0),
         turn=world() if ranking.shared else (0, 1),
     ):

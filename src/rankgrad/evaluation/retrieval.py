@@ -12,7 +12,8 @@ from torch import Tensor
 from ..batches.distributed import require_same
 from ..common.checks import Numbers, coverage, integer, list_length, one_of, query_weights
 from ..ranks.relevance import Ids, Labels
-from ..search import duplicate_rows
+from ..search import Protocol, duplicate_rows
+from ..search.scores import Similarity
 from .arrays import some, to_numpy
 from .clustering import metrics_of_the_set
 from .counting import Counting, Names, group_table, numbered
@@ -134,16 +135,10 @@ def evaluate(
     weight = weight_of_each(weights, len(classes))
     coarse = super_labels_of(super_labels, problem)
 
-    protocol = {
-        "ids": ids,
-        "ref_ids": ref_ids,
-        "groups": groups,
-        "ref_groups": ref_groups,
-        "ignore": ignore,
-        "similarity": "euclidean" if similarity == "euclidean" else "inner product",  # cosines: rows have length 1
-        "block": block,
-    }
-    *coarser, finest = ranked_levels(problem, GalleryRanking(readings, rates, protocol, progress, shared))
+    # cosines are inner products of rows of length 1
+    scores: Similarity = "euclidean" if similarity == "euclidean" else "inner product"
+    protocol = Protocol(ids, ref_ids, groups, ref_groups, ignore, scores)
+    *coarser, finest = ranked_levels(problem, GalleryRanking(readings, rates, protocol, block, progress, shared))
     # with groups each level ranks another gallery, so the levels cannot be combined
     graded = graded_metrics([*coarser, finest]) if coarser and groups is None else {}
     per_query = finest.per_query | graded

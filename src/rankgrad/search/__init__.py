@@ -35,6 +35,37 @@ PAIR_BYTES = 2048  # upper estimate of the bytes per relevant pair for three `Ra
 
 
 @dataclass(frozen=True)
+class Protocol:
+    """What is ranked for a query, and by which scores.
+
+    Attributes:
+        ids: [query] sample ids, distinct integers or strings. The item with a query's own id is not ranked for it.
+        ref_ids: [item] sample ids of the gallery, distinct.
+        groups: [query] group ids, integers or strings, such as the camera or the sequence of an image. A relevant item
+            of the query's own group is not ranked for it, as in re-identification. An irrelevant one is ranked.
+        ref_groups: [item] group ids of the gallery; needed with groups and a gallery.
+        ignore: for each query a list of ids of items that are not ranked for it: ids of the gallery, or of the queries
+            if there is none. Unknown ids have no effect.
+        similarity: "inner product", or "euclidean": minus the distance.
+
+    >>> x = torch.tensor([[1.0], [2.0], [3.0]])
+    >>> rank_relevant(x, [0, 0, 0], protocol=Protocol(groups=["left", "left", "right"])).index.item
+    tensor([2, 2, 0, 1])
+    """
+
+    ids: Ids | None = None
+    ref_ids: Ids | None = None
+    groups: Labels | None = None
+    ref_groups: Labels | None = None
+    ignore: Sequence[Ids] | None = None
+    similarity: Similarity = "inner product"
+
+
+#: Every item is ranked for every query, by its inner product.
+WHOLE_GALLERY = Protocol()
+
+
+@dataclass(frozen=True)
 class RankBlock:
     """Ranks of a block of queries.
 
@@ -133,13 +164,8 @@ def rank_relevant(
     labels: Labels,
     references: Tensor | None = None,
     ref_labels: Labels | None = None,
+    protocol: Protocol = WHOLE_GALLERY,
     *,
-    ids: Ids | None = None,
-    ref_ids: Ids | None = None,
-    groups: Labels | None = None,
-    ref_groups: Labels | None = None,
-    ignore: Sequence[Ids] | None = None,
-    similarity: Similarity = "inner product",
     block: int | None = None,
     progress: bool = False,
 ) -> TiedRanks:
@@ -154,14 +180,7 @@ def rank_relevant(
             tensor, array or list.
         references: [item, dim] float, same device. None: leave-one-out, every query against all other rows.
         ref_labels: labels of the references, of the same kind; needed with references.
-        ids: [query] sample ids, see `topk`; without references they must still be distinct.
-        ref_ids: [item] sample ids of the references.
-        groups: [query] group ids, integers or strings, such as cameras. A relevant item of the query's own group is not
-            ranked for it, as in re-identification. An irrelevant one is ranked.
-        ref_groups: [item] group ids of the references; needed with references and groups.
-        ignore: for each query a list of ids of items that are not ranked for it (from ref_ids; without references from
-            ids). Unknown ids have no effect.
-        similarity: "inner product", or "euclidean": minus the distance.
+        protocol: items that are not ranked for a query, and the scores.
         block: queries per matrix product; None chooses it from a memory budget.
         progress: print progress, rate and remaining time on stderr.
 
@@ -176,22 +195,7 @@ def rank_relevant(
     >>> ranks.query, ranks.item, ranks.rank  # 0 scores 0 with everything, so a tie pushes its match to rank 2
     (tensor([0, 2]), tensor([2, 0]), tensor([2., 2.], dtype=torch.float64))
     """
-    parts = list(
-        rank_blocks(
-            queries,
-            labels,
-            references,
-            ref_labels,
-            ids=ids,
-            ref_ids=ref_ids,
-            groups=groups,
-            ref_groups=ref_groups,
-            ignore=ignore,
-            similarity=similarity,
-            block=block,
-            progress=progress,
-        )
-    )
+    parts = list(rank_blocks(queries, labels, references, ref_labels, protocol, block=block, progress=progress))
     if not parts:
         nothing = _no_ranks(len(queries), queries.device)
         return TiedRanks(nothing, nothing, nothing)
@@ -214,13 +218,8 @@ def rank_blocks(
     labels: Labels,
     references: Tensor | None = None,
     ref_labels: Labels | None = None,
+    protocol: Protocol = WHOLE_GALLERY,
     *,
-    ids: Ids | None = None,
-    ref_ids: Ids | None = None,
-    groups: Labels | None = None,
-    ref_groups: Labels | None = None,
-    ignore: Sequence[Ids] | None = None,
-    similarity: Similarity = "inner product",
     block: int | None = None,
     progress: bool = False,
     rows: Tensor | None = None,
@@ -243,19 +242,9 @@ def rank_blocks(
     if (references is None) != (ref_labels is None):
         raise ValueError("got only one of references and ref_labels: pass both or neither")
     same = references is None
-    scorer = Scorer(queries, queries if references is None else references, similarity)
-    sides = len(queries), scorer.items
-    own = own_columns(ids, ref_ids, *sides, scorer.device, same=same)
+    scorer = Scorer(queries, queries if references is None else references, protocol.similarity)
     truth = as_labels(labels, ref_labels)
-    listed = None
-    if ignore is not None:
-        names = ids if same else ref_ids
-        if names is None:
-            raise ValueError(f"ignore holds ids of items: pass {'ids' if same else 'ids and ref_ids'}, too")
-        listed = listed_items("ignore", ignore, names, len(queries), scorer.device)
-    relevance = relevance_of(
-        truth[0], truth[-1], *sides, own, groups=_groups(groups, ref_groups, sides, own, same), ignored=listed
-    )
+    relevance = _ranked_items(protocol, truth, (len(queries), scorer.items), scorer.device, same)
     todo = torch.argsort(relevance.count, stable=True)
     wanted = relevance.count > 0
     if rows is not None:
@@ -274,6 +263,21 @@ def rank_blocks(
                 yield _rank_block(scorer, part, relevance)
             number, start = number + 1, start + size
             advance(size)
+
+
+def _ranked_items(
+    protocol: Protocol, truth: Sequence[Tensor], sides: tuple[int, int], device: torch.device, same: bool
+) -> Relevance:
+    """The relevant items of each query, and the items that are not ranked for it."""
+    own = own_columns(protocol.ids, protocol.ref_ids, *sides, device, same=same)
+    listed = None
+    if protocol.ignore is not None:
+        names = protocol.ids if same else protocol.ref_ids
+        if names is None:
+            raise ValueError(f"ignore holds ids of items: pass {'ids' if same else 'ids and ref_ids'}, too")
+        listed = listed_items("ignore", protocol.ignore, names, sides[0], device)
+    groups = _groups(protocol.groups, protocol.ref_groups, sides, own, same)
+    return relevance_of(truth[0], truth[-1], *sides, own, groups=groups, ignored=listed)
 
 
 def _groups(
