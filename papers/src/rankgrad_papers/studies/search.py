@@ -46,11 +46,13 @@ COMPARED: Mapping[str, Sequence[tuple[str, str, str]]] = {
         ("S3", "minilm", "minilm untrained"),
         ("S4", "ngrams list_net", "ngrams"),
         ("S4", "ngrams list_net tau=.1", "ngrams"),
+        ("S6", "ngrams + weighted BM25", "ngrams + BM25"),
     ),
     "docstrings": (
         ("D1", "ngrams + BM25", BM25),
         ("D2", "ngrams", BM25),
         ("D3", "ngrams", "ngrams untrained"),
+        ("D4", "ngrams + weighted BM25", BM25),
     ),
 }
 
@@ -58,7 +60,7 @@ COMPARED: Mapping[str, Sequence[tuple[str, str, str]]] = {
 def names_of(system: str) -> dict[str, str]:
     """System of a report -> its name in the csv. BM25, and a model without training, do not depend on the loss."""
     model = system.split()[0]
-    return {TRAINED: system, FUSED: f"{system} + BM25", UNTRAINED: f"{model} untrained", BM25: BM25}
+    return {TRAINED: system, FUSED: f"{system} + weighted BM25", UNTRAINED: f"{model} untrained", BM25: BM25}
 
 
 def data_of(collection: str, fold: int, root: Path) -> list[str]:
@@ -137,7 +139,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for system in given.systems:
             for fold in range(1, FOLDS[collection] + 1):
                 # the last cell of a fold that depends on the system
-                if ((("system", f"{system} + BM25"),), str(fold), str(seed)) in cells(means):
+                if ((("system", f"{system} + weighted BM25"),), str(fold), str(seed)) in cells(means):
                     continue
                 report = trained(system, data_of(collection, fold, given.data_root), seed, given.encoder)
                 add(report, system, fold, seed, means, queries)

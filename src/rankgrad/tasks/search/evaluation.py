@@ -14,7 +14,6 @@ from ...evaluation import ranked
 from ...evaluation.json_report import JSONReport, are_numbers
 from ...evaluation.ranked.comparison import chance
 from ...tables import aligned
-from .bm25 import bm25
 from .collection import Array, Collection
 from .encoders import Found
 from .reading import beginning
@@ -146,32 +145,6 @@ def as_run(found: Found, collection: Collection, rows: Array, word: Callable[[st
     return ranked.from_matrix(names.astype(str), found.score, queries)
 
 
-def fused(lists: Sequence[Found], collection: Collection, rows: Array, depth: int) -> Found:
-    """Reciprocal rank fusion of the lists of several systems, see `ranked.fuse`.
-
-    Args:
-        lists: one for each system.
-        collection: queries and documents.
-        rows: [query] rows of the queries.
-        depth: number of documents in a list.
-    """
-    made = ranked.fuse({str(at): as_run(found, collection, rows) for at, found in enumerate(lists)}, depth=depth)
-    place = {name: row for row, name in enumerate(collection.documents.names)}
-    documents, scores = np.full((len(rows), depth), -1), np.zeros((len(rows), depth))
-    for at, row in enumerate(rows.tolist()):
-        listed = made.get(collection.queries.names[row], {})
-        documents[at, : len(listed)] = [place[name] for name in listed]
-        scores[at, : len(listed)] = [*listed.values()]
-    return Found(documents, scores)
-
-
-def beside_bm25(trained: Found, collection: Collection, depth: int) -> dict[str, Found]:
-    """The lists of the trained model for the test queries, those of BM25, and their fusion."""
-    rows = collection.rows("test")
-    words = bm25([collection.queries.texts[row] for row in rows.tolist()], collection.documents.texts, depth)
-    return {TRAINED: trained, BM25: words, FUSED: fused([trained, words], collection, rows, depth)}
-
-
 def write_lists(folder: Path, lists: Mapping[str, Found], collection: Collection) -> None:
     """Write the lists of each system, and the judgements of the test queries, as files of TREC into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -207,6 +180,7 @@ def evaluate_systems(
     seed: int = 0,
     pretrained: bool = False,
     smaller: Mapping[str, Size] | None = None,
+    weight: float | None = None,
 ) -> SearchReport:
     """Compare the trained model with other systems.
 
@@ -218,6 +192,7 @@ def evaluate_systems(
         seed: of the bootstrap.
         pretrained: whether the untrained model is one that could be used as it is.
         smaller: smaller embeddings of the trained model, the whole ones first, see `sizes`.
+        weight: of the model in the fusion, if the validation queries have chosen it.
     """
     rows = collection.rows(split)
     found = _evaluated(systems, collection, rows, split, bootstrap, seed)
@@ -247,8 +222,11 @@ def evaluate_systems(
             "documents": len(collection.documents),
             "judgements": found.settings["judgements"],
         },
-        settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")},
-        notes=tuple(note for note in found.notes if not note.startswith(OF_RUN_FILES)),
+        settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")} | {"weight": weight},
+        notes=(
+            *(note for note in found.notes if not note.startswith(OF_RUN_FILES)),
+            *([] if weight is None else [f"In the fusion the model has the weight {weight:g}, and BM25 has 1."]),
+        ),
         sizes=_sized(smaller or {}, collection, rows, split),
     )
 

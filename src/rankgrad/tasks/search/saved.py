@@ -16,7 +16,8 @@ from ...workbench.runs.folder import Run
 from .collection import Collection
 from .division import collection_of
 from .encoders import StoredRows, load_encoders
-from .evaluation import EvaluatedSearch, beside_bm25, evaluate_systems
+from .evaluation import EvaluatedSearch, SearchReport, evaluate_systems
+from .fusion import beside_bm25
 from .reading import read
 from .settings import SearchSettings
 from .sizes import sizes
@@ -68,8 +69,11 @@ def evaluate_run(
     documents = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
     embedded = encoders.embed(asked, "query", size, progress)
     smaller = sizes(embedded, documents, settings.train.widths, depth)
-    lists = beside_bm25(next(iter(smaller.values())).found, collection, depth)
-    report = evaluate_systems(lists, collection, bootstrap=bootstrap, seed=settings.seed, smaller=smaller)
+    weight = SearchReport.from_json(run.after).settings.get("weight")  # that of the fusion, chosen in the training
+    lists = beside_bm25(next(iter(smaller.values())).found, collection, depth, 1.0 if weight is None else weight)
+    report = evaluate_systems(
+        lists, collection, bootstrap=bootstrap, seed=settings.seed, smaller=smaller, weight=weight
+    )
     return EvaluatedSearch(replace(report, notes=(*report.notes, *collection.notes)), lists), collection
 
 

@@ -54,11 +54,11 @@ from .evaluation import (
     UNTRAINED,
     EvaluatedSearch,
     SearchReport,
-    beside_bm25,
     evaluate_systems,
     main_value,
     write_lists,
 )
+from .fusion import FEWEST, beside_bm25, chosen_weight
 from .mining import Miner
 from .page import write_page
 from .settings import SearchSettings
@@ -300,9 +300,11 @@ class SearchTask:
 
     def _evaluated(self, final: bool) -> EvaluatedSearch:
         """The lists of the model for the test queries, if it is final beside those of the other systems."""
-        lists, bootstrap = {TRAINED: self._found("test")}, 0
+        lists, bootstrap, weight, depth = {TRAINED: self._found("test")}, 0, None, self.settings.evaluation.depth
         if final:
-            lists = beside_bm25(lists[TRAINED], self.collection, self.settings.evaluation.depth)
+            if len(self.collection.rows("val")) >= FEWEST:
+                weight = chosen_weight(self._found("val"), self.collection, depth)
+            lists = beside_bm25(lists[TRAINED], self.collection, depth, 1.0 if weight is None else weight)
             if self.untrained is not None:
                 lists = {UNTRAINED: self.untrained, **lists}
             bootstrap = self.settings.evaluation.bootstrap
@@ -313,6 +315,7 @@ class SearchTask:
             seed=self.settings.seed,
             pretrained=self.pretrained,
             smaller=self._smaller() if final else None,
+            weight=weight,
         )
         return EvaluatedSearch(report, lists)
 
