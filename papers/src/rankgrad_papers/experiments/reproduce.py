@@ -214,7 +214,7 @@ def collect(plan: Plan, out: Path, rule: str, missing: Sequence[str] = ()) -> Ou
     return Outcome(
         grid=plan.grid,
         rule=rule,
-        label=None if plan.stand_in is None else standin.LABELS[plan.stand_in],
+        label=None if plan.stand_in is None else standin.label(plan.stand_in, plan.own),
         data=plan.stand_in,
         settings=plan.own,
         lines=tuple(lines),

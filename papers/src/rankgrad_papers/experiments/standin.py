@@ -14,15 +14,13 @@ from pathlib import Path
 
 from rankgrad.workbench.config import ConfigError
 
-# Label on every page, table and picture of a stand-in.
-LABELS = {
-    name: f"stand-in: small convnet on {data}, not the paper's data; paper's numbers are not comparable"
-    for name, data in (("omniglot", "Omniglot"), ("glyphs", "the built-in glyphs"))
+# Data of a stand-in, and its network.
+DATA = {
+    "omniglot": ("Omniglot", "small convnet"),
+    "glyphs": ("the built-in glyphs", "small convnet"),
+    "photographs": ("photographs of 64 pixels", "small ResNet"),
+    "bccd": ("BCCD", "small detector"),
 }
-LABELS["photographs"] = (
-    "stand-in: small ResNet on photographs of 64 pixels, not the paper's data; paper's numbers are not comparable"
-)
-LABELS["bccd"] = "stand-in: small detector on BCCD, not the paper's data; paper's numbers are not comparable"
 WITH_VAL = ("glyphs",)  # stand-ins with a split val
 # Command of the runs -> its stand-ins.
 NAMES = {"train": ("omniglot", "glyphs", "photographs"), "detect train": ("bccd",)}
@@ -36,6 +34,22 @@ KS = "evaluation.ks=[1,2,4,5,8,10,16,20,30,32,50,100,1000]"
 IMAGE_SCALE, EMBEDDING_SCALE = 8, 4
 PHOTO_SCALE = 3.5
 MOST_CLASSES = 29  # of photographs
+
+
+def label(name: str, own: Sequence[str] = ()) -> str:
+    """The line on every page, table and picture of a stand-in.
+
+    Args:
+        name: omniglot, photographs, glyphs or bccd.
+        own: KEY=VALUE settings of the user, who may have chosen another network.
+
+    >>> label("photographs", ["model=timm", "model.name=resnet18"])
+    "stand-in: resnet18 on photographs of 64 pixels, not the paper's data; paper's numbers are not comparable"
+    """
+    data, network = DATA[name]
+    chosen = dict(setting.partition("=")[::2] for setting in own)
+    network = chosen.get("model.name", chosen.get("model", network))
+    return f"stand-in: {network} on {data}, not the paper's data; paper's numbers are not comparable"
 
 
 def base(name: str, root: Path | None) -> list[str]:

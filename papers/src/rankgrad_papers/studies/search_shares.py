@@ -11,17 +11,17 @@ command is interrupted, run it again and it continues.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from lightning import Trainer, seed_everything
 from torch import Tensor
 
 from rankgrad.tasks.search import task
-from rankgrad.tasks.search.division import collection_of
-from rankgrad.tasks.search.encoders import Encoders, load_encoders, retrieve
+from rankgrad.tasks.search.collection import Collection
+from rankgrad.tasks.search.encoders import Encoders, StoredRows, retrieve
 from rankgrad.tasks.search.evaluation import MAIN, TRAINED, evaluate_systems
 from rankgrad.workbench.config import compose
 
@@ -29,16 +29,17 @@ from ..values import append, cells
 from . import command, docstrings
 from .search import FOLDS, SYSTEMS, data_of
 
+BATCH = 256  # texts that are embedded at a time
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def measured(encoders: Encoders, words: Sequence[str]) -> dict[str, np.ndarray]:
+def measured(encoders: Encoders, collection: Collection) -> dict[str, np.ndarray]:
     """NDCG@10 of each question of the test, and of those that choose an epoch."""
-    collection = collection_of(task.settings_of(compose(words)))
+    corpus = StoredRows(encoders.embed_in_blocks(collection.documents.texts, BATCH))
     found = {}
     for split in ("test", "val"):
         asked = [collection.queries.texts[row] for row in collection.rows(split).tolist()]
-        lists = retrieve(encoders, asked, collection.documents, 100, batch_size=256)
+        lists = retrieve(encoders, asked, collection.documents, batch_size=BATCH, corpus=corpus)
         report = evaluate_systems({TRAINED: lists}, collection, split, bootstrap=0)
         found[split] = 100 * np.array(report.systems[TRAINED]["per_query"])
     return found
@@ -75,18 +76,25 @@ def main(words: Sequence[str] | None = None) -> None:
             settings = [{"collection": collection, "rate": given.rate, "share": str(share)} for share in SHARES]
             if (tuple(settings[-1].items()), str(fold), str(given.seed)) in cells(given.values):
                 continue
-            with tempfile.TemporaryDirectory() as folder:
-                run = [f"out={folder}/run", f"seed={given.seed}", "loggers=[]", f"optimizer.lr={given.rate}"]
-                whole = ["train.average=1", "evaluation.select=false", "evaluation.bootstrap=0"]
-                data = data_of(collection, fold, given.data_root)
-                line = ["task=search", *data, *SYSTEMS["minilm"], f"model.name={given.encoder}", *run, *whole]
-                encoders = task.build(compose(line), quiet=True).encoders
-                before = {name: value.clone() for name, value in encoders.state_dict().items()}
-                after = load_encoders(task.train(compose(line), quiet=True).folder).state_dict()
+            data, seed = data_of(collection, fold, given.data_root), f"seed={given.seed}"
+            line = [*SYSTEMS["minilm"], f"model.name={given.encoder}", f"optimizer.lr={given.rate}", seed]
+            made = task.build(compose(["task=search", *data, *line]), quiet=True)
+            before = {name: value.clone() for name, value in made.encoders.state_dict().items()}
+            seed_everything(given.seed, verbose=False)
+            trainer = Trainer(
+                max_epochs=made.epochs,
+                accelerator="cpu",
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+            )
+            trainer.fit(made.module, datamodule=made.data)
+            after = {name: value.clone() for name, value in made.encoders.state_dict().items()}
             found = []
             for share in SHARES:
-                encoders.load_state_dict(averaged(before, after, share))
-                found.append(measured(encoders, line))
+                made.encoders.load_state_dict(averaged(before, after, share))
+                found.append(measured(made.encoders, made.collection))
             for setting, each in zip(settings, found, strict=True):
                 append(given.values, setting, told(each, found[0]), unit=str(fold), seed=str(given.seed))
             print(collection, fold, *(f"{each['test'].mean():.1f}" for each in found), flush=True)
