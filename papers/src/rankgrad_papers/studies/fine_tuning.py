@@ -84,7 +84,9 @@ PHOTOGRAPHS: Mapping[str, Recipe] = {
     "new layer": replace(BASE, size=512),
     "new layer from components": replace(BASE, size=512, start="pca"),
     "the old default": replace(BASE, norm="batch", size=512, lr=1e-5),
+    "steps=50": replace(BASE, steps=50),
     "steps=400": replace(BASE, steps=400),
+    "steps=2000": replace(BASE, steps=2000),
     "crop .5": replace(BASE, scale=0.5),
     "last 4 parts": replace(BASE, last=4),
     "multi_similarity": replace(BASE, loss="pml/multi_similarity"),
@@ -250,11 +252,12 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--data", nargs="+", default=[*IMAGES, *TEXTS], choices=[*IMAGES, *TEXTS])
     parser.add_argument("--changed", nargs="+", metavar="NAME", help="only these parts")
+    parser.add_argument("--folds", type=int, nargs="+", default=[*range(1, FOLDS + 1)], metavar="K")
     given = parser.parse_args(words)
     given.values.parent.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds:
         for changed in given.changed or PHOTOGRAPHS:
-            for fold in range(FOLDS):
+            for fold in (number - 1 for number in given.folds):
                 for name in given.data:
                     recipe = (SENTENCES if name in TEXTS else PHOTOGRAPHS).get(changed)
                     setting = {"data": name, "changed": changed, "share": "0"}
