@@ -153,7 +153,7 @@ def model_of(settings: RetrievalSettings, table: Rows) -> EmbeddingModel:
         kind = options.pop("kind")
         _check_takes(settings, TAKES[kind][0] if kind in TAKES else table.takes, f"model={kind}", table)
         model = build_model(kind, **table.asks, **options)
-    _check_pixels(settings, model)
+    check_pixels(settings, model)
     return model
 
 
@@ -195,7 +195,7 @@ def _check_takes(settings: RetrievalSettings, takes: str, model: str, table: Row
         raise ConfigError(f"{model} takes {takes}, but {settings.data.name} has {table.takes}; use {other}")
 
 
-def _check_pixels(settings: RetrievalSettings, model: EmbeddingModel) -> None:
+def check_pixels(settings: RetrievalSettings, model: EmbeddingModel) -> None:
     """Raise if the weights were trained with another pixel normalisation than the data has."""
     wanted = (tuple(model.pixel_mean), tuple(model.pixel_std))
     if wanted == ((0.0,) * len(wanted[0]), (1.0,) * len(wanted[1])):

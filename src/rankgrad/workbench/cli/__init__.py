@@ -6,6 +6,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -44,13 +45,17 @@ STATUS = (
 )
 
 
+NETWORK = re.compile(r"\+*(model|data)[.\w]*=")  # a setting of a model or its data
+
+
 class Command(Protocol):
     """A sub-command: the text of its --help, its arguments, and its work.
 
     A command that takes settings (KEY=VALUE) has `SETTINGS = True`. `GOES_ON` says whether the same command continues
     after an interruption; without it, `SETTINGS` decides. `LISTS` names options whose value is a list with commas; its
-    parts may also be words of their own. A command may have `details()`, which returns more text for --help. Importing
-    a command must not import torch, because that takes seconds. `run` imports it.
+    parts may also be words of their own. A command with `NETWORKS` takes settings of a model and its data in place of a
+    run. A command may have `details()`, which returns more text for --help. Importing a command must not import torch,
+    because that takes seconds. `run` imports it.
     """
 
     HELP: str
@@ -168,6 +173,21 @@ def joined(argv: Sequence[str], lists: Collection[str]) -> list[str]:
     return words
 
 
+def parted(argv: Sequence[str], command: Command | None) -> tuple[list[str], list[str]]:
+    """The arguments without the settings of a network, and these, for a command that takes a network instead of a run.
+
+    Args:
+        argv: arguments of the command.
+        command: with `NETWORKS`, or another, which has no such settings.
+
+    >>> from rankgrad.workbench.cli import embed
+    >>> parted(["embed", "model=timm", "photos"], embed)
+    (['embed', 'photos'], ['model=timm'])
+    """
+    settings = [word for word in argv if NETWORK.match(word)] if hasattr(command, "NETWORKS") else []
+    return [word for word in argv if word not in settings], settings
+
+
 def _main(argv: list[str]) -> int:
     name = next((word for word in argv if not word.startswith("-")), "")
     known = {**COMMANDS, **registered("commands", COMMANDS)}
@@ -175,7 +195,7 @@ def _main(argv: list[str]) -> int:
         print(f"rankgrad: unknown command {shown(name)}{hint}", file=sys.stderr)
         return MENDABLE
     try:
-        argv = joined(argv, getattr(_named(name), "LISTS", ()))
+        argv, networks = parted(joined(argv, getattr(_named(name), "LISTS", ())), _named(name))
         parser = _parser(argv)
     except ValueError as error:  # a plug-in that cannot be used
         print(f"rankgrad: {shown(str(error))}", file=sys.stderr)
@@ -192,7 +212,7 @@ def _main(argv: list[str]) -> int:
     try:
         if _goes_on(arguments.command):
             require_posix(f"rankgrad {arguments.command}")
-        arguments.run(arguments, rest)
+        arguments.run(arguments, [*networks, *rest])
         sys.stdout.flush()  # here, so that BrokenPipeError is caught below
     except BrokenPipeError:  # the reader of `rankgrad ... | head` has gone
         leave_pipe()

@@ -22,6 +22,11 @@ Embed all images in a folder and its sub-folders, or all texts of a file, with t
   rankgrad embed RUN corpus.jsonl      task=search: documents with names and texts, or those of a collection
   rankgrad embed RUN queries.jsonl --queries    its queries, with their prompt and encoder
 
+  rankgrad embed model=timm model.name=NAME model.weights=FILE PHOTOS     a pretrained network as it is, without a run
+  rankgrad embed model=sentence_transformer model.name=FOLDER sentences.csv
+
+A network without a run is written beside the npz, NAME.model.pt, because an index needs it for new pictures.
+
 The command writes an npz with the embeddings, names, labels and the hash of the model. The name of an image is its path
 in the folder, and its label is its class folder. The name of a text is its line in the file, and its label is in the
 column label. `rankgrad index` and `rankgrad evaluate` read the npz.
@@ -35,7 +40,7 @@ with torchrun:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
+    parser.add_argument("model", type=Path, nargs="?", metavar="RUN", help="folder of a run, or its model.pt")
     parser.add_argument(
         "images", type=Path, metavar="DIR_OR_FILE", help="folder of images, or file of texts or vectors"
     )
@@ -68,6 +73,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 GOES_ON = True
+NETWORKS = True  # takes settings of a model in place of a run
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
@@ -84,15 +90,21 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         )
     if not arguments.images.exists():
         raise FileNotFoundError(f"{arguments.images} does not exist")
-    if Run(arguments.model).kind != "search":
-        check_kind(arguments.model, "retrieval")
-    check_output(arguments.out, "-o", arguments.images, arguments.model)
+    if (arguments.model is None) != bool(settings):
+        raise ValueError(
+            "give the folder of a run, or a network that was trained before: model=timm model.name=NAME "
+            "model.weights=FILE" + (f"; got {arguments.model} and {settings[0]}" if settings else "")
+        )
+    if arguments.model is not None:
+        if Run(arguments.model).kind != "search":
+            check_kind(arguments.model, "retrieval")
+        check_output(arguments.out, "-o", arguments.images, arguments.model)
     device = machine(arguments)
     with group(timeout=PATIENCE), spelled(as_options({"root": "DIR_OR_FILE"})):
-        _embed(arguments, device)
+        _embed(arguments, settings, device)
 
 
-def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
+def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.device) -> None:
     from ...batches.distributed import on_first
     from ...common.files import shown
     from ...datasets.images import skipped_lines
@@ -115,7 +127,13 @@ def _embed(arguments: argparse.Namespace, device: torch.device) -> None:
                     f"{out} exists, and does not hold embeddings of {shown(arguments.images)}; choose another file "
                     "with -o"
                 )
-    model, run = arguments.model, Run(arguments.model)
+    model = arguments.model
+    if model is None:
+        from ...tasks.retrieval.untouched import untouched_weights
+
+        model = on_first(lambda: untouched_weights(settings, arguments.images, out.with_suffix(".model.pt")))
+        say(f"{shown(model)}: the network as it is, without training")
+    run = Run(model)
     if run.interrupted and run.kind == "retrieval":
         from ...tasks.retrieval.unfinished import saved_weights
 
