@@ -109,7 +109,7 @@ def test_the_version_is_shown(capsys):
         (["train", "--fast"], "unknown argument '--fast'; settings are KEY=VALUE, without dashes; see rankgrad train"),
         (["index", "a.npz", "loss=pnp"], "unknown argument 'loss=pnp'; see rankgrad index --help"),
         (["evaluate"], "RUN_OR_FILE"),
-        (["embed", "run"], "DIR"),
+        (["embed"], "DIR_OR_FILE"),
         (["search"], "QUERY"),
         (["evaluate", "a.npz", "--clusters", "some"], "invalid choice: 'some'"),
         (["compare", "--job", "2"], "unknown argument '--job'"),

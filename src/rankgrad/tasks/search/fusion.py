@@ -14,7 +14,7 @@ from .evaluation import BM25, FUSED, TRAINED, as_run, main_value
 
 #: Weights of the model, where BM25 has 1. Of weights that are equally good, the first is chosen.
 WEIGHTS = (1.0, 1 / 2, 2.0, 1 / 4, 4.0, 1 / 8, 1 / 16, 1 / 32)
-FEWEST, MOST = 20, 1000  # queries that choose: fewer say too little, and more only take longer
+FEWEST, MOST = 100, 1000  # queries that choose: fewer choose by chance, and more only take longer
 
 
 def beside_bm25(trained: Found, collection: Collection, depth: int, weight: float = 1.0) -> dict[str, Found]:
