@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 
-from rankgrad import metrics
+from rankgrad import metrics, ranks
 from rankgrad.batches.samplers import MPerClassBatchSampler
+from rankgrad.datasets.given import given_table
 from rankgrad.evaluation import evaluate, ranked
 from rankgrad.evaluation.graded import evaluate_graded
+from rankgrad.search import retrieve
 from rankgrad.tasks.scores.curves import curves_of
 from rankgrad.tasks.scores.evaluation import evaluate_scores
 from rankgrad.tasks.scores.table import ScoreTable
@@ -19,6 +23,10 @@ PLAIN, HITS = SCORES.data, np.tile([True, False], (2, 3))
 ROW, LABELS = SCORES.ravel(), np.ma.masked_equal(np.arange(12) % 3, 2)
 POINTS = np.random.default_rng(0).normal(size=(12, 2))
 MASKED_POINTS = np.ma.masked_greater(POINTS, 0)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # such tensors of torch are a prototype
+    OF_TORCH = torch.masked.masked_tensor(torch.from_numpy(POINTS), torch.from_numpy(POINTS < 0))
+    COLUMN_OF_TORCH = OF_TORCH[:, 0]
 TABLE = ScoreTable({}, torch.tensor(HITS.ravel()).float())
 NAMES = np.ma.masked_equal(np.arange(12), 3)
 
@@ -53,6 +61,14 @@ CALLS = {
     "columns": lambda: ranked.from_columns(["q"] * 12, np.arange(12), ROW),
     "names of columns": lambda: ranked.from_columns(["q"] * 12, NAMES, PLAIN.ravel()),
     "batches": lambda: MPerClassBatchSampler(LABELS, 2, 2),
+    "ranks": lambda: ranks.exact_ranks(SCORES, torch.tensor(HITS)),
+    "inputs of a training": lambda: given_table((MASKED_POINTS, np.arange(12) % 3)),
+    "inputs of a test": lambda: given_table((POINTS, np.arange(12) % 3), (MASKED_POINTS, np.arange(12) % 3)),
+    "retrieved by a model": lambda: retrieve(lambda part: MASKED_POINTS[: len(part)], {"q": "a"}, {"d": "b"}),
+    "retrieved embeddings": lambda: retrieve(None, (["q"], POINTS[:1]), (list("abcdefghijkl"), MASKED_POINTS)),
+    "a tensor of torch": lambda: evaluate(OF_TORCH, np.arange(12) % 3),
+    "a column of torch": lambda: ScoreTable.of({"age": COLUMN_OF_TORCH}, np.arange(12) % 2),
+    "inputs of torch": lambda: given_table((OF_TORCH, np.arange(12) % 3)),
 }
 
 

@@ -36,7 +36,8 @@ def photos(root: Path, splits: tuple[str, ...] = ("",)) -> Path:
 @pytest.mark.parametrize(
     "name",
     ["@eaDir", "#recycle", "$RECYCLE.BIN", "__MACOSX", "_thumbs", "@__thumb", "System Volume Information", "FOUND.001"]
-    + ["@Recycle", "#snapshot", "lost+found", "RECYCLER", "Network Trash Folder", "_Thumbnails"],
+    + ["@Recycle", "#snapshot", "lost+found", "RECYCLER", "Network Trash Folder", "_Thumbnails", "~snapshot"]
+    + ["@__qini", "@Transcode", "DfsrPrivate", "Config.Msi", "THMBNL", "Photos Previews.lrdata"],
 )
 @pytest.mark.parametrize("place", ["", "a", "a/deep"])
 def test_folders_that_a_system_made_are_left_out_and_counted(tmp_path, name, place):
@@ -65,7 +66,6 @@ def test_one_picture_in_two_splits_is_named_whatever_its_size_and_format(tmp_pat
     assert load_folder(root).remarks == ()
     put(photograph(0).resize((40, 30)), root / "test" / "b" / "small.jpg", quality=60)
     put(photograph(2).convert("L").resize((192, 144)), root / "test" / "b" / "grey.webp", quality=70)
-    put(photograph(4).resize((48, 36)), root / "train" / "a" / "within.jpg")  # in one split: not a leak
     put(Image.new("RGB", (64, 48), "white"), root / "train" / "a" / "plain.png")
     put(Image.new("RGB", (32, 24), "white"), root / "test" / "d" / "plain.jpg")
     told = (
@@ -76,6 +76,17 @@ def test_one_picture_in_two_splits_is_named_whatever_its_size_and_format(tmp_pat
     listed = [f"{path.relative_to(root)},{path.parent.name},{path.parts[-3]}" for path in sorted(root.rglob("*.*"))]
     (tmp_path / "list.csv").write_text("\n".join(["path,label,split", *listed]))
     assert load_manifest(tmp_path / "list.csv").remarks[0].startswith("2 images look like")
+
+
+@pytest.mark.parametrize("name", ["small/0.jpg", "0-150x150.png", "thumb_0.gif", "previews/SYNOPHOTO_THUMB_M.webp"])
+def test_a_picture_that_is_twice_in_a_class_is_named(tmp_path, name):
+    root = photos(tmp_path)
+    put(photograph(0).resize((48, 36)), root / "a" / name)
+    put(photograph(50), root / "a" / "x.png")
+    put(photograph(50).point(lambda value: min(value + 1, 255)), root / "a" / "y.png")  # another shot: the same size
+    (line,) = load_folder(root).remarks
+    assert line.startswith("1 image looks like another image of the same class, in another size or format (a/")
+    assert f"a/{name}" in line
 
 
 def test_a_picture_that_is_copied_as_a_file_is_told_once(tmp_path):

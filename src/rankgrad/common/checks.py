@@ -200,7 +200,7 @@ def list_length(value: object, what: str) -> int:
 
 
 def unmasked(value: T, name: str) -> T:
-    """The value, which must have no masked element: numpy drops the mask of a masked array, and keeps what is below.
+    """The value, which must have no masked element: the mask of an array of numpy or torch would be dropped.
 
     Args:
         value: the argument; lists are searched, too.
@@ -217,9 +217,10 @@ scores.filled(VALUE)
     """
     count = _masked(value)
     if count:
+        filled = "to_tensor" if hasattr(value, "get_mask") else "filled"
         raise ValueError(
             f"{name} has masked elements ({count}), whose hidden values would be used. Leave these rows out, or fill "
-            f"them: {name}.filled(VALUE)"
+            f"them: {name}.{filled}(VALUE)"
         )
     return value
 
@@ -227,6 +228,8 @@ scores.filled(VALUE)
 def _masked(value: object) -> int:
     if isinstance(value, np.ma.MaskedArray):
         return int(np.ma.getmaskarray(value).sum())
+    if hasattr(value, "get_mask"):  # a MaskedTensor, whose mask is True for what is kept
+        return int((~value.get_mask()).sum())
     return sum(map(_masked, value)) if isinstance(value, (list, tuple)) else 0
 
 
@@ -316,7 +319,7 @@ def dense(value: object, name: str) -> Tensor:
     """
     import torch
 
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(unmasked(value, name), torch.Tensor):
         raise TypeError(f"{name} must be a tensor; got {type(value).__name__}. Pass torch.as_tensor({name})")
     if value.is_nested:
         raise TypeError(f"{name} must be a dense tensor; got a nested tensor. Pass rows of equal length")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from ..common.checks import number, renamed
+from ..common.checks import number, renamed, unmasked
 from ..common.files import shown
 from ..ranks.relevance import as_labels, words_of
 from .division import divide
@@ -196,6 +196,7 @@ def _sides(data: Any, what: str) -> tuple[Any, Any, list[str] | None]:
     """(inputs, labels, image files) of `data`; inputs are read by index. None: the files are not known."""
     if isinstance(data, (tuple, list)) and len(data) == 2 and not isinstance(data[0], (str, tuple)):
         inputs, labels = data
+        unmasked(inputs, f"inputs of {what}")
         if isinstance(inputs, np.ndarray):
             inputs = torch.from_numpy(np.ascontiguousarray(inputs))
         elif isinstance(inputs, tuple):

@@ -1,4 +1,4 @@
-"""Finds identical files, and one picture in two splits, which makes a test too easy. In two classes it is an error.
+"""Finds identical files, and one picture twice, which makes a test too easy. In two classes it is an error.
 
 The same picture in another size, format or quality is found by a grey picture of 72 pixels (`images.look`).
 """
@@ -14,7 +14,7 @@ import torch
 
 from ..common.files import open_file, sha256_of
 from ..common.progress import through
-from .images import some
+from .images import image_size, some
 
 # Two pictures are one if their grey pixels correlate, and have nearly the same mean and standard deviation (of 255).
 # Among 2 478 photographs of groceries, one pair of different files is so alike: two shots of one apple. Photographs
@@ -48,7 +48,10 @@ def identical_lines(
     classes: Sequence[str],
     small: Sequence[bytes] = (),
 ) -> tuple[str, ...]:
-    """Lines for a summary about identical files, and about the same picture in two splits; none if there are none.
+    """Lines for a summary about identical files, and about the same picture in two splits or twice in a class.
+
+    There are no lines if there are no such files. Pictures of one class must differ in size or format: two shots of one
+    thing are alike, too.
 
     Args:
         paths: [row] files.
@@ -70,43 +73,56 @@ def identical_lines(
         if apart:
             lines.append(f"  in {what}: {len(apart)} ({some(pairs)})")
     first = {row: group[0] for group in groups for row in group}
-    pairs = [f"{names[a]} ~ {names[b]}" for a, b in same_pictures(splits, small) if first.get(a, a) != first.get(b, b)]
-    if pairs:
-        count = f"{len(pairs)} image{' looks' if len(pairs) == 1 else 's look'}"
-        lines.append(f"{count} like an image of another split, in another size or format ({some(pairs)})")
+    both = [*zip(splits, classes, strict=True)]
+    for where, pairs in (
+        ("an image of another split", same_pictures(splits, small)),
+        (
+            "another image of the same class",
+            [p for p in same_pictures(both, small, within=True) if _resized(*p, paths)],
+        ),
+    ):
+        different = [f"{names[a]} ~ {names[b]}" for a, b in pairs if first.get(a, a) != first.get(b, b)]
+        if different:
+            count = f"{len(different)} image{' looks' if len(different) == 1 else 's look'}"
+            lines.append(f"{count} like {where}, in another size or format ({some(different)})")
     return tuple(lines)
 
 
-def same_pictures(splits: Sequence[str], small: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Pairs (a row, a later row of another split) of one picture. A row is the second of one pair at most.
+def same_pictures(groups: Sequence[Hashable], small: Sequence[bytes], *, within: bool = False) -> list[tuple[int, int]]:
+    """Pairs (a row, a later row) of one picture. A row is the second of one pair at most.
 
     Args:
-        splits: [row].
+        groups: [row].
         small: [row] grey pixels of `images.look`.
+        within: pairs of one group. False: pairs of two groups.
 
     >>> dark, bright, other = bytes(range(72)), bytes(range(1, 73)), bytes(range(72, 0, -1))
     >>> same_pictures(["train", "train", "test"], [other, dark, bright])
     [(1, 2)]
+    >>> same_pictures(["cat", "cat", "dog"], [bright, dark, dark], within=True)
+    [(0, 1)]
     """
-    if not small or len(set(splits)) < 2:
+    if not small or (len(set(groups)) < 2 and not within):
         return []
     grey = torch.frombuffer(bytearray(b"".join(small)), dtype=torch.uint8).view(len(small), -1).float()
     spread, mean = torch.std_mean(grey, dim=1, correction=0)
     unit = (grey - mean[:, None]) / (spread[:, None].clamp(min=1e-9) * grey.shape[1] ** 0.5)
     drawn = spread > FLAT  # any two plain grounds look alike
-    rows_of: dict[str, list[int]] = {}
+    rows_of: dict[Hashable, list[int]] = {}
     order = mean.argsort(stable=True)
     for row in order[drawn[order]].tolist():
-        rows_of.setdefault(splits[row], []).append(row)
+        rows_of.setdefault(groups[row], []).append(row)
+    rows = [*map(torch.tensor, rows_of.values())]
     pairs: dict[int, int] = {}
-    for one, other in combinations(map(torch.tensor, rows_of.values()), 2):
+    for one, other in zip(rows, rows, strict=True) if within else combinations(rows, 2):
         bright = mean[other]
         for part in torch.split(one, BLOCK):
             low, high = torch.searchsorted(bright, mean[part[[0, -1]]] + torch.tensor([-APART, APART])).tolist()
             some_of = other[low:high]
             if not len(some_of):
                 continue
-            best, at = (unit[some_of] @ unit[part].T).max(1)  # the most similar one is enough
+            alike = (unit[some_of] @ unit[part].T).masked_fill(some_of[:, None] == part, -1)
+            best, at = alike.max(1)  # the most similar one is enough
             near = part[at]
             found = best > ALIKE
             for value in (mean, spread):
@@ -114,6 +130,12 @@ def same_pictures(splits: Sequence[str], small: Sequence[bytes]) -> list[tuple[i
             for pair in zip(near[found].tolist(), some_of[found].tolist(), strict=True):
                 pairs.setdefault(max(pair), min(pair))
     return sorted((first, second) for second, first in pairs.items())
+
+
+def _resized(one: int, other: int, paths: Sequence[Path]) -> bool:
+    """Whether the images of two rows have another size or format."""
+    a, b = paths[one], paths[other]
+    return a.suffix.lower() != b.suffix.lower() or image_size(a) != image_size(b)
 
 
 def _end(path: Path) -> bytes:

@@ -70,7 +70,8 @@ SIDECARS = (
 # without a list.
 SYSTEM_FOLDERS = frozenset(
     (
-        *("@eadir", "@recycle", "@recently-snapshot", "@sharebin", "@tmp", "@__thumb", "#recycle", "#snapshot"),
+        *("@eadir", "@recycle", "@recently-snapshot", "@sharebin", "@tmp", "@__thumb", "@__qini", "@transcode"),
+        *("#recycle", "#snapshot", "~snapshot", "dfsrprivate", "config.msi", "msdownld.tmp", "$windows.~bt", "thmbnl"),
         *("$recycle.bin", "$recycle", "$extend", "recycler", "recycled", "recycle.bin", "system volume information"),
         *("__macosx", "lost+found", "network trash folder", "temporary items", "thevolumesettingsfolder", "_gsdata_"),
         *("_thumb", "_thumbs", "__thumb", "__thumbs", "_thumbnails", "__thumbnails", "thumbnails", "_vti_cnf"),
@@ -228,7 +229,7 @@ def made_by_system(folder: str) -> bool:
     (True, True, False)
     """
     name = folder.casefold()
-    return name in SYSTEM_FOLDERS or re.fullmatch(r"found\.\d{3}", name) is not None
+    return name in SYSTEM_FOLDERS or re.fullmatch(r"found\.\d{3}|.*\.lrdata", name) is not None
 
 
 def not_an_image(path: Path) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..common.checks import integer
+from ..common.checks import integer, tensor, unmasked
 from ..common.files import shown
 from ..ranks.normalize import unit_rows
 from . import topk
@@ -145,9 +145,9 @@ def _embedding(model: Model | None, batch_size: int) -> Iterator[Callable[[Any],
             part = encode(list(part), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
         elif model is not None:
             batches = [model(list(part[at : at + batch_size])) for at in range(0, len(part), batch_size)]
-            part = torch.cat([torch.as_tensor(batch) for batch in batches])
+            part = torch.cat([tensor(batch, "embeddings") for batch in batches])
         # a copy, as the rows of a memory-mapped file cannot be written
-        found = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+        found = part if isinstance(part, Tensor) else torch.from_numpy(np.array(unmasked(part, "embeddings")))
         return found.detach() if found.dtype == torch.float64 else found.detach().float()
 
     for module, _ in modes[:1]:

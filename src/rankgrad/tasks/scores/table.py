@@ -114,12 +114,13 @@ class ScoreTable:
         (['x0', 'x1'], tensor([1, 0, 1]), ('a', 'b'))
         """
         frame: Any = features
-        if hasattr(frame, "columns"):  # a data frame of pandas or polars, which are not imported for this check
-            header = [str(name) for name in frame.columns]
+        if hasattr(frame, "columns"):  # a table of pandas, polars or pyarrow, which are not imported for this check
+            given_names = getattr(frame, "column_names", frame.columns)
+            header = [str(name) for name in given_names]
             twice = next((name for name, count in Counter(header).items() if count > 1), None)
             if twice is not None:
                 raise ValueError(f"the data frame has the column {twice!r} twice; give each its own name")
-            features = {name: frame[name] for name in frame.columns}
+            features = {name: frame[name] for name in given_names}
         if isinstance(features, Mapping):
             columns = {str(name): _array(column, str(name)) for name, column in features.items()}
         else:
@@ -130,7 +131,7 @@ class ScoreTable:
         ids: Array | None = None
         names: tuple[str, ...] = ()
         if query is not None:
-            given = query.detach().cpu().numpy() if isinstance(query, Tensor) else _array(query)
+            given = query.detach().cpu().numpy() if isinstance(query, Tensor) else _array(query, "query")
             need_queries(given)
             kinds, ids = np.unique(given, return_inverse=True)
             names = tuple(map(str, kinds.tolist()))
@@ -224,7 +225,7 @@ def has_order(relevance: Tensor, query: Tensor | None) -> bool:
     return bool(((np.diff(ids[order]) == 0) & (np.diff(grades[order]) != 0)).any())
 
 
-def _array(column: Any, name: str = "a column") -> Array:
+def _array(column: Any, name: str) -> Array:
     """A column of a mapping or a data frame; what pandas calls missing, such as NA and NaT, is None among objects."""
     values = np.asarray(unmasked(column, name))
     if values.dtype == object and hasattr(column, "isna"):
