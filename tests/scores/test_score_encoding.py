@@ -117,6 +117,27 @@ def test_a_column_that_the_deviation_suits_is_standardised_by_it_without_a_remar
         assert not encoding.notes
 
 
+@pytest.mark.parametrize("value", [-999.0, -99.0, 999.0, 255.0])
+@pytest.mark.parametrize("count", [2, 300])
+def test_one_value_apart_from_all_others_is_named(value, count):
+    ages = np.random.default_rng(0).integers(1, 40, 2000)
+    encoding = Encoding.fitted(table(age=np.append(ages, [value] * count)))
+    (note,) = encoding.notes
+    assert note.startswith(f"age: {count} of {2000 + count} values are {value:g}, and the others are from 1 to 39.")
+    once = Encoding.fitted(table(age=np.append(ages, [value, 2 * value])))
+    assert not once.notes, "two different values are no sign for a missing one"
+
+
+def test_numbers_that_are_not_as_in_training_are_told_of_new_rows():
+    encoding = Encoding.fitted(table(x=NEAR, far=np.append(NEAR[:-1], 1e9), gap=np.append(NEAR[:-1], np.nan)))
+    new = table(x=[1.0, np.nan, 1e9, 1.1, 2.0**31 - 1], far=[1e8, 1.0, 1.0, 1.0, 1.0], gap=[np.nan, 1.0, 1.0, 1.0, 1.0])
+    assert encoding.unknown(new) == [
+        "x: 2 of 5 values are missing, and none was in the training rows: they count as the mean.",
+        "x: 1 of 5 values are far from those of the training rows, such as 1e+09.",
+    ]
+    assert not encoding.unknown(table(x=NEAR, far=NEAR, gap=NEAR))
+
+
 def test_two_groups_far_apart_are_named_as_neither_scale_keeps_them_apart():
     encoding = Encoding.fitted(table(x=np.append(NEAR, 1e6 + NEAR)))
     assert encoding.notes[-1].startswith("x: its 4000 different values become ")

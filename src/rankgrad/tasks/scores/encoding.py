@@ -19,6 +19,7 @@ from .table import ScoreTable
 
 Array = npt.NDArray[Any]
 LARGEST = np.finfo(np.float64).max
+STRANGE = 1000  # a number is as many deviations from the mean of the training rows
 FAR = 100  # most standard deviations of a column per deviation of its middle values
 # Programs write the extreme values of a type for a missing value: of floats, which may be rounded, and of integers.
 EXTREME = np.array(
@@ -209,13 +210,16 @@ class Encoding:
         return torch.from_numpy(encoded)
 
     def unknown(self, table: ScoreTable) -> list[str]:
-        """A sentence for each column of words with most values in no category. Perhaps their spelling is different.
+        """A sentence for each column whose values are not as in the training rows. Perhaps they are written otherwise.
+
+        These are numbers that are far from all in training, or missing where none was, and columns of words with most
+        values in no category.
 
         >>> encoding = Encoding((), (WordColumn("zip", ("94110", "94112")),))
         >>> encoding.unknown(ScoreTable({"zip": np.array(["94110", "CA 94110", "CA 94112"], dtype=object)}))
         ["zip: 2 of 3 values are in no category of the training rows, such as 'CA 94110'."]
         """
-        sentences: list[str] = []
+        sentences = [sentence for number in self.numbers for sentence in _strange(number, table)]
         for column in self.words:
             given = [value for value in _of_words(table, column.name, column.categories).tolist() if value is not None]
             known = set(column.categories)
@@ -321,6 +325,8 @@ def fitted_numbers(name: str, column: Array) -> tuple[NumberColumn | None, list[
             f"{shown(name)}: some values, such as {far:.7g}, are far from the others, which are near {middle:.7g}; the "
             "column is encoded on a logarithmic scale. Leave the cell empty if such a value means that it is missing."
         )
+    else:
+        remarks += _alone(name, given, values)
     kept = 1 + np.count_nonzero(np.diff(number._scaled(values).astype(np.float32)))
     if 2 * kept < len(values):
         remarks.append(
@@ -328,6 +334,31 @@ def fitted_numbers(name: str, column: Array) -> tuple[NumberColumn | None, list[
             "are in groups far apart. Divide it into several columns."
         )
     return number, remarks
+
+
+def _alone(name: str, given: Array, values: Array) -> list[str]:
+    """A sentence if one value occurs again and again, farther from all others than these are from each other.
+
+    Args:
+        name: name of the column.
+        given: [row] numbers in ascending order.
+        values: the different numbers among them.
+
+    >>> column = np.array([-999.0, -999.0, 0.0, 31.0, 42.0, 87.0])
+    >>> _alone("age", column, np.unique(column))
+    ['age: 2 of 6 values are -999, and the others are from 0 to 87. Leave these cells empty if they mean that the \
+value is missing.']
+    """
+    if len(values) < 5:
+        return []
+    for value, others in ((values[0], values[1:]), (values[-1], values[:-1])):
+        count = np.count_nonzero(given == value)
+        if count > 1 and np.abs(others - value).min() > others[-1] - others[0]:
+            return [
+                f"{shown(name)}: {count} of {len(given)} values are {value:.7g}, and the others are from "
+                f"{others[0]:.7g} to {others[-1]:.7g}. Leave these cells empty if they mean that the value is missing."
+            ]
+    return []
 
 
 def mean_and_deviation(column: Array) -> tuple[float, float]:
@@ -349,6 +380,19 @@ def _fitted_words(name: str, column: Array, fewest: int, most: int) -> WordColum
     order = np.argsort(-counts, kind="stable")
     kept = sorted(str(words[place]) for place in order[:most] if fewest <= counts[place] < len(column))
     return WordColumn(name, tuple(kept)) if kept else None
+
+
+def _strange(number: NumberColumn, table: ScoreTable) -> list[str]:
+    """A sentence if numbers are missing where none was in training, and one if some are far from those in training."""
+    values = _of_numbers(table, number.name)
+    missing = is_missing(values)
+    far = ~missing & (np.abs(number._scaled(values)) > STRANGE)
+    found = (
+        (missing & (not number.indicator), "missing, and none was in the training rows: they count as the mean"),
+        (far, f"far from those of the training rows, such as {np.append(values[far], 0)[0]:.7g}"),
+    )
+    place = shown(number.name)
+    return [f"{place}: {rows.sum()} of {len(rows)} values are {what}." for rows, what in found if rows.any()]
 
 
 def _of_numbers(table: ScoreTable, name: str) -> Array:
