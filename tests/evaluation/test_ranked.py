@@ -377,6 +377,25 @@ def test_a_damaged_file_of_another_kind_is_named(tmp_path, name, content, words)
     assert all(word in str(raised.value) for word in words), raised.value
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("score", ["1.0", "high"], "'score' must have numbers; got string"),
+        ("score", [{"a": 1}, {"a": 2}], "'score' must have numbers; got struct"),
+        ("document", [[1], [2]], "'document' must have texts or whole numbers; got list"),
+        ("document", [b"\xff", b"d2"], "'document' must have texts or whole numbers; got binary"),
+    ],
+)
+def test_a_column_of_a_parquet_that_has_other_values_is_named(tmp_path, column, values, message):
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = {"query": ["1", "1"], "document": ["d1", "d2"], "score": [2.0, 1.0], column: values}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=f"a.parquet: {message}"):
+        evaluate(tmp_path / "a.parquet", {"1": {"d1": 1}})
+
+
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), -float("inf")])
 def test_a_score_that_is_no_finite_number_is_refused_with_query_and_document(score):
     with pytest.raises(ValueError, match=r"'q'.*'d'"):

@@ -319,7 +319,8 @@ def dense(value: object, name: str) -> Tensor:
     """
     import torch
 
-    if not isinstance(unmasked(value, name), torch.Tensor):
+    unmasked(value, name)
+    if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} must be a tensor; got {type(value).__name__}. Pass torch.as_tensor({name})")
     if value.is_nested:
         raise TypeError(f"{name} must be a dense tensor; got a nested tensor. Pass rows of equal length")

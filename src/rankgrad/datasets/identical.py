@@ -74,14 +74,14 @@ def identical_lines(
             lines.append(f"  in {what}: {len(apart)} ({some(pairs)})")
     first = {row: group[0] for group in groups for row in group}
     both = [*zip(splits, classes, strict=True)]
-    for where, pairs in (
+    for where, found in (
         ("an image of another split", same_pictures(splits, small)),
         (
             "another image of the same class",
             [p for p in same_pictures(both, small, within=True) if _resized(*p, paths)],
         ),
     ):
-        different = [f"{names[a]} ~ {names[b]}" for a, b in pairs if first.get(a, a) != first.get(b, b)]
+        different = [f"{names[a]} ~ {names[b]}" for a, b in found if first.get(a, a) != first.get(b, b)]
         if different:
             count = f"{len(different)} image{' looks' if len(different) == 1 else 's look'}"
             lines.append(f"{count} like {where}, in another size or format ({some(different)})")

@@ -280,12 +280,24 @@ def _parquet(path: Path, kind: FileKind) -> Iterator[ListRows]:
                 if column.null_count:
                     empty = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
                     raise ValueError(f"{shown(path)}, line {lines[empty]}: {name!r} is empty")
-            values = numbers.cast("float64", safe=False).to_numpy(zero_copy_only=False)
-            yield _checked(_arrow(queries), _arrow(documents), values, lines, path, kind, sign)
+            what = [f"{shown(path)}: {name!r}" for name in wanted]
+            values = _cast(numbers, "float64", what[2]).to_numpy(zero_copy_only=False)
+            yield _checked(_arrow(queries, what[0]), _arrow(documents, what[1]), values, lines, path, kind, sign)
             line += len(batch)
 
 
-def _arrow(column: Any) -> TextColumn:
+def _cast(column: Any, kind: str, what: str) -> Any:
+    """An arrow column as another type; the message has the file and the column."""
+    from pyarrow import ArrowException
+
+    try:
+        return column.cast(kind, safe=kind != "float64")  # large integers are rounded
+    except ArrowException as error:
+        wanted = "numbers" if kind == "float64" else "texts or whole numbers"
+        raise ValueError(f"{what} must have {wanted}; got {column.type}: {shown(str(error))}") from None
+
+
+def _arrow(column: Any, what: str) -> TextColumn:
     """Names of an arrow column: integers or strings, with or without dictionary encoding."""
     import pyarrow
 
@@ -293,7 +305,7 @@ def _arrow(column: Any) -> TextColumn:
         column = column.dictionary_decode()
     if pyarrow.types.is_integer(column.type):
         return TextColumn.of_integers(column.to_numpy(zero_copy_only=False))
-    column = column.cast(pyarrow.large_string())
+    column = _cast(column, "large_string", what)
     _, offsets, content = column.buffers()
     ends = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
     text = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
