@@ -351,11 +351,15 @@ def test_damaged_judgements_are_refused_with_file_and_line(tmp_path, qrels, word
     [
         ("a.trec.gz", gzip.compress("\n".join(GOOD * 50).encode(), mtime=0)[:-12], ()),
         ("a.trec.gz", b"no gzip", ()),
-        ("a.trec", gzip.compress(b"1 Q0 d1 1 3.5 a\n", mtime=0), ("line 1", ".gz")),
+        ("a.trec", gzip.compress(b"1 Q0 d1 1 3.5 a\n", mtime=0), ("is a gzip file", ".gz")),
         ("a.trec", "\n".join(GOOD).encode("utf-16"), ("line 1", "UTF-8")),
         ("a.trec", b"1 Q0 d1 1 3.5 a\n1 Q0 d\0 2 2.5 a\n", ("line 2", "zero byte")),
         ("a.trec", b"1 Q0 d1 1 3.5 a\r\n1 Q0 d2 2 2.5 a\r1 Q0 d3 3 1.5 a\n", ("line 2", "carriage return")),
         ("a.csv", b"query,doc\n1,d1\n", ("'score'", "query, doc")),
+        ("a.csv", b"query;doc;score\n1;d1;1\n", ("'query'", "write a line sep=; above")),
+        ("a.trec", b"1 Q0 d1 1 3.5 a\n#1 Q0 d1 1 3.5 a\n", ("line 2 begins with #", "a .tsv with a header")),
+        ("a.trec", b"1,Q0,d1,1,3.5,a\n", ("line 1 has 1 field;", "a table with commas must be a .csv")),
+        ("a.trec", b"1 d1 3.5\n", ("line 1 has 3 fields;", "query, document, and score or rank")),
         ("a.csv", b"query,document,score\n1,d1\n", ("line 2", "2 fields")),
         ("a.csv", b"query,document,score\n1,d1,\xff\n", ("UTF-8",)),
         ("a.csv", b"query,document,score\n1,,2.5\n", ("line 2", "document")),
@@ -394,6 +398,16 @@ def test_a_column_of_a_parquet_that_has_other_values_is_named(tmp_path, column, 
     parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=f"a.parquet: {message}"):
         evaluate(tmp_path / "a.parquet", {"1": {"d1": 1}})
+
+
+def test_only_a_comment_may_begin_with_the_sign_of_a_comment(tmp_path):
+    (tmp_path / "a.run").write_text("#query Q0 document rank score tag\n# 1 Q0 d9 1 9.5 a\n1 Q0 d1 1 3.5 a\n")
+    assert "1.0000" in str(evaluate(tmp_path / "a.run", {"1": {"d1": 1}}, ["map"]))
+    (tmp_path / "a.qrels").write_text("1 0 d1 1\n#1 0 d2 1\n")
+    with pytest.raises(ValueError, match=r"a.qrels, line 2 begins with #"):
+        evaluate(tmp_path / "a.run", tmp_path / "a.qrels")
+    with pytest.raises(ValueError, match="the query '#1' begins with #"):
+        ranked.write_run({"#1": {"d": 1.0}}, tmp_path / "b.run")
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), -float("inf")])

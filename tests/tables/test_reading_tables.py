@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import random
 import re
 from itertools import islice
@@ -139,6 +141,24 @@ def test_files_may_be_gzipped(tmp_path):
     (tmp_path / "texts.csv.gz").write_bytes(b"text,label\na,x\n")
     with pytest.raises(ValueError, match=r"texts\.csv\.gz is damaged or not a gzip file"):
         load_text(tmp_path / "texts.csv.gz")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"text,label\n"), "is a gzip file: its name must end in .gz"),
+        (b"PK\x03\x04rest", "is a zip file, as an .xlsx is"),
+        (bz2.compress(b"text,label\n"), "is a bzip2 file: unpack it"),
+        (lzma.compress(b"text,label\n"), "is an xz file: unpack it"),
+        (b"PAR1rest", "is a parquet: its name must end in .parquet"),
+    ],
+)
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.txt", "rows.run"])
+def test_a_file_that_is_packed_is_named(content, message, name, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    read = read_texts if name != "rows.run" else lambda path: evaluate(path, {"q": {"d": 1}})
+    with pytest.raises(ValueError, match=re.escape(f"{name} {message}")):
+        read(tmp_path / name)
 
 
 def long_csv(rows=200, seed=0, words=True):

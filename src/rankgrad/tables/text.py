@@ -12,6 +12,15 @@ from typing import IO
 
 from ..common.files import shown
 
+PACKED = {  # first bytes of files that are no text
+    b"\x1f\x8b": "a gzip file: its name must end in .gz",
+    b"PK\x03\x04": "a zip file, as an .xlsx is: unpack it, or save the sheet as a csv",
+    b"BZh91AY&SY": "a bzip2 file: unpack it",
+    b"\xfd7zXZ\x00": "an xz file: unpack it",
+    b"\x28\xb5\x2f\xfd": "a zstandard file: unpack it",
+    b"PAR1": "a parquet: its name must end in .parquet",
+}
+
 
 def kind_of(path: Path) -> str:
     """The ending of a file in lower case, without that of gzip.
@@ -32,10 +41,14 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unzipped if its name ends in .gz.
 
     Raises:
-        ValueError: it is no file of gzip, or it is damaged.
+        ValueError: it is no file of gzip, or it is damaged; or it is packed in another way.
     """
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            head = b"" if isinstance(file, gzip.GzipFile) else file.peek(16)
+            packed = next((what for start, what in PACKED.items() if head.startswith(start)), None)
+            if packed is not None:
+                raise ValueError(f"{shown(path)} is {packed}")
             yield file  # type: ignore[misc]  # a GzipFile reads bytes as any other
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{shown(path)} is damaged or not a gzip file: {error}") from None

@@ -99,6 +99,9 @@ def write_run(run: Run, path: str | os.PathLike[str], tag: str = "rankgrad") -> 
                 f"the {what} {shown(wrong)!r} is empty or has white space, which separates the fields of a run file. "
                 "Rename it"
             )
+    wrong = next((name for name in queries if name.startswith("#")), None)
+    if wrong is not None:
+        raise ValueError(f"the query {shown(wrong)!r} begins with #, as a comment in a run file does. Rename it")
     places = zip(order.tolist(), rows.groups[order].tolist(), rank[order].tolist(), strict=True)
     lines = (f"{queries[query]} Q0 {documents[row]} {place} {scores[row]!r} {tag}\n" for row, query, place in places)
     text = "".join(lines).encode("utf-8", "surrogatepass")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...common.files import shown
 from ...tables.arrow import opened_parquet
-from ...tables.delimited import delimited
+from ...tables.delimited import delimited, sign_in
 from ...tables.objects import lines_of_objects, need_object, parsed
 from ...tables.text import kind_of, opened
 from .rows import AT_ONCE, ListRows, Source, from_mapping, rows_of
@@ -23,6 +24,7 @@ from .texts import SPARE, Array, TextColumn
 
 BYTES = 2**21  # number of bytes of text read at once
 NEWLINE, HASH, SPACE = 10, 35, 32
+_NUMBER = re.compile(rb"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,24 @@ def _fields(text: bytes, line: int, path: Path, kind: FileKind) -> ListRows:
     lines = np.arange(line, line + len(newlines))
     used = count > 0
     used[used] = buffer[starts[first[used]]] != HASH
-    if not used.all():
-        first, count, lines = first[used], count[used], lines[used]
     wrong = count < kind.needed if kind.more else count != kind.needed
+    for at in np.flatnonzero(~used & (count > 0) & ~wrong).tolist():
+        fields = [
+            text[start:end] for start, end in zip(starts[first[at] :][: kind.needed], ends[first[at] :], strict=False)
+        ]
+        if fields[0] != b"#" and _NUMBER.fullmatch(fields[kind.value]):
+            raise ValueError(
+                f"{shown(path)}, line {lines[at]} begins with # and has the fields of a row. Remove it if it is a "
+                f"comment; if # belongs to the name of the query, write the rows as a .tsv with a header"
+            )
+    if not used.all():
+        first, count, lines, wrong = first[used], count[used], lines[used], wrong[used]
     if wrong.any():
         at = int(np.argmax(wrong))
         raise ValueError(
-            f"{shown(path)}, line {lines[at]} has {count[at]} fields; a line of a {kind.what} has "
-            f"{kind.needed}: {kind.fields}" + _hint(kind, int(count[at]))
+            f"{shown(path)}, line {lines[at]} has {count[at]} field{'' if count[at] == 1 else 's'}; a line of a "
+            f"{kind.what} has {kind.needed}: {kind.fields}"
+            + _hint(kind, int(count[at]), text[starts[first[at]] : ends[first[at]]])
         )
 
     def column(place: int) -> TextColumn:
@@ -151,11 +163,15 @@ def _refuse_what_is_no_text(text: bytes, line: int, path: Path) -> None:
         raise ValueError(f"{shown(path)}, line {line} has a carriage return inside. End the lines with a newline")
 
 
-def _hint(kind: FileKind, count: int) -> str:
+def _hint(kind: FileKind, count: int, field: bytes) -> str:
+    """What a line with a wrong number of fields probably is; `field` is its first one."""
     if kind is RUN and count == QRELS.needed:
         return ". This looks like judgements: pass them as --qrels FILE"
-    if kind is RUN and count == 3:
-        return ". For three columns use a .tsv or .csv with a header: query, document, and score or rank"
+    if count == 3:
+        value = "score or rank" if kind is RUN else "grade"
+        return f". For three columns use a .tsv or .csv with a header: query, document, and {value}"
+    if count == 1 and b"," in field:
+        return ". They are separated by spaces or tabs; a table with commas must be a .csv with a header"
     return ""
 
 
@@ -218,9 +234,11 @@ def _columns(head: Sequence[str], path: Path, kind: FileKind) -> tuple[int, int,
     for role, known in (("query", QUERY), ("document", DOCUMENT), (kind.columns[0], values)):
         place = next((names.index(name) for name in known if name in names), None)
         if place is None:
+            sign = sign_in(head)
+            divided = "" if sign is None else f". For columns separated by {sign!r}: write a line sep={sign} above them"
             raise ValueError(
                 f"{shown(path)} has no column {role!r}. It has {', '.join(map(shown, head))}; the column may be named "
-                f"{', '.join(known)}"
+                f"{', '.join(known)}{divided}"
             )
         if names.count(names[place]) > 1:
             raise ValueError(f"{shown(path)} has two columns {names[place]!r}")
