@@ -17,6 +17,8 @@ from rankgrad.workbench.config import ConfigError, load
         ("a: [1", "damaged, or not YAML of plain values: expected .* in line 1"),
         ("- 1", "holds no settings"),
         ("", "holds no settings"),
+        ("3", "holds no settings"),
+        ("word", "it has no setting task"),
         ("seed: 0\n", "it has no setting task; the file is damaged"),
         ("task: retrieval\n", "lacks seed, out, resume and .* more, which every run has; the file is damaged"),
         ("a: &a [1]\nb: *a\n", "YAML alias"),

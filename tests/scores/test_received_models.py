@@ -53,6 +53,8 @@ WEIGHTS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "without values": (lambda values: values.to("meta"), "0.weight has a shape and no values"),
     "expanded": (lambda values: torch.zeros(1, 1).expand(10**9, 4), r"\[1000000000, 4\], but only 4 bytes of values"),
     "expanded to its shape": (lambda values: torch.zeros(1, 1).expand(8, 4), "but only 4 bytes of values"),
+    "whole": (lambda values: values.to(torch.int8), "1 have no values, or whole or complex ones, .*: 0.weight"),
+    "bool": (lambda values: values > 0, "1 have no values, or whole or complex ones, .*: 0.weight"),
     "a word": (lambda values: "0", "state not as rankgrad writes it"),
     "NaN": (lambda values: values * torch.nan, "line 2: the score is nan .60 of 60 rows .* the weights 0.weight"),
 }

@@ -223,12 +223,18 @@ def misfits(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list
     ]
     missing = [key for key in expected if key not in given]
     surplus = [key for key in given if key not in expected]
-    unreal = [key for key in expected if key in given and (given[key].is_meta or given[key].is_complex())]
+    unreal = [key for key in expected if key in given and _unreal(given[key], expected[key])]
     sentences = shapes[:4] + ([f"{len(shapes) - 4} more differ in shape"] if len(shapes) > 4 else [])
     if missing:
         sentences.append(f"{len(missing)} missing in the file: {sample(missing)}")
     if unreal:
-        sentences.append(f"{len(unreal)} have no values, or complex ones, in the file: {sample(unreal)}")
+        sentences.append(f"{len(unreal)} have no values, or whole or complex ones, in the file: {sample(unreal)}")
     if surplus:
         sentences.append(f"{len(surplus)} unknown to the model: {sample(surplus)}")
     return sentences
+
+
+def _unreal(given: Tensor, expected: Tensor) -> bool:
+    """Whether a tensor has no values, or those of a kind that copying would turn into other numbers without a word."""
+    whole = expected.is_floating_point() and not given.is_floating_point()
+    return given.is_meta or given.is_complex() or whole

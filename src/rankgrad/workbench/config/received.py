@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def parsed(path: Path) -> DictConfig:
     size = path.stat().st_size
     if size > LARGEST:
         raise ConfigError(f"this is not a settings file: it has {size} bytes, and a settings file has a few thousand")
+    config: Any = None
     try:
         with open_file(path) as file:
             text = file.read().decode()
@@ -70,7 +72,8 @@ def parsed(path: Path) -> DictConfig:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise ConfigError("it is damaged, or not YAML of plain values: it is nested too deeply")
-        config = OmegaConf.load(io.StringIO(text))
+        with suppress(OSError):  # the file is one number
+            config = OmegaConf.load(io.StringIO(text))
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
