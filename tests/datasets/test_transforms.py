@@ -247,6 +247,8 @@ def test_photo_train_flips_the_stated_share():
         (lambda: PhotoEval(size=224, resize=(256, 200)), "resize must be >= size"),
         (lambda: PhotoEval(resize=(256, 256, 256)), "a shorter side or"),
         (lambda: PhotoEval(resize=256.0), "resize is in pixels"),
+        (lambda: PhotoEval(size=8, resize=10**9), r"resize is in pixels and must be an integer in 1 \.\. 8192"),
+        (lambda: InkEval(size=10**5), "size is in pixels"),
         (lambda: PhotoTrain(resize=(256, 0)), "resize is in pixels"),
         (lambda: PhotoTrain(resize=None, scale=None), "scale=None crops 224 x 224 pixels: .*got resize="),
         (lambda: PhotoTrain(resize=(256, 200), scale=None), "got resize="),

@@ -196,6 +196,24 @@ def test_a_model_of_embeddings_that_is_larger_than_its_file_is_refused(tmp_path,
         load_weights(path)
 
 
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        {"mean": [], "std": [1.0]},
+        {"mean": [0.5] * 3, "std": [0.0] * 3},
+        {"mean": [0.5] * 3, "std": [1.0]},
+        {"mean": [float("nan")] * 3, "std": [1.0] * 3},
+        {"mean": [True] * 3, "std": [1.0] * 3},
+        {"mean": None, "std": [1.0] * 3},
+    ],
+)
+def test_a_mean_and_a_deviation_of_pixels_that_cannot_be_used_are_refused(tmp_path, pixels):
+    save_weights(tmp_path / "model.pt", vector_model(4))
+    rewritten(tmp_path / "model.pt", lambda content: content.update(pixels=pixels))
+    with pytest.raises(ValueError, match="is damaged: these parts .* pixels"):
+        load_weights(tmp_path / "model.pt")
+
+
 def test_a_model_whose_weights_are_nan_embeds_nothing(tmp_path):
     model = vector_model(4)
     torch.nn.init.constant_(next(model.parameters()), torch.nan)

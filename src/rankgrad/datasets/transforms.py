@@ -37,6 +37,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 # Largest ratio of the sides of a photograph. If an image of 1 x 20 000 pixels were resized by its shorter side, it
 # would need gigabytes.
 STRIP = 64
+LARGEST_SIDE = 2**13  # pixels of an input; a file of settings of somebody else could ask for all memory
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
@@ -500,8 +501,8 @@ def _centre(image: Tensor, height: int, width: int) -> Tensor:
 
 
 def _need_size(size: int, name: str = "size") -> None:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"{name} is in pixels and must be an integer >= 1; got {size!r}")
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST_SIDE:
+        raise ValueError(f"{name} is in pixels and must be an integer in 1 .. {LARGEST_SIDE}; got {size!r}")
 
 
 def _shortest(resize: int | Sequence[int]) -> int:

@@ -73,8 +73,13 @@ def _check_record(path: Path, record: Mapping[str, Any]) -> None:
     parts = {"model": dict, "pixels": dict, "config": dict, "state_dict": dict}
     wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
     if not wrong:
-        pixels = [record["pixels"].get(name) for name in ("mean", "std")]
-        if not all(isinstance(row, list) and all(isinstance(v, (int, float)) for v in row) for row in pixels):
+        mean, std = (record["pixels"].get(name) for name in ("mean", "std"))  # empty for inputs that are no images
+        lists = isinstance(mean, list) and isinstance(std, list) and len(mean) == len(std)
+        if (
+            not lists
+            or not all(type(v) in (int, float) and math.isfinite(v) for v in mean + std)
+            or not min(std, default=1) > 0
+        ):
             wrong.append("pixels")
         if not is_state_dict(record["state_dict"]):
             wrong.append("state_dict")
