@@ -10,7 +10,7 @@ from rankgrad.evaluation import ranked
 from rankgrad.tasks.search import fusion, task
 from rankgrad.tasks.search.division import collection_of
 from rankgrad.tasks.search.encoders import Found
-from rankgrad.tasks.search.evaluation import SearchReport, as_run, main_value
+from rankgrad.tasks.search.evaluation import SearchReport, as_run, main_values
 from rankgrad.tasks.search.saved import evaluate_run
 from rankgrad.workbench.config import compose
 
@@ -51,7 +51,7 @@ def test_the_weight_is_the_best_of_all_by_the_validation_queries(collection):
 
     def value(weight):
         made = fusion.fused([model, words], [weight, 1.0], collection, rows, 20)
-        return main_value(made, collection, rows, "val")
+        return main_values(made, collection, rows, "val").mean()
 
     assert value(fusion.chosen_weight(model, collection, 20)) == max(map(value, fusion.WEIGHTS))
 

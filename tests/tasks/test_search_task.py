@@ -232,6 +232,9 @@ def test_a_model_of_sentence_transformers_is_fine_tuned_with_its_prompts_and_jud
     before = untouched.encode(["card fee"], prompt_name="query", normalize_embeddings=True, convert_to_tensor=True)
     after = made.embed(["card fee"], "query")
     assert after.shape == before.shape and run.read_values() == report.values
-    # the validation questions may have kept the model as it was
+    # the validation questions keep the model as it was, unless it is surely better
+    facts, said = run.read_facts(), task.summary(run)
+    assert ("The model is kept as it was: on the validation queries" in said) == (facts["best_epoch"] == 0)
+    assert facts["best_epoch"] == 0 or facts["gain"][0] > task.SURE * facts["gain"][1]
     assert torch.allclose(after, before.cpu(), atol=1e-6) == (run.read_facts()["best_epoch"] == 0)
     assert torch.allclose(made.embed(["a b c d card"], "document"), made.embed(["a b c d fee"], "document"))

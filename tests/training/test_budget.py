@@ -94,6 +94,44 @@ def test_the_best_epoch_says_how_much_the_end_gained():
     assert best.gained() == pytest.approx(0.25)
 
 
+class Measured:
+    """A trainer and its module, of which only the step and the model are read."""
+
+    def __init__(self) -> None:
+        self.global_step, self.loggers = 0, []
+        self.model = torch.nn.Linear(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("gains", "kept"),
+    [
+        ([2.0, 2.0, 2.1, 1.9], 1),  # far more than its standard error
+        ([9.0, -1.0, -1.0, -1.0], 0),  # one question alone: the mean is 1.5, its standard error 2.5
+        ([1.0], 0),  # one question has no standard error
+        ([-1.0, -1.1], 0),
+        ([0.0, 0.0], 0),
+    ],
+)
+def test_an_epoch_replaces_the_untrained_model_only_if_it_is_surely_better(gains, kept):
+    found = iter([np.ones(len(gains)), 1 + np.array(gains)])
+    best, trainer = KeepBest("NDCG@10", lambda model: next(found), first=True, errors=2.0), Measured()
+    best._judge(trainer, trainer, 0)
+    best._judge(trainer, trainer, 1)
+    assert best.epoch == kept and best.value == pytest.approx(1 + kept * np.mean(gains))
+    assert best.gain[0] == pytest.approx(np.mean(gains))
+    again = KeepBest("NDCG@10", lambda model: 0.0, first=True, errors=2.0)
+    again.load_state_dict(best.state_dict())
+    assert again.gain == best.gain and again._untrained == [1.0] * len(gains)
+
+
+def test_without_errors_the_highest_value_is_kept():
+    found = iter([np.ones(4), np.array([4.0, 1.0, 1.0, 1.0]), np.array([1.5, 1.0, 1.0, 1.0])])
+    best, trainer = KeepBest("NDCG@10", lambda model: next(found), first=True), Measured()
+    for epoch in range(3):
+        best._judge(trainer, trainer, epoch)
+    assert best.epoch == 1 and best.gain is None
+
+
 def samples(losses: list[float]) -> list[Sample]:
     rng = np.random.RandomState(0)
     return [

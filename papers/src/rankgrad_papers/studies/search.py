@@ -43,7 +43,8 @@ COMPARED: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "cranfield": (
         ("S1", "ngrams + BM25", BM25),
         ("S2", "ngrams", "ngrams untrained"),
-        ("S3", "minilm", "minilm untrained"),
+        ("S3", "minilm by highest value", "minilm untrained"),
+        ("S5", "minilm", "minilm untrained"),
         ("S4", "ngrams list_net", "ngrams"),
         ("S4", "ngrams list_net tau=.1", "ngrams"),
         ("S6", "ngrams + weighted BM25", "ngrams + BM25"),

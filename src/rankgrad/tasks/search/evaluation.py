@@ -126,9 +126,9 @@ def _signed(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
-def main_value(found: Found, collection: Collection, rows: Array, split: str) -> float:
-    """NDCG@10 of lists for the queries of a split."""
-    return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).values[TRAINED][METRICS[MAIN]]
+def main_values(found: Found, collection: Collection, rows: Array, split: str) -> Array:
+    """[query] NDCG@10 of lists for the queries of a split."""
+    return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).per_query[TRAINED][METRICS[MAIN]]
 
 
 def as_run(found: Found, collection: Collection, rows: Array, word: Callable[[str], str] = str) -> ranked.rows.Source:

@@ -10,7 +10,7 @@ from ...evaluation import ranked
 from .bm25 import bm25
 from .collection import Array, Collection
 from .encoders import Found
-from .evaluation import BM25, FUSED, TRAINED, as_run, main_value
+from .evaluation import BM25, FUSED, TRAINED, as_run, main_values
 
 #: Weights of the model, where BM25 has 1. Of weights that are equally good, the first is chosen.
 WEIGHTS = (1.0, 1 / 2, 2.0, 1 / 4, 4.0, 1 / 8, 1 / 16, 1 / 32)
@@ -41,7 +41,9 @@ def chosen_weight(found: Found, collection: Collection, depth: int) -> float:
     words = _of_words(collection, rows, depth)
 
     def value(weight: float) -> float:
-        return main_value(fused([model, words], [weight, 1.0], collection, rows, depth), collection, rows, "val")
+        return float(
+            main_values(fused([model, words], [weight, 1.0], collection, rows, depth), collection, rows, "val").mean()
+        )
 
     return max(WEIGHTS, key=value)
 

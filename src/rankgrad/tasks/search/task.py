@@ -55,7 +55,7 @@ from .evaluation import (
     EvaluatedSearch,
     SearchReport,
     evaluate_systems,
-    main_value,
+    main_values,
     write_lists,
 )
 from .fusion import FEWEST, beside_bm25, chosen_weight
@@ -65,6 +65,7 @@ from .settings import SearchSettings
 from .sizes import Size, loss_of_widths, sizes
 
 KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
+SURE = 2.0  # standard errors by which the training of a pretrained model must be better than none
 
 
 class SearchModule(TrainedModule):
@@ -205,11 +206,13 @@ class SearchTask:
         if not self.settings.evaluation.select or not len(rows):
             return None
 
-        def measure(model: nn.Module) -> float:
+        def measure(model: nn.Module) -> Array:
             with self.averaging.applied():
-                return on_first(lambda: main_value(self._found("val"), self.collection, rows, "val"))
+                return on_first(lambda: main_values(self._found("val"), self.collection, rows, "val"))
 
-        return KeepBest(MAIN, measure, first=True, times=KEPT_FINE_TUNED if self.pretrained else KEPT)
+        if self.pretrained:  # such a model can be used as it is, so a training must surely be better
+            return KeepBest(MAIN, measure, first=True, times=KEPT_FINE_TUNED, errors=SURE)
+        return KeepBest(MAIN, measure, first=True, times=KEPT)
 
     def _found(self, split: str) -> Found:
         """The lists of the model for the queries of a split."""
@@ -336,6 +339,7 @@ class SearchTask:
         """Write model, lists, facts and page, and return the report. A lean run keeps only the numbers."""
         if self.keep_best is not None:
             facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
+            facts |= {"gain": self.keep_best.gain}
         write_text(run.facts, json.dumps(facts, indent=1))
         if self.settings.lean:
             run.state.unlink(missing_ok=True)
@@ -455,6 +459,13 @@ def summary(run: Run) -> str:
     """The table of the systems, the verdict, and the paths of the results."""
     report, facts = SearchReport.from_json(run.after), run.read_facts()
     kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
+    if facts.get("best_epoch") == 0 and facts.get("gain"):
+        mean, error = (100 * value for value in facts["gain"])
+        kept = (
+            f". The model is kept as it was: on the validation queries the training gained {mean:+.1f} {MAIN} at best, "
+            f"with a standard error of {error:.1f}, and {SURE:g} of these are needed. More questions make it surer; "
+            "evaluation.select=false keeps the trained weights"
+        )
     page = [f"report: {run.page}"] if run.page.exists() else []
     return "\n".join([str(report), "", f"trained {facts['steps']} steps{kept}", f"run:    {run.folder}", *page])
 

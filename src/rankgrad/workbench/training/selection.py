@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import lightning as L
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from .log import write
@@ -21,27 +23,34 @@ class KeepBest(L.Callback):
 
     Args:
         metric: name of the metric, for the log.
-        measure: model -> value, higher is better.
+        measure: model -> value, higher is better; or [row] values, whose mean counts.
         patience: steps without a better epoch after which the training ends; None: it never ends early.
         first: also evaluate the model before its first step, as epoch 0.
         times: largest number of evaluations after an epoch.
+        errors: an epoch is better than epoch 0 only if the mean difference of the rows is more than this number of its
+            standard errors. So few rows do not choose an epoch by chance.
 
     Attributes:
         value: value of the best epoch; None before the first epoch.
         epoch: number of the best epoch, from 1.
         curve: [step, value] of each evaluated epoch.
+        gain: largest mean difference to epoch 0, and its standard error; None: there is none.
     """
 
     def __init__(
         self,
         metric: str,
-        measure: Callable[[nn.Module], float],
+        measure: Callable[[nn.Module], float | npt.NDArray[np.float64]],
         patience: int | None = None,
         *,
         first: bool = False,
         times: int = 100,
+        errors: float = 0.0,
     ) -> None:
         self.metric, self.measure, self.patience, self.first, self.times = metric, measure, patience, first, times
+        self.errors = errors
+        self.gain: list[float] | None = None
+        self._untrained: list[float] = []  # [row] values of epoch 0
         self.value: float | None = None
         self.epoch, self._step = 0, 0
         self.curve: list[list[float]] = []
@@ -55,12 +64,26 @@ class KeepBest(L.Callback):
 
     def _judge(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
         model: Any = pl_module.model
-        value = self.measure(model)
+        rows = np.atleast_1d(self.measure(model))
+        value = float(rows.mean())
         write(trainer.loggers, {f"val/{self.metric}": value}, max(trainer.global_step - 1, 0))
         self.curve.append([trainer.global_step, value])
-        if self.value is None or value > self.value:
+        sure = epoch == 0 or self._sure(rows)
+        if epoch == 0:
+            self._untrained = rows.tolist()
+        if self.value is None or (value > self.value and sure):
             self.value, self.epoch, self._step = value, epoch, trainer.global_step
             self._weights = {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
+
+    def _sure(self, rows: npt.NDArray[np.float64]) -> bool:
+        """Whether the rows are better than those of epoch 0, and not by chance."""
+        if not self.errors or len(self._untrained) != len(rows):
+            return True
+        gains = rows - np.array(self._untrained)
+        error = float(gains.std(ddof=1) / len(gains) ** 0.5) if len(gains) > 1 else float("inf")
+        if self.gain is None or gains.mean() > self.gain[0]:
+            self.gain = [float(gains.mean()), error]
+        return bool(gains.mean() > self.errors * error)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate the model before its first step; end a training that had ended when it was interrupted."""
@@ -86,12 +109,13 @@ class KeepBest(L.Callback):
     def state_dict(self) -> dict[str, Any]:
         """The best epoch, its value and its weights, and the curve."""
         best = {"value": self.value, "epoch": self.epoch, "step": self._step, "weights": self._weights}
-        return {**best, "curve": self.curve}
+        return {**best, "curve": self.curve, "untrained": self._untrained, "gain": self.gain}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore them."""
         self.value, self.epoch, self._step = (state_dict[name] for name in ("value", "epoch", "step"))
         self._weights, self.curve = state_dict["weights"], state_dict["curve"]
+        self._untrained, self.gain = state_dict["untrained"], state_dict["gain"]
 
 
 __all__ = ["KeepBest"]
