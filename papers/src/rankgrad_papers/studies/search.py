@@ -53,7 +53,8 @@ COMPARED: Mapping[str, Sequence[tuple[str, str, str]]] = {
         ("D1", "ngrams + BM25", BM25),
         ("D2", "ngrams", BM25),
         ("D3", "ngrams", "ngrams untrained"),
-        ("D4", "ngrams + weighted BM25", BM25),
+        ("D4", "ngrams + weighted BM25 to 1/32", BM25),
+        ("D5", "ngrams + weighted BM25", BM25),
     ),
 }
 
