@@ -11,7 +11,7 @@ import pytest
 from small_searches import beir, settings, write_lines
 
 from rankgrad.tasks.search.division import divided
-from rankgrad.tasks.search.reading import read
+from rankgrad.tasks.search.reading import read, read_named
 from rankgrad.tasks.search.settings import SearchSettings
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError, compose, plain, typed
@@ -208,7 +208,7 @@ def test_documents_twice_empty_and_long(tmp_path):
     [
         ([{"text": "a red fox"}], r"line 1 has no name: a column '_id', 'id', 'docid' is needed; it has text"),
         ([{"_id": "a"}], r"line 1 has no text: a column 'text' is needed; it has _id"),
-        ([{"_id": "a", "text": ["x"]}], r"line 1: a text is needed; got list"),
+        ([{"_id": "a", "text": ["x"]}], r"line 1: a text is needed in 'text'; got list"),
     ],
 )
 def test_a_damaged_corpus(tmp_path, rows, error):
@@ -230,6 +230,158 @@ def test_a_folder_that_is_no_collection_names_what_is_needed(tmp_path):
     write_lines(tmp_path / "queries.jsonl", QUERIES)
     with pytest.raises(ValueError, match=r"has no judgements: qrels/train.tsv"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_a_file_without_rows_is_named(tmp_path, name, content):
+    root = folder(tmp_path / "colours")
+    (root / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"colours/{name} has no rows"):
+        read(root)
+
+
+def test_a_table_without_rows_is_named(tmp_path):
+    (tmp_path / "pairs.csv").write_text("query,document,grade\n")
+    with pytest.raises(ValueError, match=r"pairs.csv has no rows"):
+        read(tmp_path / "pairs.csv")
+
+
+def test_a_file_is_not_preferred_to_another_without_a_word(tmp_path):
+    root = folder(tmp_path / "colours")
+    (root / "corpus.jsonl.gz").write_bytes(gzip.compress(b'{"_id": "a", "text": "a red fox"}\n'))
+    with pytest.raises(ValueError, match=r"colours holds corpus.jsonl and corpus.jsonl.gz; keep one"):
+        read(root)
+    with pytest.raises(ValueError, match=r"keep one"):
+        read_named(root, "corpus")
+    for ending in ("csv", "jsonl"):
+        table(tmp_path / f"train.{ending}", [{"query": "one", "document": "first"}])
+    with pytest.raises(ValueError, match=r"holds train.csv and train.jsonl; keep one"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("corpus-00000-of-00002.jsonl", "corpus-00001-of-00002.jsonl"),
+        ("corpus_1.jsonl", "corpus_2.jsonl"),
+        ("corpus.jsonl", "corpus_2.jsonl"),
+        ("corpus/test-00000-of-00002.jsonl", "corpus/test-00001-of-00002.jsonl"),
+    ],
+)
+def test_a_corpus_may_be_in_parts(tmp_path, names):
+    root = folder(tmp_path / "colours")
+    (root / "corpus.jsonl").unlink()
+    for name, rows in zip(names, (CORPUS[:2], CORPUS[2:]), strict=True):
+        (root / name).parent.mkdir(exist_ok=True)
+        write_lines(root / name, rows)
+    assert judged(read(root)) == JUDGED and read(root).documents.names == ("a", "b", "c")
+    assert read_named(root, "corpus").names == ("a", "b", "c")
+
+
+def test_judgements_of_a_split_may_be_in_parts_and_files_that_are_not_read_are_named(tmp_path):
+    root = folder(tmp_path / "colours")
+    (root / "qrels" / "test.tsv").unlink()
+    table(root / "qrels" / "test-00000-of-00001.parquet", [{"query-id": "1", "corpus-id": "a", "score": 2}])
+    for name in (".hidden", "README.md"):
+        (root / "qrels" / name).write_text("no judgements")
+    assert read(root).split.tolist() == ["test", ""] and not any("not read" in note for note in read(root).notes)
+    (root / "qrels" / "more.tsv").write_text("query-id\tcorpus-id\tscore\n2\tb\t1\n")
+    assert "files of judgements that are not named after a split, not read: more.tsv" in read(root).notes
+
+
+@pytest.mark.parametrize("qrels", ["1\ta\t2\n2\tb\t1\n", "topic\tdoc\tgain\n1\ta\t2\n"])
+def test_three_columns_of_judgements_need_a_header(tmp_path, qrels):
+    root = folder(tmp_path / "colours")
+    (root / "qrels" / "test.tsv").write_text(qrels)
+    with pytest.raises(ValueError, match=r"line 1 has 3 fields.* For three columns use .* query, document, and grade"):
+        read(root)
+
+
+def test_a_column_too_many_is_not_answered_with_quotes_where_quotes_have_no_meaning(tmp_path):
+    with pytest.raises(ValueError, match=r"test.tsv, line 3 has 4 fields, the header 3$"):
+        read(folder(tmp_path / "colours", "1\ta\t2\n1\t0\ta\t2\n"))
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ({"_id": "z", "title": ["a"], "text": "b"}, r"line 4: a text is needed in 'title'; got list"),
+        ({"_id": "z", "text": {"en": "b"}}, r"line 4: a text is needed in 'text'; got dict"),
+    ],
+)
+def test_a_text_that_is_none_is_named_with_its_column(tmp_path, row, error):
+    with pytest.raises(ValueError, match=error):
+        read(folder(tmp_path / "colours", corpus=[*CORPUS, row]))
+
+
+def test_lists_in_any_order_have_the_scores_of_relevant_documents_first(tmp_path):
+    row = {"query": "one", "neg": ["wrong", ""], "pos": ["first", None, "best"]}
+    for scores in ({"scores": [4, 9, 3, 1, 9]}, {"scores": [4, 3, 1]}, {"pos_scores": [4, 3], "neg_scores": [1]}):
+        made = read(write_lines(tmp_path / "train.jsonl", [row | scores]))
+        found = {
+            made.documents.texts[row]: score for row, score in zip(made.judged.document, made.judged.score, strict=True)
+        }
+        assert found == {"first": 4, "best": 3, "wrong": 1}
+        assert "empty places in lists of documents, left out: 2" in made.notes
+
+
+@pytest.mark.parametrize(
+    ("scores", "error"),
+    [
+        ({"scores": 1}, r"line 1: 'scores' must be a list; got 1"),
+        ({"pos_scores": 2, "neg_scores": [1]}, r"line 1: 'pos_scores' must be a list; got 2"),
+        ({"scores": [1, "high"]}, r"line 1: 'scores' must be a number; got 'high'"),
+        ({"scores": [1, float("inf")]}, r"line 1: a score must be a finite number up to 1e\+30; got inf"),
+        ({"scores": [1e39, 1]}, r"line 1: a score must be a finite number up to 1e\+30; got 1e\+39"),
+    ],
+)
+def test_wrong_scores_are_named(tmp_path, scores, error):
+    with pytest.raises(ValueError, match=error):
+        read(write_lines(tmp_path / "train.jsonl", [{"query": "one", "pos": ["first"], "neg": ["wrong"], **scores}]))
+
+
+def test_a_missing_score_is_none(tmp_path):
+    rows = [{"query": "one", "document": "first", "grade": 1, "score": ""}]
+    rows.append({"query": "one", "document": "wrong", "grade": 0, "score": "0.5"})
+    made = read(table(tmp_path / "pairs.csv", rows))
+    assert np.isnan(made.judged.score).tolist() == [True, False]
+    assert "judgements without a score of the teacher, beside others that have one: 1" in made.notes
+    lists = write_lines(tmp_path / "t.jsonl", [{"query": "one", "pos": ["a"], "neg": ["b"], "scores": [None, 2]}])
+    assert np.isnan(read(lists).judged.score).tolist() == [True, False]
+
+
+def test_a_query_whose_documents_are_missing_is_counted(tmp_path):
+    rows = [{"query": "one", "pos": ["first"]}, {"query": "two", "pos": None, "neg": []}]
+    assert "queries without a judgement, not used: 1" in read(write_lines(tmp_path / "t.jsonl", rows)).notes
+
+
+def test_the_wrong_file_of_a_collection_is_answered_with_the_right_place(tmp_path):
+    root = folder(tmp_path / "colours")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        with pytest.raises(ValueError, match=r"no column 'query'.*Documents or queries alone: give their folder"):
+            read(root / name)
+    with pytest.raises(ValueError, match=r"names of queries and documents, their texts are needed: corpus='FILE' and"):
+        read(root / "qrels" / "test.tsv")
+    qrels = str(root / "qrels" / "test.tsv")
+    with pytest.raises(IsADirectoryError, match=r"colours is a folder; a file is needed: corpus='FILE'"):
+        read(qrels, corpus=str(root), queries=str(root / "queries.jsonl"))
+    (tmp_path / "table.xlsx").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"table.xlsx is no table of texts \(.jsonl, .csv, .tsv, .parquet\)"):
+        read(tmp_path / "table.xlsx")
+    (tmp_path / "pairs.csv").write_text("query;document;grade\na;b;1\n")
+    with pytest.raises(ValueError, match=r"columns seem to be separated by ';': delimiter=';'"):
+        read(tmp_path / "pairs.csv")
+
+
+def test_a_grade_that_no_metric_takes_is_refused_with_its_row(tmp_path):
+    with pytest.raises(ValueError, match=r"test.tsv, line 2: a grade is a whole number below 2\^31"):
+        read(folder(tmp_path / "colours", f"1\ta\t{2**31}\n"))
+
+
+def test_no_relevant_judgement_names_the_place(tmp_path):
+    with pytest.raises(ValueError, match=rf"{tmp_path}/colours: none of the 1 judgements is relevant"):
+        read(folder(tmp_path / "colours", "1\ta\t0\n"))
 
 
 # ----------------------------------------------------------------------------------------------------------- division
@@ -260,6 +412,24 @@ def test_test_queries_alone_are_divided_and_a_seen_query_is_reported(tmp_path):
     assert "queries of two splits, used in the last one (test): 10" in read(root).notes
     with pytest.raises(ConfigError, match="go together"):
         parts(root, "fold=1/3")
+
+
+@pytest.mark.parametrize(
+    ("qrels", "more", "error"),
+    [
+        ({"all": "1\ta\t1\n"}, [], "has 1 query with a relevant document, but none is left to test on"),
+        ({"all": "1\ta\t1\n2\tb\t1\n"}, ["data.test_fraction=0"], "2 queries .*, but no test: set data.test_fraction"),
+        ({"train": "1\ta\t1\n", "test": "2\tb\t0\n"}, [], "1 query .*, but none is of split test"),
+        ({"all": "1\ta\t1\n2\tb\t1\n"}, ["fold=3/3", "evaluation.split=val"], "fold=3/3 has none to test on"),
+    ],
+)
+def test_a_part_without_queries_says_why(tmp_path, qrels, more, error):
+    root = folder(tmp_path / "colours")
+    (root / "qrels" / "test.tsv").unlink()
+    for name, rows in qrels.items():
+        (root / "qrels" / f"{name}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    with pytest.raises(ConfigError, match=error):
+        parts(root, "evaluation.select=false", *more)
 
 
 # ----------------------------------------------------------------------------------------------------------- commands

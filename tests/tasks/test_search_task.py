@@ -12,7 +12,7 @@ from children_here import Here
 from chromium import started
 from forks import forked, start_by_fork, wait
 from markupsafe import escape
-from small_searches import beir, settings
+from small_searches import beir, settings, texts, write_lines
 
 from rankgrad.evaluation import ranked
 from rankgrad.tasks.search import task
@@ -238,3 +238,40 @@ def test_a_model_of_sentence_transformers_is_fine_tuned_with_its_prompts_and_jud
     assert facts["best_epoch"] == 0 or facts["gain"][0] > task.SURE * facts["gain"][1]
     assert torch.allclose(after, before.cpu(), atol=1e-6) == (run.read_facts()["best_epoch"] == 0)
     assert torch.allclose(made.embed(["a b c d card"], "document"), made.embed(["a b c d fee"], "document"))
+
+
+def renamed(folder: Path, name, text=str) -> Path:
+    """A collection whose names, and texts of queries, are others."""
+    documents, asked, judged = texts()
+    (folder / "qrels").mkdir(parents=True)
+    write_lines(folder / "corpus.jsonl", [{"_id": name(n), "text": t} for n, t in documents.items()])
+    write_lines(folder / "queries.jsonl", [{"_id": name(n), "text": text(t)} for n, t in asked.items()])
+    lines = [f"{name(q)}\t{name(d)}\t{g}" for q, d, g in judged]
+    (folder / "qrels" / "all.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines, ""]))
+    return folder
+
+
+def test_names_that_files_of_trec_cannot_hold_are_written_so_that_they_stay_different(finished, tmp_path):
+    # "wing-hot" becomes "wing hot", and "wing-thin" "wing_hot": one word each, but not the same
+    other = {"wing-hot": "#wing hot", "wing-thin": "_#wing_hot", "slab-hot": "#slab"}
+    run = trained(
+        renamed(tmp_path / "data", lambda n: other.get(n, f"#{n}" if n[0] == "q" else n)), f"out={tmp_path}/r"
+    )
+    values = SearchReport.from_json(finished.after).values
+    files = [str(run.folder / f"{name}.trec") for name in ("trained", "qrels")]
+    found = ranked.evaluate({"it": files[0]}, files[1], ["nDCG@10"], bootstrap=0)
+    assert found.values["it"]["ndcg_cut_10"] == pytest.approx(SearchReport.from_json(run.after).values["NDCG@10"])
+    assert found.values["it"]["ndcg_cut_10"] == pytest.approx(values["NDCG@10"])
+
+
+def test_queries_that_share_no_word_with_a_document_end_a_run_well(tmp_path):
+    run = trained(renamed(tmp_path / "data", str, text=lambda text: text.upper()[::-1]), f"out={tmp_path / 'run'}")
+    report = SearchReport.from_json(run.after)
+    assert report.systems["BM25"]["values"]["NDCG@10"] == 0 and (run.folder / "bm25.trec").read_text() == ""
+    assert "Queries without a word of any document, for which BM25 finds nothing: 18." in report.notes
+    assert report.systems["trained + BM25"]["values"] == report.values
+
+
+def test_a_window_behind_the_corpus_is_refused(folder, capsys):
+    error = fails(capsys, "train", *settings(folder, "mining.by=bm25", "mining.first=97", "mining.last=99"))
+    assert "mining.first=97 is behind the last rank: wings has 96 documents" in error

@@ -55,9 +55,10 @@ def delimited(
                         header = fields
                         _need_names(header, f"{shown(path)}, line {line}")
                     if len(fields) != len(header):
+                        put = f": put a text with a {sign!r} or a line break in double quotes" if quotes else ""
                         raise ValueError(
-                            f"{shown(path)}, line {line} has {len(fields)} fields, the header {len(header)}: put a "
-                            f"text with a {sign!r} or a line break in double quotes" + other_delimiter(header)
+                            f"{shown(path)}, line {line} has {len(fields)} fields, the header {len(header)}{put}"
+                            + other_delimiter(header)
                         )
                     if line - done > 1:
                         hidden.refuse(fields, done + 1, line)

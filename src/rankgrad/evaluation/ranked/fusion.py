@@ -79,7 +79,8 @@ def write_run(run: Run, path: str | os.PathLike[str], tag: str = "rankgrad") -> 
         tag: name of the system, in every line.
 
     Raises:
-        ValueError: a name is empty or has white space, which this kind of file cannot hold; or the run is damaged.
+        ValueError: a name is empty, has white space, or is a query that begins with #, which this kind of file cannot
+            hold; or the run is damaged.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -148,6 +148,9 @@ def _collected(run: Source, parts: Iterator[ListRows], judgements: Judgements, s
         least = float(part.values.min())
         at_lowest = (at_lowest if least >= lowest else 0) + int((part.values == min(least, lowest)).sum())
         lowest = min(least, lowest)
+    if not placed and not unknown:  # the run may be empty
+        none = np.zeros(0, np.int64)
+        return Placed(listed, none, none, none, none)
     if not placed:
         raise ValueError(
             f"no query of {run.name} is judged in {judgements.name}: their first queries are {shown(unknown[0])!r} "

@@ -107,10 +107,12 @@ class Source:
     Args:
         name: name of the file or the variable, for messages.
         parts: function that returns all rows, in parts of any size.
+        empty: whether there may be no rows, as from a system that finds nothing.
     """
 
     name: str
     parts: Callable[[], Iterator[ListRows]]
+    empty: bool = False
 
     def queries(self) -> Iterator[ListRows]:
         """The rows as they are read, in parts that contain whole queries; each query occurs once.
@@ -135,9 +137,7 @@ class Source:
             held = [rows.between(last, last + 1).packed()]
             if last:
                 yield rows.between(0, last)
-        if not held:
-            raise ValueError(f"{self.name} holds no rows")
-        yield ListRows.joined(held)
+        yield ListRows.joined(held) if held else self._nothing()
 
     def whole(self) -> ListRows:
         """All rows at once, grouped by query; the rows of a query keep their order.
@@ -147,7 +147,7 @@ class Source:
         """
         parts = [part for part in self.parts() if len(part)]
         if not parts:
-            raise ValueError(f"{self.name} holds no rows")
+            return self._nothing()
         rows = ListRows.joined(parts)
         number = {query: place for place, query in enumerate(dict.fromkeys(rows.queries))}
         if len(number) == len(rows.queries):
@@ -155,6 +155,12 @@ class Source:
         of_group = np.array([number[query] for query in rows.queries])
         sizes = np.bincount(of_group, weights=rows.sizes).astype(np.int64)
         return replace(rows.take(np.argsort(of_group, kind="stable")), queries=list(number), sizes=sizes)
+
+    def _nothing(self) -> ListRows:
+        if not self.empty:
+            raise ValueError(f"{self.name} holds no rows")
+        none = np.zeros(0, np.int64)
+        return ListRows([], none, TextColumn.of([]), np.zeros(0), none)
 
     def gathered(self) -> Iterator[ListRows]:
         """The rows in parts that contain whole queries; each query occurs once. All rows are in memory."""

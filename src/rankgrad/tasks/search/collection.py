@@ -70,10 +70,12 @@ class NamedTexts:
     Attributes:
         names: [text] all different.
         texts: [text].
+        notes: what was left out, one sentence each.
     """
 
     names: Sequence[str]
     texts: Sequence[str]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)

@@ -58,10 +58,22 @@ def divided(collection: Collection, settings: SearchSettings) -> Collection:
         drawn = _drawn(np.flatnonzero(relevant & (split == "train")), data.validation, rng)
         split[drawn] = "val"
     made = collection.with_split(split, *notes)
-    for part, what in (("train", "to train on"), ("test", "to test on: raise data.test_fraction")):
+    usable = int(relevant.sum())
+    there = "1 query" if usable == 1 else f"{usable:,} queries"
+    for part in ("train", "test"):
         if not len(made.rows(part)):
-            raise ConfigError(f"{collection.name} has no query with a relevant document {what}")
+            why = _why(part, settings, undivided)
+            raise ConfigError(f"{collection.name} has {there} with a relevant document, but {why}")
     return made
+
+
+def _why(part: str, settings: SearchSettings, undivided: bool) -> str:
+    """Why a part has no query."""
+    if settings.fold is not None:
+        return f"fold={settings.fold} has none to {part} on: make fewer folds"
+    if not undivided:
+        return f"none is of split {part}"
+    return f"none is left to {part} on" if settings.data.test_fraction else "no test: set data.test_fraction"
 
 
 def _drawn(rows: Array, fraction: float, rng: np.random.RandomState) -> Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,37 +131,58 @@ def main_values(found: Found, collection: Collection, rows: Array, split: str) -
     return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).per_query[TRAINED][METRICS[MAIN]]
 
 
-def as_run(found: Found, collection: Collection, rows: Array, word: Callable[[str], str] = str) -> ranked.rows.Source:
+def as_run(found: Found, collection: Collection, rows: Array) -> ranked.rows.Source:
     """The lists by the names of queries and documents. Of equal scores the later name is first, as in trec_eval.
 
     Args:
-        found: the lists.
+        found: the lists; all may be empty, as those of BM25 are if queries and documents share no word.
         collection: queries and documents.
         rows: [query] rows of the queries.
-        word: how a name is written.
     """
-    names = np.array([*map(word, collection.documents.names), ""], object)[found.document]
-    queries = [word(collection.queries.names[row]) for row in rows.tolist()]
-    return ranked.from_matrix(names.astype(str), found.score, queries)
+    names = np.array([*collection.documents.names, ""], object)[found.document]
+    queries = [collection.queries.names[row] for row in rows.tolist()]
+    return replace(ranked.from_matrix(names.astype(str), found.score, queries), empty=True)
 
 
 def write_lists(folder: Path, lists: Mapping[str, Found], collection: Collection) -> None:
     """Write the lists of each system, and the judgements of the test queries, as files of TREC into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = collection.rows("test")
+    queries, documents = collection.queries, collection.documents
+    named = replace(
+        collection,
+        queries=replace(queries, names=words(queries.names, first=True)),
+        documents=replace(documents, names=words(documents.names)),
+    )
     for system, found in lists.items():
-        ranked.write_run(as_run(found, collection, rows, _word), folder / LISTS[system], _word(system))
+        ranked.write_run(as_run(found, named, rows), folder / LISTS[system], *words([system]))
     lines = [
-        f"{_word(query)} 0 {_word(document)} {grade}\n"
-        for query, grades in collection.qrels("test").items()
+        f"{query} 0 {document} {grade}\n"
+        for query, grades in named.qrels("test").items()
         for document, grade in grades.items()
     ]
     write_text(folder / QRELS, "".join(lines))
 
 
-def _word(name: str) -> str:
-    """A name without spaces, which separate the fields of these files."""
-    return "_".join(name.split())
+def words(names: Sequence[str], first: bool = False) -> Sequence[str]:
+    """Names as fields of a file of TREC: without white space, and all different.
+
+    Args:
+        names: all different.
+        first: whether they begin a line, where # begins a comment.
+
+    >>> words(["a b", "a_b", "#1"]), words(["#1"], first=True)
+    (['a_b_', 'a_b', '#1'], ['_#1'])
+    """
+    taken = {name for name in names if name.split() == [name] and not (first and name.startswith("#"))}
+    made = []
+    for name in names:
+        word = name if name in taken else ("_" * name.startswith("#") if first else "") + "_".join(name.split())
+        while word is not name and word in taken:
+            word += "_"
+        taken.add(word)
+        made.append(word)
+    return made
 
 
 def _evaluated(
@@ -208,6 +229,7 @@ def evaluate_systems(
     }
     tests = [asdict(each) | {"measure": back[each.measure]} for each in found.differences]
     level = 1 - found.settings["confidence"]
+    silent = int((systems[BM25].document < 0).all(1).sum()) if BM25 in systems else 0
     return SearchReport(
         values=table[TRAINED]["values"],
         intervals=table[TRAINED]["intervals"],
@@ -225,6 +247,7 @@ def evaluate_systems(
         settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")} | {"weight": weight},
         notes=(
             *(note for note in found.notes if not note.startswith(OF_RUN_FILES)),
+            *([f"Queries without a word of any document, for which BM25 finds nothing: {silent:,}."] if silent else []),
             *([] if weight is None else [f"In the fusion the model has the weight {weight:g}, and BM25 has 1."]),
         ),
         sizes=_sized(smaller or {}, collection, rows, split),

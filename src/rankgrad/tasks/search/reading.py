@@ -6,6 +6,8 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,15 +15,17 @@ import numpy as np
 
 from ...common.checks import integer, setting
 from ...common.files import brief, shown
-from ...datasets.division import CALLED, split_called
 from ...datasets.tabular import AUTO, as_split, read_rows, word
 from ...datasets.text import LINES, plain_lines
+from ...evaluation.ranked.reading import DOCUMENT as NAMES_OF_DOCUMENTS
 from ...evaluation.ranked.reading import QRELS
+from ...evaluation.ranked.reading import QUERY as NAMES_OF_QUERIES
 from ...evaluation.ranked.reading import read as read_list
+from ...tables.delimited import other_delimiter
 from ...tables.text import kind_of, stem_of
 from .collection import Collection, Judged, NamedTexts, StoredTexts, digest
+from .layout import LAYOUTS, TABLES, judgements, of_splits, tables
 
-TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 # Names of columns in the wild, ours first.
 NAME = ("_id", "id", "docid", "doc_id", "document_id", "query_id", "qid", "pid", "docno")
 TEXT = ("text", "contents", "content", "document", "passage", "query", "question")
@@ -32,12 +36,8 @@ SCORE = ("score", "teacher")
 POSITIVE = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")
 NEGATIVE = ("neg", "negative", "negatives", "negative_passages", "negative_ctxs", "hard_negative_ctxs")
 SCORES = ("scores", "pos_scores", "neg_scores")
-LAYOUTS = (
-    "a folder with corpus.jsonl, queries.jsonl and qrels/ (BEIR, MTEB); a table (jsonl, csv, parquet) with the columns "
-    "query, document and grade, or query, pos and neg, or anchor, positive and negative; or a table of names with "
-    "data.load.corpus=FILE and data.load.queries=FILE"
-)
 FEW_KNOWN = 0.5  # below this fraction of known names, judgements are those of another collection
+HIGHEST_SCORE = 1e30  # that losses take
 
 
 def read(
@@ -72,38 +72,47 @@ def read(
     path = Path(root)
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {shown(path)}")
-    made = _Builder(integer(longest, "longest is a number of characters", low=1), delimiter)
+    made = _Builder(integer(longest, f"{setting('longest')} is a number of characters", low=1), delimiter)
     if path.is_dir():
-        tables = {stem_of(file): file for file in sorted(path.iterdir()) if file.is_file() and kind_of(file) in TABLES}
-        documents = Path(corpus) if corpus else tables.get("corpus")
-        if documents is not None:
-            made.read_texts(documents, made.documents)
-            made.read_texts(_needed(queries or tables.get("queries"), path, "queries.jsonl"), made.queries)
-            for file, part in _judgements(path):
-                made.read_judgements(file, part)
-        else:
-            files = {split_called(stem): file for stem, file in tables.items() if split_called(stem)}
-            if not files and not tables:
-                raise ValueError(
-                    f"{shown(path)} holds no queries and documents. For folders of images: data=folder without "
-                    f"task=search. Needed for a search: {LAYOUTS}"
-                )
-            if not files:
-                raise ValueError(f"{shown(path)} holds no queries and documents. Needed: {LAYOUTS}")
-            for part, file in files.items():
-                made.read_pairs(file, (query, document, grade, None), part)
+        _read_folder(path, made, corpus, queries, (query, document, grade, None))
     elif corpus or queries:
-        made.read_texts(_needed(corpus, path, "corpus"), made.documents)
-        made.read_texts(_needed(queries, path, "queries"), made.queries)
+        made.read_texts(_needed(corpus, "corpus"), made.documents)
+        made.read_texts(_needed(queries, "queries"), made.queries)
         made.read_judgements(path, "")
-    elif kind_of(path) in TABLES:
+    elif kind_of(path) in TABLES and not (query == AUTO and _holds_names(path, delimiter)):
         made.read_pairs(path, (query, document, grade, split), "")
     else:
         raise ValueError(
-            f"{shown(path)} holds names of queries and documents; their texts are needed: "
-            f"{setting('corpus', 'FILE')} and {setting('queries', 'FILE')}"
+            f"{shown(path)} is no table of texts ({', '.join(TABLES)}). If it holds names of queries and documents, "
+            f"their texts are needed: {setting('corpus', 'FILE')} and {setting('queries', 'FILE')}"
         )
-    return made.collection(stem_of(path) if path.is_file() else path.name)
+    return made.collection(path)
+
+
+def _read_folder(
+    path: Path, made: _Builder, corpus: str | None, queries: str | None, columns: tuple[str, str, str, None]
+) -> None:
+    """The files of a folder: documents, queries and judgements, or tables of pairs that are named after splits."""
+    found = tables(path)
+    if corpus or "corpus" in found:
+        if not (queries or "queries" in found):
+            raise ValueError(f"{shown(path)} has no queries.jsonl. Needed: {LAYOUTS}")
+        for given, name, table in ((corpus, "corpus", made.documents), (queries, "queries", made.queries)):
+            for file in [_needed(given, name)] if given else found[name]:
+                made.read_texts(file, table)
+        chosen, other = judgements(path)
+        for file, part in chosen:
+            made.read_judgements(file, part)
+        what = "files of judgements that are not named after a split, not read"
+    else:
+        chosen, other = of_splits(file for files in found.values() for file in files)
+        if not chosen:
+            images = "" if found else " For folders of images: data=folder without task=search."
+            raise ValueError(f"{shown(path)} holds no queries and documents.{images} Needed: {LAYOUTS}")
+        for file, part in chosen:
+            made.read_pairs(file, columns, part)
+        what = "tables that are not named after a split, not read"
+    made.said += [f"{what}: {', '.join(map(brief, other))}"] * bool(other)
 
 
 def read_named(
@@ -127,26 +136,20 @@ def read_named(
         ValueError: a row is damaged.
     """
     path = Path(root)
-    if path.is_dir():
-        files = [file for file in sorted(path.iterdir()) if stem_of(file) == what and kind_of(file) in TABLES]
-        if not files:
-            return _side(read(path, delimiter=delimiter, longest=longest), what)
-        path = files[0]
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {shown(path)}")
-    first = {} if kind_of(path) == LINES else next((row for _, row in read_rows(path, delimiter)), {})
-    if text == AUTO and _first(first, QUERY) and (_first(first, DOCUMENT) or any(map(_is_list, first))):
-        return _side(read(path, delimiter=delimiter, longest=longest), what)
+    files = tables(path).get(what, []) if path.is_dir() else [path]
+    table_of_pairs = text == AUTO and path.is_file() and _holds_pairs(path, delimiter)
+    if not files or table_of_pairs:
+        collection = read(path, delimiter=delimiter, longest=longest)
+        return replace(collection.documents if what == "corpus" else collection.queries, notes=collection.notes)
     made = _Builder(longest, delimiter)
     table = made.documents if what == "corpus" else made.queries
-    made.read_texts(path, table, text, needs_name=False)
-    if not table.texts:
-        raise ValueError(f"{shown(path)} has no rows")
-    return table.frozen()
-
-
-def _side(collection: Collection, what: str) -> NamedTexts:
-    return collection.documents if what == "corpus" else collection.queries
+    for file in files:
+        made.read_texts(file, table, text, needs_name=False)
+    empty = sum(each == digest("") for each in table.digests)
+    made.said += [f"documents without text: {empty:,}; a search may find them"] * bool(empty)
+    return replace(table.frozen(), notes=made.notes())
 
 
 def beginning(text: str, longest: int = 240) -> str:
@@ -154,30 +157,31 @@ def beginning(text: str, longest: int = 240) -> str:
     return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0] or text[:longest]} …"
 
 
-def _needed(file: str | Path | None, beside: Path, name: str) -> Path:
-    """A file that must exist."""
+def _needed(file: str | Path | None, name: str) -> Path:
+    """A file that must be given and exist."""
     if file is None:
-        where = f"{shown(beside)} has no {name}" if beside.is_dir() else f"{setting(name, 'FILE')} is needed, too"
-        raise ValueError(f"{where}. Needed: {LAYOUTS}")
+        raise ValueError(f"{setting(name, 'FILE')} is needed, too. Needed: {LAYOUTS}")
+    if Path(file).is_dir():
+        raise IsADirectoryError(f"{shown(file)} is a folder; a file is needed: {setting(name, 'FILE')}")
     if not Path(file).is_file():
         raise FileNotFoundError(f"there is no file {shown(file)}")
     return Path(file)
 
 
-def _judgements(folder: Path) -> list[tuple[Path, str]]:
-    """Files of judgements and their splits: those in qrels/, else the file qrels.*. A file with another name than a
-    split is used only if no file is named after one.
-    """
-    inside = folder / "qrels"
-    found = sorted(file for file in (inside.iterdir() if inside.is_dir() else folder.glob("qrels*")) if file.is_file())
-    named = [(file, split_called(stem_of(file))) for file in found]
-    of_splits = [(file, part) for file, part in named if part]
-    if not named:
-        raise ValueError(
-            f"{shown(folder)} has no judgements: qrels/train.tsv, qrels/test.tsv, or qrels.tsv. Needed: {LAYOUTS}"
-        )
-    # the test comes last: a query in several files is a test query
-    return sorted(of_splits, key=lambda each: list(CALLED).index(each[1])) or named
+def _holds_names(path: Path, delimiter: str | None) -> bool:
+    """Whether a table has columns for names of queries and documents, and none for queries."""
+    row = _first_row(path, delimiter)
+    return not _first(row, QUERY) and bool(_first(row, NAMES_OF_QUERIES) and _first(row, NAMES_OF_DOCUMENTS))
+
+
+def _holds_pairs(path: Path, delimiter: str | None) -> bool:
+    """Whether a file is a table of queries with documents."""
+    row = {} if kind_of(path) == LINES else _first_row(path, delimiter)
+    return bool(_first(row, QUERY) and (_first(row, DOCUMENT) or any(map(_is_list, row))))
+
+
+def _first_row(path: Path, delimiter: str | None) -> Mapping[str, Any]:
+    return next((row for _, row in read_rows(path, delimiter)), {})
 
 
 class _Table:
@@ -223,11 +227,17 @@ class _Builder:
         self.pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self.split: dict[int, str] = {}
         self.counted: Counter[str] = Counter()
+        self.said: list[str] = []
+
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, one sentence each."""
+        return (*self.said, *(f"{what}: {count:,}" for what, count in self.counted.items() if count))
 
     # ---------------------------------------------------------------------------------------------- corpus and queries
 
     def read_texts(self, file: Path, table: _Table, text: str = AUTO, needs_name: bool = True) -> None:
         """The rows of a file of names and texts. Rows without a name are refused, or named after their line."""
+        place = ""
         for place, row in plain_lines(file) if kind_of(file) == LINES else read_rows(file, self.delimiter):
             name = _first(row, NAME)
             if name is None and needs_name:
@@ -238,6 +248,7 @@ class _Builder:
             known = len(table.texts)
             if table.add(called, self.text_of(row, place, table, text), place) < known:
                 self.counted[f"{table.what} lines that come twice; the first is kept"] += 1
+        _need_rows(place, file)
 
     def text_of(self, row: Any, place: str, table: _Table, text: str = AUTO) -> str:
         """Title and text of a row, or a text itself."""
@@ -246,14 +257,17 @@ class _Builder:
             if column is None:
                 needed = TEXT[0] if text == AUTO else text
                 raise ValueError(f"{place} has no text: a column {needed!r} is needed; it has {_columns(row)}")
-            parts = [row.get("title"), row[column]]
+            parts = {" in 'title'": row.get("title"), f" in {column!r}": row[column]}
         else:
-            parts = [row]
-        if not all(part is None or isinstance(part, (str, int, float)) for part in parts):
-            raise ValueError(f"{place}: a text is needed; got {type(parts[-1]).__name__}")
+            parts = {"": row}
+        for where, part in parts.items():
+            if not (part is None or isinstance(part, (str, int, float))):
+                raise ValueError(f"{place}: a text is needed{where}; got {type(part).__name__}")
         # a float that is not a number is how pandas writes a missing text
         found = " ".join(
-            str(part) for part in parts if part is not None and not (isinstance(part, float) and math.isnan(part))
+            str(part)
+            for part in parts.values()
+            if part is not None and not (isinstance(part, float) and math.isnan(part))
         ).strip()
         found = found.encode("utf-8", "replace").decode("utf-8")
         if not found and table is self.queries:
@@ -283,6 +297,7 @@ class _Builder:
                 known += 1
                 self.judge(rows[0], rows[1], grade, math.nan, f"{shown(file)}, line {line}")
                 self._place(rows[0], split)
+        _need_rows(total, file)
         if known < FEW_KNOWN * total:
             told = "; ".join(f"{what} that are not there: {first}" for what, first in missing.items())
             raise ValueError(
@@ -293,11 +308,10 @@ class _Builder:
 
     def judge(self, query: int, document: int, grade: float, score: float, place: str) -> None:
         """Add a judgement."""
-        if not math.isfinite(grade) or grade != int(grade):
+        if not (math.isfinite(grade) and grade == int(grade) and abs(grade) < 2**31):
             raise ValueError(
-                f"{place}: a grade is a whole number, 0: irrelevant; got {grade:g}. Scores of a teacher are a column "
-                "'score' "
-                "beside the grade"
+                f"{place}: a grade is a whole number below 2^31, 0: irrelevant; got {grade:g}. Scores of a teacher are "
+                "a column 'score' beside the grade"
             )
         if grade < 0:
             self.counted["grades below 0, taken as 0"] += 1
@@ -325,6 +339,7 @@ class _Builder:
     def read_pairs(self, file: Path, columns: tuple[str, str, str, str | None], split: str) -> None:
         """A table whose rows have the texts of queries and documents."""
         query, document, grade, of_split = columns
+        place = ""
         for place, row in read_rows(file, self.delimiter):
             text = _column(row, query, QUERY, place, "query")
             name = _first(row, ("query_id", "qid", "query-id"))
@@ -341,20 +356,23 @@ class _Builder:
                 self._lists(row, at, lists, place)
             else:
                 self._pair(row, at, document, grade, place)
+        _need_rows(place, file)
 
     def _lists(self, row: Mapping[str, Any], query: int, lists: Sequence[str], place: str) -> None:
         """A row with relevant and irrelevant documents: one, or a list, in each column."""
-        documents = _listed(row, lists)
-        scores = row.get("scores")
-        if scores is None:
-            scores = [*(row.get("pos_scores") or ()), *(row.get("neg_scores") or ())]
-        if len(scores) and len(scores) != len(documents):
+        documents, scores = _listed(row, lists), _scores(row, place)
+        filled = [not _blank(value) for value, _ in documents]
+        if len(scores) == len(documents):
+            scores = [*compress(scores, filled)]
+        documents = [*compress(documents, filled)]
+        self.counted["empty places in lists of documents, left out"] += len(filled) - len(documents)
+        if scores and len(scores) != len(documents):
             raise ValueError(
                 f"{place} has {len(scores)} scores for {len(documents)} documents; give one for each, relevant ones "
                 "first"
             )
-        for (value, grade), score in zip(documents, list(scores) or [math.nan] * len(documents), strict=True):
-            self.judge_once(query, self._document(value, place), grade, _number(score, place, "score"), place)
+        for (value, grade), score in zip(documents, scores or [math.nan] * len(documents), strict=True):
+            self.judge_once(query, self._document(value, place), grade, score, place)
 
     def judge_once(self, query: int, document: int, grade: float, score: float, place: str) -> None:
         """Add a judgement of a triplet: a document that is relevant in one row is relevant, also if another row has it
@@ -377,7 +395,7 @@ class _Builder:
         score = _first(row, [name for name in SCORE if name != column])
         name = _first(row, ("document_id", "doc_id", "docid", "corpus-id"))
         at = self._document(row[text] if name is None else {"docid": row[name], "text": row[text]}, place)
-        self.judge(query, at, worth, math.nan if score is None else _number(row[score], place, score), place)
+        self.judge(query, at, worth, math.nan if score is None else _score(row[score], place, score), place)
 
     def _document(self, value: Any, place: str) -> int:
         """The row of a document: a text, or an object with title and text, and possibly with a name."""
@@ -391,8 +409,8 @@ class _Builder:
 
     # ----------------------------------------------------------------------------------------------------------- result
 
-    def collection(self, name: str) -> Collection:
-        """Everything that was read.
+    def collection(self, path: Path) -> Collection:
+        """Everything that was read from a folder or file.
 
         Raises:
             ValueError: there is no document, no query, or no relevant pair.
@@ -401,14 +419,17 @@ class _Builder:
         judged = Judged(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
         if not (judged.grade > 0).any():
             raise ValueError(
-                f"{name}: none of the {len(judged):,} judgements is relevant (a grade above 0), so there is nothing "
-                "to train or test on"
+                f"{shown(path)}: none of the {len(judged):,} judgements is relevant (a grade above 0), so there is "
+                "nothing to train or test on"
             )
-        split = np.array([self.split.get(row, "-") for row in range(len(self.queries.texts))], object)
-        unjudged = int((split == "-").sum())
-        split[split == "-"] = ""
-        notes = [f"{what}: {count:,}" for what, count in self.counted.items()]
+        split = np.array([self.split.get(row, "") for row in range(len(self.queries.texts))], object)
+        unjudged = len(split) - len(np.unique(judged.query))
+        unscored = int(np.isnan(judged.score).sum())
+        notes = [*self.notes()]
         notes += [f"queries without a judgement, not used: {unjudged:,}"] * (unjudged > 0)
+        if 0 < unscored < len(judged):
+            notes.append(f"judgements without a score of the teacher, beside others that have one: {unscored:,}")
+        name = stem_of(path) if path.is_file() else path.name
         return Collection(name, self.documents.frozen(), self.queries.frozen(), judged, split, tuple(notes))
 
 
@@ -430,7 +451,7 @@ def table_texts(
     for place, row in rows:
         asked = made.text_of(row[_column(row, query, QUERY, place, "query")], place, made.queries)
         lists = [name for name in row if _is_list(name)] if document == AUTO else []
-        values = [value for value, _ in _listed(row, lists)]
+        values = [value for value, _ in _listed(row, lists) if not _blank(value)]
         if not lists:
             values = [row[_column(row, document, DOCUMENT, place, "document")]]
         kind = "scores" if lists else "score" if _first(row, GRADE) not in (None, "score") else "teacher"
@@ -442,13 +463,40 @@ def table_texts(
 
 
 def _listed(row: Mapping[str, Any], lists: Sequence[str]) -> list[tuple[Any, float]]:
-    """The documents of a row that has them in lists, with their grades."""
+    """The documents of a row that has them in lists, with their grades: relevant ones first. Places may be empty."""
     documents: list[tuple[Any, float]] = []
-    for name in lists:
-        values = row[name] if isinstance(row[name], (list, tuple)) else [row[name]]
-        relevant = name.partition("_")[0] in POSITIVE or name in POSITIVE
-        documents += [(value, 1.0 if relevant else 0.0) for value in values if value not in (None, "")]
+    for name in sorted(lists, key=lambda name: not _is_relevant(name)):
+        values = row[name] if isinstance(row[name], (list, tuple)) else [] if row[name] is None else [row[name]]
+        documents += [(value, float(_is_relevant(name))) for value in values]
     return documents
+
+
+def _is_relevant(column: str) -> bool:
+    return column in POSITIVE or column.rpartition("_")[0] in POSITIVE
+
+
+def _blank(value: Any) -> bool:
+    """Whether a place of a table is empty; NaN is how pandas writes such a place."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or value == "" or str(value).isspace()
+
+
+def _scores(row: Mapping[str, Any], place: str) -> list[float]:
+    """The scores of the documents of a row that has them in lists; empty: there are none."""
+    found: list[float] = []
+    for name in ("scores",) if row.get("scores") is not None else ("pos_scores", "neg_scores"):
+        values = row.get(name)
+        if not (values is None or isinstance(values, (list, tuple))):
+            raise ValueError(f"{place}: {name!r} must be a list; got {brief(repr(values))}")
+        found += [_score(value, place, name) for value in values or ()]
+    return found
+
+
+def _score(value: Any, place: str, column: str) -> float:
+    """A score of a teacher; NaN: there is none."""
+    found = math.nan if _blank(value) else _number(value, place, column)
+    if abs(found) > HIGHEST_SCORE:
+        raise ValueError(f"{place}: a score must be a finite number up to {HIGHEST_SCORE:g}; got {found:g}")
+    return found
 
 
 def _is_list(column: str) -> bool:
@@ -469,15 +517,22 @@ def _column(row: Mapping[str, Any], given: str, usual: Sequence[str], place: str
     """The column of a role."""
     found = given if given != AUTO else _first(row, usual)
     if found is None or found not in row:
-        kind = ""
+        kind = other_delimiter([*row])
         if "label" in row:
             of_text = "text" in row
             kind = ". Texts with a class: data=text" if of_text else ". Rows with a label: task=scores data=table"
+        elif role == "query" and _first(row, NAME) and _first(row, TEXT):
+            kind = ". Documents or queries alone: give their folder, or a file of judgements with both"
         raise ValueError(
             f"{place} has no column {(usual[0] if found is None else found)!r}. It has {_columns(row)}. Say which to "
             f"take: {setting(role, 'NAME')}{kind}"
         )
     return found
+
+
+def _need_rows(there: object, file: Path) -> None:
+    if not there:
+        raise ValueError(f"{shown(file)} has no rows")
 
 
 def _number(value: Any, place: str, column: str) -> float:

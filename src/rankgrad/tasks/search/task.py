@@ -385,6 +385,11 @@ def _lists_of(collection: Collection, loss: nn.Module, settings: SearchSettings)
     lists = QueryLists(collection, settings.sampler, settings.seed, graded)
     if not len(lists):
         raise ConfigError("no training query has a relevant document with a text, so there is nothing to learn from")
+    if settings.mining.by != "none" and settings.mining.first > len(collection.documents):
+        raise ConfigError(
+            f"mining.first={settings.mining.first} is behind the last rank: {collection.name} has "
+            f"{len(collection.documents):,} documents"
+        )
     if getattr(loss, "soft", False) and np.isnan(lists.judged.score).all():
         raise ConfigError(
             f"{type(loss).__name__} learns from the scores of a teacher, but {collection.name} has none: add a column "
