@@ -1,4 +1,4 @@
-"""Lists without padding: `from_lists` of rows against `from_scores` of the same lists with padding."""
+"""Lists without padding: `from_lists` of rows against `from_scores` of the same lists with padding; and long lists."""
 
 from __future__ import annotations
 
@@ -9,11 +9,35 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankgrad.losses import SmoothAPLoss, SupAPLoss
+from rankgrad.losses import (
+    LambdaLoss,
+    ListNetLoss,
+    LogSumExpLoss,
+    NDCGLoss,
+    RetrievalLoss,
+    SLatKLoss,
+    SmoothAPLoss,
+    SupAPLoss,
+    SupNDCGLoss,
+)
 from rankgrad_papers.timing.clocks import Action, alternate, clock_of
 from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
 
 LOSSES = {"smooth_ap": SmoothAPLoss, "supap": SupAPLoss}
+#: Losses of a recommender, of which most items of a list are irrelevant. The scores are logits.
+OF_LONG_LISTS = {
+    "list_net": ListNetLoss(),
+    "log_sum_exp": LogSumExpLoss(tau=1.0),
+    "sl_at_k": SLatKLoss(tau=1.0),
+    "ndcg": NDCGLoss(tau=0.1),
+    "supndcg": SupNDCGLoss(),
+    "lambda, k=10": LambdaLoss(k=10),
+    "lambda": LambdaLoss(),
+    "lambda of AP": LambdaLoss("map"),
+    "lambda of MRR": LambdaLoss("mrr"),
+}
+OF_NDCG = ("ndcg", "supndcg", "lambda, k=10", "lambda")
+SOFTMAX = "softmax of torch"
 
 
 class Rows(NamedTuple):
@@ -60,7 +84,42 @@ def lists(options: Options) -> Result:
     free = [about for about, (_, in_order) in cases.items() if in_order]
     worst = max(ratio for (_, about), ratio in ratios.items() if about in free)
     checks = [Check("Rows over padded lists where padding is free, the slowest", worst, 1.3)]
-    return Result([ResultTable("Lists without padding", ("lists", *heads), rows, note)], checks)
+    long, more = _long_lists(options)
+    return Result([ResultTable("Lists without padding", ("lists", *heads), rows, note), *long], [*checks, *more])
+
+
+def _long_lists(options: Options) -> tuple[list[ResultTable], list[Check]]:
+    """Losses of lists with few relevant items, over the softmax in plain torch and over our losses with a softmax."""
+    sizes = [(4, 40, 3)] if options.quick else [(256, 1_200, 10)] + [(15_000, 8_700, 10)] * options.long
+    tables, checks = [], []
+    for many, items, hits in sizes:
+        g = torch.Generator().manual_seed(0)
+        scores = torch.randn(many, items, generator=g).to(options.device)
+        relevant = torch.zeros(many, items, dtype=torch.bool)
+        relevant.scatter_(1, torch.rand(many, items, generator=g).topk(hits).indices, True)
+        relevant = relevant.to(options.device)
+        actions = {SOFTMAX: _step(scores, partial(_softmax, relevant))}
+        chosen = OF_LONG_LISTS if many < 10_000 else {"list_net": OF_LONG_LISTS["list_net"]}
+        actions |= {name: _step(scores, partial(_from_scores, loss, relevant)) for name, loss in chosen.items()}
+        times = alternate(actions, options.rounds, f"lists of {items}", clock_of(options.device))
+        over = [name for name in (SOFTMAX, "list_net", "log_sum_exp") if name in times]
+        rows: list[list[Cell]] = [
+            [name, time.ms, *(time.over(times[other]) for other in over)] for name, time in times.items()
+        ]
+        title = f"{many:,} lists of {items:,} with {hits} relevant items"
+        columns = ("loss", "ms", *(f"x {other}" for other in over))
+        tables.append(ResultTable(title, columns, rows, "Scores float32; forward and backward to them."))
+        slow = {name: times[name].over(times["log_sum_exp"]) for name in OF_NDCG if name in times}
+        checks += [Check(f"{name} over log_sum_exp, {title}", ratio, 3.0) for name, ratio in slow.items()]
+    return tables, checks
+
+
+def _softmax(relevant: Tensor, scores: Tensor) -> Tensor:
+    return -(scores.log_softmax(1) * (relevant / relevant.sum(1, keepdim=True))).sum(1).mean()
+
+
+def _from_scores(loss: RetrievalLoss, relevant: Tensor, scores: Tensor) -> Tensor:
+    return loss.from_scores(scores, relevant)
 
 
 def _rows(lengths: Tensor, in_order: bool, device: torch.device) -> Rows:

@@ -79,6 +79,7 @@ class RetrievalLoss(CheckedLoss):
             list. Then `from_lists` may compute lists in groups of similar length.
         by_parts: whether `per_query` may get the queries of a batch in several parts, because it asks `over_batch` for
             what it needs of the others. Large batches then take little memory, see `tiles`. True if it is `separate`.
+        takes: which of `log_q` and `weights` the loss takes, see `from_scores`. `per_query` gets them by name.
         optimises: what the loss optimises, in a few words.
         source: authors, venue, year and number in Markdown, for citation in a model card.
 
@@ -96,6 +97,7 @@ class RetrievalLoss(CheckedLoss):
     soft: ClassVar[bool] = False
     differences_only: ClassVar[bool] = False
     separate: bool = False
+    takes: ClassVar[tuple[str, ...]] = ()
     optimises: ClassVar[str] = ""
     source: ClassVar[str] = ""
     levels: ClassVar[bool] = False
@@ -288,7 +290,15 @@ class RetrievalLoss(CheckedLoss):
             allowed = batch.valid[rows] if allowed is None else allowed & batch.valid[rows]
         return relevant, allowed
 
-    def from_scores(self, scores: Numbers, relevant: Numbers, valid: Numbers | None = None) -> Tensor:
+    def from_scores(
+        self,
+        scores: Numbers,
+        relevant: Numbers,
+        valid: Numbers | None = None,
+        *,
+        log_q: Numbers | None = None,
+        weights: Numbers | None = None,
+    ) -> Tensor:
         """Loss of any score matrix: tensors, numpy arrays or lists.
 
         Args:
@@ -297,19 +307,39 @@ class RetrievalLoss(CheckedLoss):
             relevant: [query, item] bool, or float gains >= 0, or integers if the loss takes `levels`. Gains are rounded
                 to the precision of the scores; an item whose gain rounds to 0 is irrelevant.
             valid: [query, item] bool; False removes an item from that query's list.
+            log_q: [query, item] <= 0, if lists are samples: the log of the probability that an item was drawn into its
+                list, 0 for items that are always in it, such as the relevant ones. In the sum over the items of a
+                softmax, each is divided by its probability, so the sum is, in the mean, that of the whole list: the
+                log_q correction (Bengio and Senécal, IEEE Trans. Neural Networks 2008; Yi et al., RecSys 2019).
+            weights: [query, item] >= 0, factors of the costs of the relevant items, such as inverse propensities of
+                clicks, clipped (Joachims, Swaminathan and Schnabel, WSDM 2017). Those of other items have no effect.
+                Nothing is divided by their sum.
 
         Returns:
             Scalar, or [query] with reduction="none".
+
+        Raises:
+            ValueError, TypeError: shapes or dtypes do not fit, a value is out of its range, or the loss does not take
+                `log_q` or `weights` (see `takes`).
         """
         scores = tensor(scores, "scores")
         relevant = tensor_on(scores.device, relevant, "relevant")
         valid = None if valid is None else tensor_on(scores.device, valid, "valid")
         check_lists(scores, relevant, valid, levels=self.levels)
         self._require_computable("scores", scores)
+        given = self._taken(scores, log_q=log_q, weights=weights)
         with torch.autocast(scores.device.type, enabled=False):
-            return self._reduced(scores, relevant, valid)
+            return self._reduced(scores, relevant, valid, **given)
 
-    def from_lists(self, scores: Numbers, relevance: Numbers, query: Labels | None = None) -> Tensor:
+    def from_lists(
+        self,
+        scores: Numbers,
+        relevance: Numbers,
+        query: Labels | None = None,
+        *,
+        log_q: Numbers | None = None,
+        weights: Numbers | None = None,
+    ) -> Tensor:
         """Loss of lists of any lengths, given as rows with a query id: documents of a query, or rows of a table.
 
         The value equals `from_scores` of all lists, with the shorter ones padded by items that are not valid. If the
@@ -321,6 +351,8 @@ class RetrievalLoss(CheckedLoss):
             relevance: [row] bool, or float gains >= 0, or integers if the loss takes `levels`.
             query: [row] integers or strings, in any order: rows of the same id form a list. None: all rows are one
                 list.
+            log_q: [row], see `from_scores`.
+            weights: [row], see `from_scores`.
 
         Returns:
             Scalar. With reduction="none": [query] by ascending id.
@@ -338,13 +370,15 @@ class RetrievalLoss(CheckedLoss):
         relevance = tensor_on(scores.device, relevance, "relevance")
         ids = checked_rows(scores, relevance, query, levels=self.levels)
         self._require_computable("scores", scores.unsqueeze(1))
+        given = self._taken(scores, log_q=log_q, weights=weights)
         scores = computed(scores)
         if relevance.dtype != torch.bool:
             self._check_gains(relevance.unsqueeze(1), scores, "relevance")
         one = Rectangles([(1, len(scores))], None, None)
         shape = one if ids is None else Rectangles.of(ids, self.separate)
         with torch.autocast(scores.device.type, enabled=False):
-            return self._mean_of(shape, shape.cut(scores), shape.cut(relevance), shape.valid())
+            parts = {name: shape.cut(values) for name, values in given.items()}
+            return self._mean_of(shape, shape.cut(scores), shape.cut(relevance), shape.valid(), **parts)
 
     def from_classes(
         self, logits: Numbers, targets: Numbers, valid: Numbers | None = None, *, one_list: bool = False
@@ -400,28 +434,65 @@ class RetrievalLoss(CheckedLoss):
         rows = computed(embeddings)
         return unit_rows(rows) if self.normalize else rows
 
-    def _reduced(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> Tensor:
+    def _taken(self, scores: Tensor, **given: Numbers | None) -> dict[str, Tensor]:
+        """`log_q` and `weights`, if they are given, in the precision of the computation."""
+        found = {}
+        for name, values in given.items():
+            if values is None:
+                continue
+            if name not in self.takes:
+                raise TypeError(
+                    f"{type(self).__name__} does not take {name}: it is for losses that are sums over items, such as "
+                    "ListNetLoss, SLatKLoss and LogSumExpLoss (weights: also LambdaLoss)"
+                )
+            factors = tensor_on(scores.device, values, name)
+            if factors.shape != scores.shape or not factors.is_floating_point():
+                raise ValueError(
+                    f"{name} must be floats with the shape of scores {tuple(scores.shape)}; "
+                    f"got {factors.dtype} {tuple(factors.shape)}"
+                )
+            most = _largest(scores)
+            low, high = (-most, 0) if name == "log_q" else (0, most)
+            what = (
+                "a log of a probability must be finite and <= 0" if name == "log_q" else "weights must be finite, >= 0"
+            )
+            self._require_between(name, factors.reshape(len(factors), -1), low, high, what)
+            found[name] = factors.detach().to(computed(scores).dtype)
+        return found
+
+    def _reduced(self, scores: Scores, relevant: Tensor, valid: Mask | None, **given: Tensor) -> Tensor:
         scores = computed(scores)
         if relevant.dtype != torch.bool:
             self._check_gains(relevant, scores)
         one = Rectangles([(len(scores), scores.shape[1])], None, None)
-        return self._mean_of(one, [scores], [relevant], [valid])
+        return self._mean_of(one, [scores], [relevant], [valid], **{name: [values] for name, values in given.items()})
 
     def _mean_of(
-        self, shape: Rectangles, scores: list[Scores], relevant: list[Tensor], valid: list[Mask | None]
+        self,
+        shape: Rectangles,
+        scores: list[Scores],
+        relevant: list[Tensor],
+        valid: list[Mask | None],
+        **given: list[Tensor],
     ) -> Tensor:
         """The reduction over the lists of one or more rectangles."""
         self.stats = {}
-        parts = [self.costs(*part) for part in zip(scores, relevant, valid, strict=True)]
+        parts = [
+            self.costs(*part, **{name: values[at] for name, values in given.items()})
+            for at, part in enumerate(zip(scores, relevant, valid, strict=True))
+        ]
         return self.reduced(*(shape.by_id(list(values)) for values in zip(*parts, strict=True)))
 
-    def costs(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor, Tensor, Tensor]:
+    def costs(
+        self, scores: Scores, relevant: Tensor, valid: Mask | None, **given: Tensor
+    ) -> tuple[PerQuery, Tensor, Tensor, Tensor]:
         """`per_query` with a cost of 0 where a query does not count; and whether a query has an item of either kind."""
         # a gain that rounds to 0 in the precision of the scores is irrelevant
         seen = relevant.to(scores.dtype) if relevant.is_floating_point() else relevant
         if self.positives is not None:
             require_positives(seen, valid, self.positives)
-        values, counts = self.per_query(scores, relevant, valid)
+        per_query: Callable[..., tuple[PerQuery, Tensor]] = self.per_query  # only some losses take what is `given`
+        values, counts = per_query(scores, relevant, valid, **given)
         values = values.to(scores.dtype)
         if not values.requires_grad:
             values = values + 0 * scores.sum(1)  # attach a constant loss to the graph, too

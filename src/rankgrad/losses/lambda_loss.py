@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from ..common.checks import list_length, one_of
+from ..common.checks import list_length, number, one_of
 from ..metrics import Gain
 from ..ranks.kernels.host import on_host, zeros_like
 from ..ranks.kernels.sorting import sort_rows
 from ..ranks.lists import Lists
-from ..ranks.relaxations import Softplus, Step
 from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common, RetrievalLoss
 from .graded import check_gain
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 Measure = Literal["ndcg", "map", "mrr", "precision"]
 # Number of score differences in memory at once: on a CPU what its caches hold, elsewhere few and large steps.
-CHUNK = 2**17
+CHUNK = 2**16
 CHUNK_ELSEWHERE = 2**22
 
 
@@ -71,6 +70,7 @@ class LambdaLoss(RetrievalLoss):
     )
     differences_only: ClassVar[bool] = True
     separate: bool = True
+    takes: ClassVar[tuple[str, ...]] = ("weights",)
 
     def __init__(
         self,
@@ -85,85 +85,163 @@ class LambdaLoss(RetrievalLoss):
         if (k is None and measure == "precision") or (k is not None and measure in ("map", "mrr")):
             raise ValueError(f"k is for 'ndcg' and 'precision' only; 'precision' needs it; got k={k!r} for {measure!r}")
         check_gain(gain)
-        self.measure, self.tau, self.gain = measure, tau, gain
+        self.measure, self.gain = measure, gain
+        self.tau = number(tau, "tau is a temperature in score units", low=1e-30)
         self.k = None if k is None else list_length(k, "k is a list length")
-        self._step = Softplus(tau)
+        self._step = _softplus
 
-    def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
+    def per_query(
+        self, scores: Scores, relevant: Tensor, valid: Mask | None, weights: Tensor | None = None
+    ) -> tuple[PerQuery, Tensor]:
         """Weighted sum over the pairs of each list; a list counts if it has a relevant item."""
         if relevant.dtype != torch.bool and self.measure != "ndcg":
             relevant = relevant.to(scores.dtype) > 0
-        places = _Places.of(scores.detach(), relevant, valid, self.positives)
-        swaps = SWAPS[self.measure](places, self.k, self.gain)
-        values: PerQuery = _PairCosts.apply(scores, places, swaps, self._step)
-        return values, places.lists.count > 0
+        ranking = _Ranking.of(scores.detach(), relevant, valid, self.positives, self.k)
+        swaps = SWAPS[self.measure](ranking, self.k, self.gain)
+        values: PerQuery = _PairCosts.apply(scores, ranking, swaps, self.tau, self._step, weights)
+        return values, ranking.lists.count > 0
+
+
+def _softplus(differences: Tensor, out: Tensor) -> Tensor:
+    return torch.ops.aten.softplus.out(differences, out=out)  # type: ignore[no-any-return]
 
 
 class _PairCosts(torch.autograd.Function):
     """[query] weighted costs of the pairs of each list.
 
     The weights are constants of the gradient. So the forward pass also computes the gradient, a part of the pairs at a
-    time, and keeps one score matrix, whatever the number of pairs is.
+    time, and keeps one score matrix, whatever the number of pairs is. All parts use the same three buffers, because to
+    allocate new ones takes more time than the arithmetic.
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Scores, places: _Places, swaps: Swaps, step: Step) -> PerQuery:
-        lists, values = places.lists, scores.new_zeros(len(scores))
+    def forward(
+        ctx: Any,
+        scores: Scores,
+        ranking: _Ranking,
+        swaps: Swaps,
+        tau: float,
+        step: InPlace,
+        factors: Tensor | None,
+    ) -> PerQuery:
+        own = ranking.scores[ranking.row, ranking.place]
+        factor = None if factors is None else factors[ranking.row, ranking.order[ranking.row, ranking.place]]
+        cost, pull = torch.empty_like(own), torch.empty_like(own)
         gradient = zeros_like(scores) if ctx.needs_input_grad[0] else None
-        gains = places.gain.masked_fill(~places.exists, torch.inf)  # never below that of a relevant item
-        many = max((CHUNK if on_host(scores) else CHUNK_ELSEWHERE) // max(scores.shape[1], 1), 1)
-        for start in range(0, len(lists.query), many):
-            row, item, gain = (each[start : start + many] for each in (lists.query, lists.item, lists.gain))
-            no_pair = gains.index_select(0, row) >= gain.unsqueeze(1)
-            differences = (scores.index_select(0, row) - scores[row, item].unsqueeze(1)).masked_fill_(no_pair, 0)
-            weight = swaps(row, item).masked_fill_(no_pair, 0)
-            values.index_add_(0, row, (weight * step(differences)).sum(1))
-            slope = None if gradient is None else step.slope(differences)
-            if gradient is not None and slope is not None:
-                slope.mul_(weight)
-                gradient.index_add_(0, row, slope)
-                gradient[row, item] -= slope.sum(1)  # each pair of row and item is there once
-        ctx.save_for_backward(gradient)
+        for part in _parts(ranking):
+            weight = swaps(part)
+            if factor is not None:
+                weight.mul_(factor[part.pairs].unsqueeze(1))
+            # -inf, of step 0, behind the last item
+            differences = part.rows(ranking.scores, "differences").sub_(own[part.pairs].unsqueeze(1)).div_(tau)
+            torch.linalg.vecdot(weight, step(differences, part.room("spare")), out=cost[part.pairs])
+            if gradient is not None:
+                slope = differences.sigmoid_().mul_(weight)
+                gradient[:, : part.wide].index_add_(0, part.row, slope)
+                torch.sum(slope, 1, out=pull[part.pairs])
+        values = scores.new_zeros(len(scores)).index_add_(0, ranking.row, cost).div_(math.log(2))
+        if gradient is not None:
+            gradient[ranking.row, ranking.place] -= pull  # each pair of row and place is there once
+        ctx.save_for_backward(gradient, ranking.order)
+        ctx.factor = 1 / (tau * math.log(2))
         return values
 
     @staticmethod
-    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor | None, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return None if gradient is None else gradient * upstream.unsqueeze(1), None, None, None
+    def backward(ctx: Any, upstream: PerQuery) -> tuple[Tensor | None, ...]:
+        gradient, order = ctx.saved_tensors
+        if gradient is None:
+            return (None,) * 6
+        factor, of_items = (upstream * ctx.factor).unsqueeze(1), torch.empty_like(gradient)
+        rows = max((CHUNK if on_host(gradient) else CHUNK_ELSEWHERE) // max(gradient.shape[1], 1), 1)
+        for into, to, values, each in zip(*(x.split(rows) for x in (of_items, order, gradient, factor)), strict=True):
+            into.scatter_(1, to, values * each)
+        return of_items, *(None,) * 5
 
 
 @dataclass(frozen=True)
-class _Places:
-    """A batch of lists and the current ranking of all their items.
+class _Part:
+    """Some relevant items, and how many places they are compared with.
 
     Attributes:
-        lists: the relevant items.
-        gain: [query, item] gains, 0 where an item does not exist.
-        exists: [query, item] bool.
-        rank: [query, item] float, 1 for the best; items that do not exist come last.
+        pairs: which of the relevant items of the ranking.
+        row, place: those of the ranking.
+        wide: number of places.
+        buffers: memory for values [pair, place], by name.
+    """
+
+    pairs: slice
+    row: Tensor
+    place: Tensor
+    wide: int
+    buffers: dict[str, Tensor]
+
+    def room(self, name: str) -> Tensor:
+        """[pair, place] a buffer; the next part uses the same memory."""
+        return self.buffers[name][: len(self.row) * self.wide].view(-1, self.wide)
+
+    def rows(self, matrix: Tensor, name: str) -> Tensor:
+        """[pair, place] rows of a matrix [query, place], in a buffer."""
+        return torch.index_select(matrix[:, : self.wide], 0, self.row, out=self.room(name))
+
+
+def _parts(ranking: _Ranking) -> Iterator[_Part]:
+    scores = ranking.scores
+    many, wide, start = CHUNK if on_host(scores) else CHUNK_ELSEWHERE, scores.shape[1], 0
+    buffers = {name: scores.new_empty(max(many, wide)) for name in ("differences", "weight", "spare")}
+    for pairs, width in ((ranking.high, wide), (len(ranking.row), ranking.deep)):
+        at_once = max(many // max(width, 1), 1)
+        while start < pairs:
+            part = slice(start, min(start + at_once, pairs))
+            yield _Part(part, ranking.row[part], ranking.place[part], width, buffers)
+            start = part.stop
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """A batch of lists in the order of the current ranking: column r holds the item of rank r + 1.
+
+    Attributes:
+        lists: the relevant items; `item` is their column.
+        row, place: [pair] row and column of the relevant items, in the order in which they are computed.
+        high, deep: a swap of one of the first `high` pairs with any item changes the measure. The others are below rank
+            k, and only their swaps with the first `deep` items do.
+        order: [query, place] the items, best first; those that do not exist come last.
+        scores: [query, place], -inf where there is no item.
+        rank: [place] 1, 2, ...
     """
 
     lists: Lists
-    gain: Tensor
-    exists: Mask
+    row: Tensor
+    place: Tensor
+    high: int
+    deep: int
+    order: Tensor
+    scores: Scores
     rank: Tensor
 
+    @property
+    def rest(self) -> Tensor:
+        """[query, place] 1 for an irrelevant item, else 0."""
+        return self.lists.rest.to(self.scores.dtype)
+
     @classmethod
-    def of(cls, scores: Scores, relevant: Tensor, valid: Mask | None, positives: int | None) -> _Places:
-        exists = torch.ones_like(relevant, dtype=torch.bool) if valid is None else valid
-        order = sort_rows((-scores).masked_fill_(~exists, torch.inf))[1]
-        places = torch.arange(1, scores.shape[1] + 1, dtype=scores.dtype, device=scores.device)
-        rank = torch.empty_like(scores).scatter_(1, order, places.expand_as(scores).contiguous())
-        return cls(Lists.of(scores, relevant, valid, positives), relevant.to(scores.dtype) * exists, exists, rank)
+    def of(cls, scores: Scores, relevant: Tensor, valid: Mask | None, positives: int | None, k: int | None) -> _Ranking:
+        down = -scores if valid is None else (-scores).masked_fill_(~valid, torch.inf)
+        down, order = sort_rows(down)
+        exists = None if valid is None else valid.gather(1, order)
+        lists = Lists.of(scores, relevant.gather(1, order), exists, positives)
+        row, place, deep = lists.query, lists.item, scores.shape[1]
+        high = len(row)
+        if k is not None and k < deep and on_host(scores):  # elsewhere the host would wait for the number of items
+            first = (place >= k).to(torch.uint8).argsort(stable=True)
+            row, place, high, deep = row[first], place[first], int((place < k).sum()), k
+        rank = torch.arange(1, scores.shape[1] + 1, dtype=scores.dtype, device=scores.device)
+        return cls(lists, row, place, high, deep, order, down.neg_(), rank)
 
-    def by_place(self, values: Tensor) -> Tensor:
-        """[query, 1 + item] the values [query, item] by rank: column r holds that of rank r, column 0 holds 0."""
-        padded = values.new_zeros(len(values), values.shape[1] + 1)
-        return padded.scatter_(1, self.rank.long(), values)
 
-
-# (row [pair], item [pair]) of relevant items -> [pair, item] |Delta M| of a swap with each item of the list
-Swaps = Callable[[Tensor, Tensor], Tensor]
+# -> [pair, place] |Delta M| of a swap of relevant items with the item of each place, 0 if that is as relevant
+Swaps = Callable[[_Part], Tensor]
+InPlace = Callable[[Tensor, Tensor], Tensor]  # differences, buffer -> their step, in the buffer
 
 
 def _relative_gains(lists: Lists, kind: Gain) -> Tensor:
@@ -176,64 +254,68 @@ def _relative_gains(lists: Lists, kind: Gain) -> Tensor:
     return (torch.exp2(exact - most) * -torch.expm1(-exact * math.log(2))).to(lists.gain.dtype)
 
 
-def _ndcg(places: _Places, k: int | None, gain: Gain) -> Swaps:
-    lists, rank, own = places.lists, places.rank, _relative_gains(places.lists, gain)
-    discount = 1 / torch.log2(1 + rank)
-    ideal = 1 / torch.log2(1 + torch.arange(1, lists.width + 1, dtype=rank.dtype, device=rank.device))
+def _ndcg(ranking: _Ranking, k: int | None, gain: Gain) -> Swaps:
+    lists, gains = ranking.lists, _relative_gains(ranking.lists, gain)
+    discount = 1 / torch.log2(1 + ranking.rank)
     if k is not None:
-        discount = discount * (rank <= k)
-        ideal[k:] = 0
-    best = (lists.rectangle(own, 0.0).sort(1, descending=True).values * ideal).sum(1)[lists.query]
-    worth = torch.zeros_like(rank)
-    worth[lists.query, lists.item] = own / torch.where(best > 0, best, 1)
+        discount[k:] = 0
+    ideal = lists.rectangle(gains, 0.0).sort(1, descending=True).values @ discount[: lists.width]
+    worth = torch.zeros_like(ranking.scores)
+    worth[lists.query, lists.item] = gains / torch.where(ideal > 0, ideal, 1)[lists.query]
+    own = worth[ranking.row, ranking.place].unsqueeze(1)
 
-    def swaps(row: Tensor, item: Tensor) -> Tensor:
-        worse = worth[row, item].unsqueeze(1) - worth[row]
-        return worse * (discount[row, item].unsqueeze(1) - discount[row]).abs()
-
-    return swaps
-
-
-def _map(places: _Places, k: int | None, gain: Gain) -> Swaps:
-    hit = places.by_place(places.gain)
-    place = torch.arange(hit.shape[1], dtype=hit.dtype, device=hit.device).clamp(min=1)
-    hits, inverse = hit.cumsum(1), (hit / place).cumsum(1)
-    precision, relevant = hits / place, places.lists.count.unsqueeze(1).clamp(min=1)
-
-    def swaps(row: Tensor, item: Tensor) -> Tensor:
-        mine, theirs = places.rank[row, item].long().unsqueeze(1), places.rank[row].long()
-        high, low = torch.minimum(mine, theirs), torch.maximum(mine, theirs)
-        of = [each[row] for each in (precision, inverse)]
-        # precision at the higher rank with a hit there, minus that at the lower rank; each hit between them adds 1 / r
-        at_high = of[0].gather(1, high) + (theirs < mine).to(hit.dtype) / high
-        between = of[1].gather(1, low - 1) - of[1].gather(1, high)
-        return (at_high - of[0].gather(1, low) + between.clamp(min=0)) / relevant[row]
+    def swaps(part: _Part) -> Tensor:
+        theirs, lost = part.rows(worth, "weight"), part.room("spare")
+        torch.sub(discount[part.place].unsqueeze(1), discount[: part.wide], out=lost)
+        return torch.sub(own[part.pairs], theirs, out=theirs).clamp_(min=0).mul_(lost.abs_())
 
     return swaps
 
 
-def _mrr(places: _Places, k: int | None, gain: Gain) -> Swaps:
-    beyond = places.rank.shape[1] + 1.0
-    ranks = places.lists.rectangle(places.rank[places.lists.query, places.lists.item], beyond)
-    ranks = torch.nn.functional.pad(ranks, (0, 2), value=beyond).sort(1).values
-    first, second = ranks[:, :1], ranks[:, 1:2]
+def _map(ranking: _Ranking, k: int | None, gain: Gain) -> Swaps:
+    # A relevant item at rank r and an irrelevant one at rank c: with x = precision - sum of 1 / rank of the hits so
+    # far, AP changes by (x_c + 1 / c) - (x_r + 1 / r) if c < r, and by x_r - x_c if c > r. Both fall along the list, so
+    # the larger difference is the right one.
+    lists, inverse = ranking.lists, 1 / ranking.rank
+    hit = torch.zeros_like(ranking.scores)
+    hit[lists.query, lists.item] = 1
+    count = lists.count.unsqueeze(1).clamp(min=1)
+    below = (hit.cumsum(1) * inverse - (hit * inverse).cumsum(1)) / count
+    above, no_rival = below + inverse / count, ~lists.rest
+    own_below, own_above = (side[ranking.row, ranking.place].unsqueeze(1) for side in (below, above))
+    above, below = above.masked_fill(no_rival, -torch.inf), below.masked_fill(no_rival, torch.inf)
 
-    def swaps(row: Tensor, item: Tensor) -> Tensor:
-        mine, theirs, best = places.rank[row, item].unsqueeze(1), places.rank[row], first[row]
-        up = 1 / torch.minimum(theirs, best) - 1 / best
-        down = (mine == best) * (1 / best - 1 / torch.minimum(theirs, second[row]))
-        return torch.where(theirs < mine, up, down)
+    def swaps(part: _Part) -> Tensor:
+        up, down = part.rows(above, "weight").sub_(own_above[part.pairs]), part.rows(below, "spare")
+        torch.sub(own_below[part.pairs], down, out=down)
+        return torch.maximum(up, down, out=up).clamp_(min=0)
 
     return swaps
 
 
-def _precision(places: _Places, k: int | None, gain: Gain) -> Swaps:
+def _mrr(ranking: _Ranking, k: int | None, gain: Gain) -> Swaps:
+    lists, inverse = ranking.lists, 1 / ranking.rank
+    hits = lists.rectangle(inverse[lists.item], 0.0)
+    first, second = torch.nn.functional.pad(hits, (0, 2))[:, :2].unsqueeze(2).unbind(1)
+    rest = ranking.rest
+    up = rest * (inverse - first).clamp(min=0)  # any relevant item moves above the best one
+    down = rest * (first - inverse.maximum(second)).clamp(min=0)  # the best one moves down
+    return _two_kinds(up, up + down, lambda part: inverse[part.place] == first[part.row, 0])
+
+
+def _precision(ranking: _Ranking, k: int | None, gain: Gain) -> Swaps:
     assert k is not None
-    listed = (places.rank <= k).to(places.rank.dtype) / k
-    return lambda row, item: (listed[row, item].unsqueeze(1) - listed[row]).abs()
+    rest, listed = ranking.rest / k, (ranking.rank <= k).to(ranking.rank.dtype)
+    return _two_kinds(rest * listed, rest * (1 - listed), lambda part: part.place < k)
 
 
-SWAPS: dict[str, Callable[[_Places, int | None, Gain], Swaps]] = {
+def _two_kinds(others: Tensor, special: Tensor, is_special: Callable[[_Part], Tensor]) -> Swaps:
+    """The swaps of a measure whose weights [query, place] are of two kinds of relevant items."""
+    both, queries = torch.cat([others, special]), len(others)
+    return lambda part: replace(part, row=part.row + queries * is_special(part)).rows(both, "weight")
+
+
+SWAPS: dict[str, Callable[[_Ranking, int | None, Gain], Swaps]] = {
     "ndcg": _ndcg,
     "map": _map,
     "mrr": _mrr,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from torch import Tensor
+
 from ..ranks import Soft
 from ..ranks.relaxations import Exponential, Heaviside
+from ..ranks.types import Mask, PerQuery, Scores
 from .base import Common
 from .penalties import Log
 from .rank_loss import RankLoss
@@ -42,6 +45,25 @@ class LogSumExpLoss(RankLoss):
         "RaMBO's log penalty on relaxed ranks"
     )
 
+    takes: ClassVar[tuple[str, ...]] = ("log_q", "weights")
+
     def __init__(self, tau: float = 0.04, pull: float = 1.0, **common: Unpack[Common]) -> None:
         super().__init__(Soft(Heaviside(), Exponential(tau), pull=pull), penalty=Log(), **common)
         self.tau, self.pull = tau, pull
+
+    def per_query(
+        self,
+        scores: Scores,
+        relevant: Tensor,
+        valid: Mask | None,
+        log_q: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> tuple[PerQuery, Tensor]:
+        """Mean cost of the relevant items of each list. Of `log_q`, irrelevant items count: the sum is over these."""
+        if log_q is not None:
+            scores = scores - self.tau * log_q.masked_fill(relevant > 0, 0)
+        ranks = self.ranked(scores, relevant, valid)
+        costs = Log()(ranks.above_neg)
+        if weights is not None:
+            costs = costs * weights[ranks.query, ranks.item]
+        return ranks.mean_per_query(costs), ranks.counted
