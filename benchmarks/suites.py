@@ -10,6 +10,7 @@ from rankgrad_papers.timing.results import Options, Result
 from . import (
     allocator,
     bank,
+    command_step,
     corpus,
     csv_files,
     detection,
@@ -39,6 +40,7 @@ SUITES: dict[str, Suite] = {
     "evaluator": evaluator.evaluator,
     "detection": detection.detection,
     "training": training.training,
+    "command_step": command_step.command_step,
     "sub_batch": sub_batch.sub_batch,
     "step_profile": step_profile.step_profile,
     "pipeline": pipeline.pipeline,
