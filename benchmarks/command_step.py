@@ -47,7 +47,7 @@ def command_step(options: Options) -> Result:
     ]
     about = (
         f"{name}, {SIDE} x {SIDE} pixels, 16 classes x 4 images a batch from JPEG files, batch norm frozen, AdamW. The "
-        f"step of the command is the difference of a training of {FEW + more} steps and one of {FEW}, divided by {more}. "
+        f"step of the command is the difference of trainings of {FEW + more} and of {FEW} steps, divided by {more}. "
         "Both read, decode and augment the images."
     )
     table = ResultTable("A step of fine-tuning", ("training", "processor ms", "x plain loop"), rows, about)
