@@ -19,6 +19,7 @@ from . import (
     in_batch,
     launches,
     lists,
+    mining,
     pipeline,
     resnet_step,
     scaling,
@@ -53,6 +54,7 @@ SUITES: dict[str, Suite] = {
     "csv_files": csv_files.csv_files,
     "corpus": corpus.corpus,
     "soft_ranks": soft_ranks.soft_ranks,
+    "mining": mining.mining,
 }
 GPU_SUITES: dict[str, Suite] = {
     "long_list": long_list.long_list,
@@ -66,6 +68,7 @@ GPU_SUITES: dict[str, Suite] = {
     "sub_batch": sub_batch.sub_batch,
     "lists": lists.lists,
     "large_batch": tiles.large_batch,
+    "mining": mining.mining,
 }
 
 CASES: memory.Cases = {
@@ -76,4 +79,5 @@ CASES: memory.Cases = {
     **detection.CASES,
     **sub_batch.CASES,
     **tiles.CASES,
+    **mining.CASES,
 }

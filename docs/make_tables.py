@@ -97,6 +97,7 @@ MEASURED = (
     "allocator",
     "csv_files",
     "soft_ranks",
+    "mining",
 )
 
 

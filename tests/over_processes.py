@@ -21,10 +21,12 @@ from rankgrad.batches.distributed import GlobalBatch, gather_objects, gather_row
 from rankgrad.batches.large_batch import embed_in_parts
 from rankgrad.batches.memory import CrossBatchMemory, memory_buffers
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.losses import LOSSES, SmoothAPLoss
+from rankgrad.losses import LOSSES, SmoothAPLoss, tiles
 from rankgrad.losses.baselines import CrossEntropyLoss
 
 ROWS, CLASSES, DIM = 12, 5, 4
+# Losses of which one is exact, one has statistics over the batch, and one a memory.
+TILED = ("supap", "log_sum_exp", "adaptive_roadmap", "rambo_recall", "adaptive_roadmap memory joint")
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 # Rows of each process: uneven, with classes that are on one process only, and a process without any.
 SPLITS: dict[int, tuple[tuple[int, ...], ...]] = {
@@ -129,10 +131,25 @@ def alone(name: str, parts: int | None = None) -> Outcome:
 
 def together(name: str, rank: int, sizes: Sequence[int], parts: int | None = None) -> Outcome:
     """This process's part of the same."""
-    inner = Learner(GlobalBatch(cases()[name]()), parts=parts)
+    return _shared(Learner(GlobalBatch(cases()[name]()), parts=parts), rank, sizes)
+
+
+def _shared(inner: Learner, rank: int, sizes: Sequence[int]) -> Outcome:
     ignored = memory_buffers(inner)
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(inner, ignored)  # type: ignore[no-untyped-call]
     return run(DistributedDataParallel(inner), inner, lambda batch: batch.share(rank, sizes))
+
+
+def together_by_tiles(name: str, rank: int, sizes: Sequence[int]) -> tuple[Outcome, list[int]]:
+    """The same by tiles of three rows; and how many tiles there were, of each loss in the loss."""
+    before, (tiles.WORTH, tiles.TILE) = (tiles.WORTH, tiles.TILE), (1, 3 * ROWS)
+    try:
+        inner = Learner(GlobalBatch(cases()[name]()))
+        found = _shared(inner, rank, sizes)
+    finally:
+        tiles.WORTH, tiles.TILE = before
+    counts = [int(module.stats["tiles"]) for module in inner.modules() if "tiles" in getattr(module, "stats", {})]
+    return found, counts
 
 
 def _work(rank: int, processes: int, folder: str) -> None:
@@ -147,6 +164,8 @@ def _work(rank: int, processes: int, folder: str) -> None:
     for sizes in SPLITS[processes]:
         for name in cases():
             found[f"{name} {sizes}"] = together(name, rank, sizes)
+        for name in TILED:
+            found[f"{name} {sizes} by tiles"] = together_by_tiles(name, rank, sizes)
         found[f"in parts {sizes}"] = together("smooth_ap", rank, sizes, parts=2)
     found["references"] = against(rank, processes)
     found["order"] = gather_rows(torch.full((rank, 1), rank)).flatten().tolist()

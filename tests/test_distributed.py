@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from over_processes import SPLITS, UNSIGNED, Outcome, against, alone, cases, evaluated, evaluated_codes, spawn
+from over_processes import SPLITS, TILED, UNSIGNED, Outcome, against, alone, cases, evaluated, evaluated_codes, spawn
 
 from rankgrad.evaluation import Report
 
@@ -39,6 +39,18 @@ def test_loss_gradient_and_memory_equal_those_of_one_process(name: str, count: i
             torch.testing.assert_close(mine.gradients, wanted.gradients, rtol=0, atol=1e-12)
             buffers = {key.replace("loss.loss", "loss", 1): value for key, value in mine.buffers.items()}
             torch.testing.assert_close(buffers, wanted.buffers, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", TILED)
+@pytest.mark.parametrize("count", COUNTS)
+def test_tiles_on_each_process_give_the_loss_and_gradient_of_one_whole_matrix(name: str, count: int) -> None:
+    wanted = one_process(name)
+    for sizes in SPLITS[count]:
+        for found in processes(count):
+            mine, tiles = found[f"{name} {sizes} by tiles"]
+            assert tiles and min(tiles) > 1
+            assert mine.values == pytest.approx(wanted.values, rel=0, abs=1e-12)
+            torch.testing.assert_close(mine.gradients, wanted.gradients, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("count", COUNTS)

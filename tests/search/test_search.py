@@ -184,6 +184,24 @@ def test_topk_is_the_head_of_a_stable_sort(k, block):
     assert scores.equal((queries @ gallery.T).gather(1, index))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("values", [5, 40, 3_000, 10**9])
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_best_of_long_rows_are_the_head_of_a_stable_sort(k, values, dtype, monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randint(values, (7, search.WIDE * k + 11), generator=g).to(dtype) / 8
+    scores[2, ::3] = -torch.inf
+    scores[3] = 1.0  # all are tied
+    scores[4, -5:] = 2e9  # the best are in no group of equal size
+    wanted = scores.sort(dim=1, descending=True, stable=True)
+    ways = [search._topk_above_bound(scores[[0, 1, 2, 4, 5]], k), search._topk_by_index(scores, k)]
+    for found, rows in zip(ways, ([0, 1, 2, 4, 5], [*range(7)]), strict=True):
+        if found is not None:
+            assert torch.equal(found[0], wanted.values[rows, :k]) and torch.equal(found[1], wanted.indices[rows, :k])
+    assert values < 3_000 or ways[0] is not None
+    assert search._topk_above_bound(scores, k) is None  # because of the ties
+
+
 @pytest.mark.parametrize("k", [1, 5, 29])
 def test_topk_never_returns_the_own_copy(k):
     gallery = whole(30, 3, values=1)

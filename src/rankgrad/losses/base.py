@@ -307,10 +307,11 @@ class RetrievalLoss(CheckedLoss):
             relevant: [query, item] bool, or float gains >= 0, or integers if the loss takes `levels`. Gains are rounded
                 to the precision of the scores; an item whose gain rounds to 0 is irrelevant.
             valid: [query, item] bool; False removes an item from that query's list.
-            log_q: [query, item] <= 0, if lists are samples: the log of the probability that an item was drawn into its
-                list, 0 for items that are always in it, such as the relevant ones. In the sum over the items of a
-                softmax, each is divided by its probability, so the sum is, in the mean, that of the whole list: the
-                log_q correction (Bengio and Senécal, IEEE Trans. Neural Networks 2008; Yi et al., RecSys 2019).
+            log_q: [query, item], if lists are samples: the log of the probability that an item was drawn into its list
+                (of the expected number of times, if it may be there twice), 0 for items that are always in it, such as
+                the relevant ones. In the sum over the items of a softmax, each is divided by its probability, so the
+                sum is, in the mean, that of the whole list: the log_q correction (Bengio and Senécal, IEEE Trans.
+                Neural Networks 2008; Yi et al., RecSys 2019).
             weights: [query, item] >= 0, factors of the costs of the relevant items, such as inverse propensities of
                 clicks, clipped (Joachims, Swaminathan and Schnabel, WSDM 2017). Those of other items have no effect.
                 Nothing is divided by their sum.
@@ -452,11 +453,8 @@ class RetrievalLoss(CheckedLoss):
                     f"got {factors.dtype} {tuple(factors.shape)}"
                 )
             most = _largest(scores)
-            low, high = (-most, 0) if name == "log_q" else (0, most)
-            what = (
-                "a log of a probability must be finite and <= 0" if name == "log_q" else "weights must be finite, >= 0"
-            )
-            self._require_between(name, factors.reshape(len(factors), -1), low, high, what)
+            low, what = (-most, "it must be finite") if name == "log_q" else (0, "weights must be finite, >= 0")
+            self._require_between(name, factors.reshape(len(factors), -1), low, most, what)
             found[name] = factors.detach().to(computed(scores).dtype)
         return found
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,6 +32,9 @@ from .scores import of_one_byte as of_one_byte
 MEMORY = 256 * 2**20  # largest number of bytes of a block of scores and its pairs
 MAX_BLOCK = 256  # queries; larger blocks do not make the matrix product faster
 TILE = 2**19  # number of scores processed together, of rows with a tie across the end of a top-k list
+# On a CPU, from this many items for each of the best k on, most are left out before the best are sorted; unless so
+# many times k are tied.
+WIDE, CROWDED = 64, 8
 PAIR_BYTES = 2048  # upper estimate of the bytes per relevant pair for three `Ranks` and all metrics
 
 
@@ -396,6 +400,9 @@ def _rank_block(scorer: Scorer, rows: Tensor, relevance: Relevance) -> RankBlock
 
 def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k highest scores of every row; of tied items the lower index comes first."""
+    wide = scores.device.type == "cpu" and scores.shape[1] >= WIDE * k
+    if wide and (found := _topk_above_bound(scores, k)) is not None:
+        return found
     values, index = torch.topk(scores, min(k + 1, scores.shape[1]), dim=1)
     last = values[:, k - 1 : k]
     # of items tied across the end of the list, torch.topk takes any: take those of lowest index instead
@@ -410,6 +417,27 @@ def _topk_by_index(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     index = index.sort(1)[0]
     values, order = torch.sort(scores.gather(1, index), dim=1, descending=True, stable=True)
     return values, index.gather(1, order)
+
+
+def _topk_above_bound(scores: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
+    """The same for long rows on a CPU; None if too many items are tied.
+
+    The k-th best of the maxima of groups of items is a bound: k items at least are not below it. It is low enough to be
+    right and high enough to leave few more than k items, which two plain passes find. Only these are sorted.
+    """
+    (rows, items), groups = scores.shape, 4 * k  # more take longer, fewer leave more items above the bound
+    most = scores[:, : items - items % groups].view(rows, -1, groups).amax(1)
+    bound = most.topk(k, dim=1, sorted=False).values.amin(1, keepdim=True)
+    flat = torch.from_numpy(np.flatnonzero((scores >= bound).numpy()))
+    row = flat // items
+    count = torch.bincount(row, minlength=rows)
+    if (most_found := int(count.max())) > CROWDED * k:
+        return None
+    place = torch.arange(len(flat)) - (count.cumsum(0) - count)[row]
+    values = scores.new_full((rows, most_found), -torch.inf).index_put_((row, place), scores.view(-1)[flat])
+    index = torch.zeros(values.shape, dtype=torch.long).index_put_((row, place), flat - row * items)
+    values, order = values.sort(dim=1, descending=True, stable=True)
+    return values[:, :k], index.gather(1, order[:, :k])
 
 
 def _block_size(block: int | None, bytes_per_row: int) -> int:
