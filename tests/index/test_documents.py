@@ -139,6 +139,20 @@ def test_what_cannot_be_done_says_what_to_do(finished, folder, tmp_path, capsys)
     assert main(["index", str(tmp_path / "docs.npz")]) == 0
     capsys.readouterr()
     assert "there is no query" in fails(capsys, "search", tmp_path / "docs.index")
+    assert f"rankgrad index {tmp_path}/docs.npz, then" in fails(capsys, "search", tmp_path / "docs.npz", "which wing")
+    assert f"rankgrad embed RUN {folder} -o" in fails(capsys, "index", folder)
+
+
+def test_what_is_left_out_of_a_file_of_documents_is_told(finished, tmp_path, capsys):
+    rows = [{"_id": "a", "text": "one"}, {"_id": "a", "text": "one"}, {"_id": "b", "text": None}]
+    file = write_lines(tmp_path / "own.jsonl", [*rows, {"_id": "c", "text": "x" * 30_000}])
+    assert main(["embed", str(finished.folder), str(file), "-o", str(tmp_path / "own.npz")]) == 0
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        f"wrote {tmp_path}/own.npz: 3 rows",
+        "documents without text: 1; a search may find them",
+        "document lines that come twice; the first is kept: 1",
+        "document texts cut after 20,000 characters: 1",
+    ]
 
 
 def test_sentence_transformers_gives_an_exported_search_the_same_numbers(finished, folder, tmp_path):

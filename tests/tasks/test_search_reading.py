@@ -460,6 +460,11 @@ def test_data_of_another_task_is_answered_with_its_command(tmp_path, capsys):
     assert "data=text" in fails(capsys, "train", "task=search", f"data.root={intents}")
     numbers = table(tmp_path / "rows.csv", [{"x": 1, "y": 2, "label": 1}, {"x": 1, "y": 2, "label": 0}])
     assert "task=scores" in fails(capsys, "train", "task=search", f"data.root={numbers}")
+    for file in (root / "corpus.jsonl", root / "queries.jsonl"):
+        assert f"task=search data.root={root}" in fails(capsys, "train", "data=text", f"data.root={file}")
+        assert f"task=search data.root={root}" in fails(capsys, "train", str(file))
+    for words in ([str(root)], ["text", "--root", str(root)], ["folder", "--root", str(root)], [str(triplets)]):
+        assert f"rankgrad datasets search --root {words[-1]}" in fails(capsys, "datasets", *words)
     photos = tmp_path / "photos" / "cats"
     photos.mkdir(parents=True)
     (photos / "1.jpg").write_bytes(b"")

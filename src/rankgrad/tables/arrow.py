@@ -45,10 +45,14 @@ def opened_parquet(path: Path) -> Iterator[Any]:
 
 def parquet_table(path: Path) -> Any:
     """A parquet file as a table of pyarrow; bytes are texts if they are UTF-8. Raises as `opened_parquet`."""
+    with opened_parquet(path) as file:
+        return _with_texts(file.read())
+
+
+def _with_texts(table: Any) -> Any:
+    """The table, in which bytes are texts if they are UTF-8."""
     from pyarrow import ArrowInvalid, string, types
 
-    with opened_parquet(path) as file:
-        table = file.read()
     for place, column in enumerate(table.columns):
         kind = column.type.value_type if types.is_dictionary(column.type) else column.type
         if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
@@ -61,10 +65,13 @@ def parquet_table(path: Path) -> Any:
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """(number from 1 on, column -> value) of every row. Raises as `opened_parquet`."""
-    table = parquet_table(path)
-    rows = (row for batch in table.to_batches(max_chunksize=2**14) for row in batch.to_pylist())
-    yield from enumerate(through(rows, "reading", "row", len(table)), 1)
+    """(number from 1 on, column -> value) of every row; some are in memory at a time. Raises as `opened_parquet`."""
+    with opened_parquet(path) as file:
+        from pyarrow import Table
+
+        batches = (_with_texts(Table.from_batches([batch])) for batch in file.iter_batches(2**12))
+        rows = (row for batch in batches for row in batch.to_pylist())
+        yield from enumerate(through(rows, "reading", "row", file.metadata.num_rows), 1)
 
 
 def plain_columns(

@@ -273,7 +273,7 @@ class _Builder:
         if not found and table is self.queries:
             raise ValueError(f"{place}: the query has no text; give it one or remove the row")
         if len(found) > self.longest:
-            self.counted[f"{table.what} texts cut after {self.longest:,} characters (data.load.longest)"] += 1
+            self.counted[f"{table.what} texts cut after {self.longest:,} characters"] += 1
         return found[: self.longest]
 
     # --------------------------------------------------------------------------------------------- judgements by names

@@ -39,6 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List, describe, draw or check data sets."""
     from ...common.checks import as_options, spelled, unknown
+    from ...common.files import shown
     from ...common.plugins import registered
     from ...datasets import DATASETS, find
 
@@ -62,14 +63,22 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise ValueError(f"name one data set; got {' '.join(names) or 'none'}. Known: {', '.join(known)}")
     name = names[0]
     if name not in known:
+        from ..config.hints import is_search, tables_in
+
         place = Path(name)
         tables: list[str] = []
         if place.is_dir():
-            from ..config.hints import tables_in
-
             tables = tables_in(name)
-        kind = "table" if place.suffix in (".npz", ".parquet") else "text" if tables or place.is_file() else "folder"
-        where = shlex.quote(str(place / tables[0]) if tables else name)
+        kind = (
+            "search"
+            if is_search(name)
+            else "table"
+            if place.suffix in (".npz", ".parquet")
+            else "text"
+            if tables or place.is_file()
+            else "folder"
+        )
+        where = shlex.quote(str(place / tables[0]) if tables and kind != "search" else name)
         hint = f". To describe these files: rankgrad datasets {kind} --root {where}"
         raise ValueError(unknown("data set", name, known) + (hint if place.exists() else ""))
     load = find(name)
@@ -78,6 +87,14 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise ValueError(f"{name} is read from files: give their place with --root DIR")
     if not from_files and arguments.root is not None:
         raise ValueError(f"{name} is built in and reads no files; leave out --root")
+    if from_files and not given:
+        from ..config.hints import is_search
+
+        if is_search(arguments.root):
+            raise ValueError(
+                f"{shown(arguments.root)} holds queries and documents. To describe them: rankgrad datasets search "
+                f"--root {shlex.quote(arguments.root)}"
+            )
     if check:
         if given:
             raise ValueError(f"a check takes no settings; leave out {' '.join(given)}")

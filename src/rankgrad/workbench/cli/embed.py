@@ -142,7 +142,7 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
     if arguments.images.is_file() or run.kind == "search" or arguments.queries:
         if arguments.invert:
             raise ValueError("--invert is for images; a file holds texts or vectors")
-        rows = embed_file(
+        rows, notes = embed_file(
             *(model, arguments.images, out, arguments.batch_size),
             text=arguments.text,
             label=arguments.label,
@@ -152,7 +152,7 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
             trust=packages(arguments.trust),
             device=device,
         )
-        say(f"wrote {out}: {rows} rows")
+        say("\n".join([f"wrote {out}: {rows} rows", *notes]))
         return
     count, skipped, understood = embed_folder(
         *(model, arguments.images, out, arguments.batch_size),

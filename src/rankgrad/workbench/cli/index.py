@@ -72,6 +72,6 @@ def _instead(folder: Path) -> str:
         )
     npz = shlex.quote(f"{folder.resolve().name}.npz")
     return (
-        f"{shown(folder)} is a folder; an index is made of embeddings. Embed its images first: rankgrad embed RUN "
+        f"{shown(folder)} is a folder; an index is made of embeddings. Embed it first: rankgrad embed RUN "
         f"{name} -o {npz}, then rankgrad index {npz}"
     )

@@ -159,6 +159,8 @@ def data_settings(path: str) -> str:
     >>> data_settings("x.csv").split(", ")[2:]
     ['task=scores data.root=x.csv for rows with a label', 'task=search data.root=x.csv for queries and documents']
     """
+    if _is_beside(path):
+        path = os.path.dirname(path) or "."
     root = shlex.quote(shown(f"data.root={path}"))
     if is_search(path):
         return f"task=search {root}"
@@ -184,13 +186,17 @@ SEARCHED = ("pos", "positive", "positives", "positive_passages", "positive_ctxs"
 
 
 def is_search(path: str) -> bool:
-    """Whether these are queries and documents: a folder with both, or a table with a column of relevant documents."""
+    """Whether these are queries and documents: a folder with both, one of their files, or a table with a column of
+    relevant documents.
+    """
     place = os.path.expanduser(path)
     if os.path.isdir(place):
         stems = {name.partition(".")[0] for name in os.listdir(place) if name.removesuffix(".gz").endswith(ROWS)}
         return {"corpus", "queries"} <= stems
     if not os.path.isfile(place) or not place.removesuffix(".gz").endswith(ROWS):
         return False
+    if _is_beside(path):
+        return True
     from ...datasets.tabular import read_rows
 
     try:
@@ -198,6 +204,12 @@ def is_search(path: str) -> bool:
     except (ValueError, ModuleNotFoundError):
         return False  # whoever reads the file says what is wrong
     return "label" not in row and any(name in row for name in SEARCHED)
+
+
+def _is_beside(path: str) -> bool:
+    """Whether this is the file of the documents or of the queries in a folder that has both."""
+    folder, name = os.path.split(os.path.expanduser(path))
+    return name.partition(".")[0] in ("corpus", "queries") and os.path.isfile(path) and is_search(folder or ".")
 
 
 def tables_in(path: str) -> list[str]:

@@ -36,8 +36,8 @@ def embed_file(
     queries: bool = False,
     trust: Sequence[str] = (),
     device: torch.device | str | None = None,
-) -> int:
-    """Embed the rows of a file with the model of a run; returns their number. It works in parts, as `embed_folder`.
+) -> tuple[int, tuple[str, ...]]:
+    """Embed the rows of a file with the model of a run, in parts as `embed_folder`.
 
     A run of task=search embeds the documents, or the queries, of a file or of a collection, each with its prompt; see
     `tasks.search.reading.read_named`. Of long texts, the npz holds the beginning.
@@ -59,6 +59,9 @@ def embed_file(
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
 
+    Returns:
+        The number of rows; what was left out of the file, one sentence each.
+
     Raises:
         FileNotFoundError: the file, the run, or the folder of `out` does not exist.
         ValueError: the model takes images; or the file is wrong (the message names the row).
@@ -72,8 +75,11 @@ def embed_file(
     if queries and not of_search:
         raise ValueError(f"--queries is for a run of task=search; {source} embeds all texts alike")
     table: Rows
+    notes: tuple[str, ...] = ()
     if of_search:
-        table = _of_search(file, queries, text, delimiter)
+        named = read_named(file, "queries" if queries else "corpus", AUTO if text == "text" else text, delimiter)
+        rows, notes = len(named), named.notes
+        table = text_table(stem_of(file), named.texts, [""] * rows, ["test"] * rows, named.names)
         embedder = embedder.asked or embedder if queries else embedder
     elif takes == "texts":
         table = read_texts(file, text, label, delimiter)
@@ -91,11 +97,4 @@ def embed_file(
         pieces = parts.embed(embedder, table, batch_size=batch_size, device=device)
         kept = replace(table, texts=tuple(map(beginning, table.texts))) if isinstance(table, TextTable) else table
         on_first(partial(save_embeddings, out, pieces, kept if of_search else table, origin.columns()))
-    return len(table)
-
-
-def _of_search(file: Path, queries: bool, text: str, delimiter: str | None) -> TextTable:
-    """The documents or the queries of a file or of a collection."""
-    named = read_named(file, "queries" if queries else "corpus", AUTO if text == "text" else text, delimiter)
-    rows = len(named)
-    return text_table(stem_of(file), named.texts, [""] * rows, ["test"] * rows, named.names)
+    return len(table), notes
