@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ...common.files import shown
     from ...common.plugins import registered
     from ...datasets import DATASETS, find
+    from ..config.hints import is_search, tables_in
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
     given += settings
@@ -63,8 +64,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise ValueError(f"name one data set; got {' '.join(names) or 'none'}. Known: {', '.join(known)}")
     name = names[0]
     if name not in known:
-        from ..config.hints import is_search, tables_in
-
         place = Path(name)
         tables: list[str] = []
         if place.is_dir():
@@ -87,14 +86,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise ValueError(f"{name} is read from files: give their place with --root DIR")
     if not from_files and arguments.root is not None:
         raise ValueError(f"{name} is built in and reads no files; leave out --root")
-    if from_files and not given:
-        from ..config.hints import is_search
-
-        if is_search(arguments.root):
-            raise ValueError(
-                f"{shown(arguments.root)} holds queries and documents. To describe them: rankgrad datasets search "
-                f"--root {shlex.quote(arguments.root)}"
-            )
+    if from_files and not given and is_search(arguments.root):
+        raise ValueError(
+            f"{shown(arguments.root)} holds queries and documents. To describe them: rankgrad datasets search "
+            f"--root {shlex.quote(arguments.root)}"
+        )
     if check:
         if given:
             raise ValueError(f"a check takes no settings; leave out {' '.join(given)}")
