@@ -31,3 +31,21 @@ def test_what_a_killed_process_left_is_removed_and_what_others_have_is_not(tmp_p
         Path(tmp_path, name).touch()
     files.write_text(out, "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "p.parquet"])
+
+
+KILLED_FOLDER = KILLED.replace("atomic_write", "temporary_folder").replace("as file", "as folder")
+KILLED_FOLDER = KILLED_FOLDER.replace('file.write(b"half")', '(folder / "half").touch()').replace(
+    "    file.flush()\n", ""
+)
+
+
+def test_a_folder_that_a_killed_process_left_is_removed_by_the_next_one(tmp_path):
+    out = tmp_path / "model"
+    subprocess.run([sys.executable, "-c", KILLED_FOLDER, str(out)], check=False)
+    (left,) = tmp_path.iterdir()
+    assert [path.name for path in left.iterdir()] == ["half"]
+    other = Path(tmp_path, ".model.00000000.999999999.tmp")
+    other.mkdir()
+    with files.temporary_folder(out) as folder:
+        assert {folder, other} == {*tmp_path.iterdir()} and not [*folder.iterdir()]
+    assert [*tmp_path.iterdir()] == [other]

@@ -266,3 +266,9 @@ def test_pairs_may_be_bytes_or_empty_lists():
 def test_indices_tuple_of_another_length_is_an_error():
     with pytest.raises(ValueError, match="pairs .* or triplets"):
         relevance.from_indices_tuple((torch.tensor([0]),) * 2, 2, 2)
+
+
+@pytest.mark.parametrize("words", [np.array(["b", "a"], dtype=object), ["b", "a"], ("b", "a")])
+def test_words_are_found_in_arrays_of_objects_too(words):
+    assert relevance.words_of(words).tolist() == ["a", "b"]
+    assert relevance.words_of(np.array([1, 2], dtype=object)) is None

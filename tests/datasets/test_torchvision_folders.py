@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
 from torchvision.datasets import ImageFolder
 
 from rankgrad.datasets.given import given_table
+
+pd = pytest.importorskip("pandas")
 
 TRAIN, TEST = ("ant", "bee", "cat"), ("dog", "eel", "fox")
 
@@ -47,6 +51,46 @@ def test_labels_are_found_inside_of_subsets_and_joined_sets(folders):
     assert [table.class_names[label] for label in of_train.label] == ["dog", "fox", "ant"]
     assert [Path(path).parts[-2:] for path in of_train.paths] == [("dog", "0.png"), ("fox", "1.png"), ("ant", "0.png")]
     assert set(table.class_names) <= {*TRAIN, *TEST}
+
+
+class Wrapped(Dataset):
+    """A data set that transforms the inputs of another, as users write it."""
+
+    def __init__(self, dataset, moved=0) -> None:
+        self.dataset, self.moved = dataset, moved
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, row):
+        image, label = self.dataset[row]
+        return image, label + self.moved
+
+
+def test_names_are_found_below_a_data_set_that_keeps_the_labels(folders, monkeypatch):
+    monkeypatch.setattr(ImageFolder, "__getitem__", lambda self, row: (0, self.targets[row]))
+    table = given_table(*map(Wrapped, folders))
+    assert table.class_names == TRAIN + TEST and table.paths is not None
+    assert given_table(Wrapped(folders[0], moved=7)).class_names == ("7", "8", "9")
+
+
+def test_names_may_stand_in_a_mapping(folders):
+    for folder in folders:
+        del folder.classes
+    assert given_table(*folders).class_names == TRAIN + TEST
+
+
+@pytest.mark.parametrize("of", [pd.Series, pd.Categorical, lambda labels: np.array(labels, dtype=object)])
+def test_labels_of_a_data_frame_are_compared_by_their_words(of):
+    points = torch.eye(4)
+    table = given_table((points, of(["a", "a", "b", "b"])), (points, of(["b", "b", "c", "c"])))
+    assert table.class_names == ("a", "b", "c") and table.label.tolist() == [0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_rows_of_a_data_frame_are_read_by_their_place():
+    rows = pd.DataFrame(np.eye(4, 3), index=[7, 8, 9, 10])
+    assert given_table((rows, [0, 0, 1, 1])).inputs.shape == (4, 3)
+    assert given_table((pd.Series(list("wxyz"), index=[7, 8, 9, 10]), [0, 0, 1, 1])).captions == tuple("wxyz")
 
 
 def test_a_data_set_without_labels_inside_a_subset_is_read():

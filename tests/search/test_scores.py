@@ -216,3 +216,53 @@ def test_embeddings_that_are_nearly_alike_have_the_same_numbers_in_any_block(sim
             found = evaluate(points, labels, block=block, **options)
             for name, column in expected.per_query.items():
                 np.testing.assert_array_equal(found.per_query[name], column, err_msg=f"{seed} {name}")
+
+
+def of_collapsed_classes(draw, items, dim):
+    centres = torch.randn(max(2, items // 5), dim, generator=draw)
+    which = torch.randint(len(centres), (items,), generator=draw)
+    return centres[which] + 1e-5 * torch.randn(items, dim, generator=draw)
+
+
+def with_one_far_away(draw, items, dim):
+    points = 1 + 1e-4 * torch.randint(-5, 6, (items, dim), generator=draw).float()
+    points[0] = 9 * torch.randn(dim, generator=draw)
+    return points
+
+
+def half_alike(draw, items, dim):
+    points = torch.randn(items, dim, generator=draw)
+    points[::2] = 1 + 1e-4 * torch.randint(-5, 6, points[::2].shape, generator=draw).float()
+    return points
+
+
+def with_one_decimal(draw, items, dim):
+    return torch.randint(-9, 10, (items, dim), generator=draw).double() / 10
+
+
+@pytest.mark.parametrize("made", [of_collapsed_classes, with_one_far_away, half_alike])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_many_scores_within_their_rounding_do_not_depend_on_the_block(made, dtype):
+    for seed, similarity in enumerate(("cosine", "euclidean") * 2):
+        draw = torch.Generator().manual_seed(seed)
+        items = 30 + 11 * seed
+        points, labels = made(draw, items, (33, 8, 64)[seed % 3]).to(dtype), torch.arange(items) % 4
+        options = {"similarity": similarity, "bootstrap": 0, "clusters": "none"}
+        expected = evaluate(points, labels, **options)
+        for block in (1, 3, 10):
+            found = evaluate(points, labels, block=block, **options)
+            for name, column in expected.per_query.items():
+                np.testing.assert_array_equal(found.per_query[name], column, err_msg=f"{seed} {similarity} {name}")
+
+
+@pytest.mark.parametrize("similarity", ["inner product", "euclidean"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_in_tiles_are_those_of_the_product(similarity, dtype):
+    points = with_one_decimal(torch.Generator().manual_seed(0), 75, 6).to(dtype)
+    scorer = Scorer(points, points, similarity)
+    assert scorer._tiled
+    plain = points @ points.T if similarity == "inner product" else -torch.cdist(points, points)
+    for rows in (torch.arange(75), torch.tensor([70, 3, 35, 4]), torch.tensor([31])):
+        torch.testing.assert_close(scorer.scores(scorer(rows), rows), plain[rows], rtol=1e-5, atol=2e-3)
+    draw = torch.Generator().manual_seed(0)
+    assert not Scorer(torch.randn(500, 64, generator=draw), torch.randn(4000, 64, generator=draw))._tiled

@@ -197,6 +197,8 @@ def _sides(data: Any, what: str) -> tuple[Any, Any, list[str] | None]:
     if isinstance(data, (tuple, list)) and len(data) == 2 and not isinstance(data[0], (str, tuple)):
         inputs, labels = data
         unmasked(inputs, f"inputs of {what}")
+        if hasattr(inputs, "iloc"):  # of pandas, whose rows are not read by their place
+            inputs = inputs.tolist() if np.ndim(inputs) == 1 else np.asarray(inputs)
         if isinstance(inputs, np.ndarray):
             inputs = torch.from_numpy(np.ascontiguousarray(inputs))
         elif isinstance(inputs, tuple):
@@ -242,12 +244,27 @@ def _known(data: Any) -> tuple[Any, list[str] | None]:
         labels = [pair[1] for pair in pairs]
     if not hasattr(labels, "__len__") or len(labels) != len(data):
         labels = None
+    if labels is None and _wraps(data):
+        return _known(data.dataset)
     names = getattr(data, "classes", None)
+    numbered = names if isinstance(names, Mapping) else getattr(data, "class_to_idx", None)
+    if not isinstance(names, (list, tuple)) and isinstance(numbered, Mapping):
+        named = sorted(numbered, key=lambda name: str(numbered[name]).zfill(9))
+        names = named if [numbered[name] for name in named] == [*range(len(named))] else None
     if labels is not None and isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
         numbers = _listed(labels)
         whole = all(isinstance(number, int) and 0 <= number < len(names) for number in numbers)
         labels = [names[number] for number in numbers] if whole and len(set(names)) == len(names) else labels
     return labels, None if pairs is None else [str(pair[0]) for pair in pairs]
+
+
+def _wraps(data: Any) -> bool:
+    """Whether a Dataset gives the items of its `dataset` with the same labels, such as one that transforms images."""
+    inner = getattr(data, "dataset", None)
+    if not isinstance(inner, Dataset) or not hasattr(inner, "__len__") or len(inner) != len(data):
+        return False
+    rows = {0, len(data) // 2, len(data) - 1} if len(data) else set()
+    return all(_label(data[row], row, "data") == _label(inner[row], row, "data") for row in rows)
 
 
 def _names_a_file(pair: Any) -> bool:

@@ -70,7 +70,7 @@ def words_of(*sides: Labels) -> Array | None:
     Raises:
         TypeError: some arguments hold strings and others do not.
     """
-    plain = [side if isinstance(side, Tensor) else np.asarray(unmasked(side, "labels")) for side in sides]
+    plain = [side if isinstance(side, Tensor) else _as_text(np.asarray(unmasked(side, "labels"))) for side in sides]
     texts = [side.dtype.kind in "US" for side in plain if not isinstance(side, Tensor)]
     if not any(texts):
         return None
@@ -96,8 +96,7 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
             raise ValueError(f"{name} must have rows of equal length; got rows of different lengths") from None
         if numbers.dtype.kind == "O" or (numbers.dtype.kind == "U" and isinstance(value, (list, tuple))):
             # in a mixed list, numpy would turn a number into a string
-            texts = numbers.size and all(isinstance(word, str) for word in np.asarray(value, dtype=object).flat)
-            numbers = numbers.astype(str) if texts else numbers.astype(object)
+            numbers = _as_text(np.asarray(value, dtype=object))
         kind = numbers.dtype.kind
     if isinstance(numbers, np.ndarray) and kind == "O" and numbers.size and all(map(_is_integer, numbers.flat)):
         try:  # a column of a data frame may hold integers as objects
@@ -119,6 +118,12 @@ def _plain_labels(value: Labels, name: str) -> Tensor | Array:
             raise ValueError(f"{name} must fit into signed 64-bit integers; got {numbers.max()}. Pass them as strings.")
         numbers = numbers.astype(np.int64)
     return numbers
+
+
+def _as_text(array: Array) -> Array:
+    """An array of objects that are all strings, such as a column of a data frame, as an array of strings."""
+    texts = array.dtype.kind == "O" and array.size and all(isinstance(word, str) for word in array.flat)
+    return array.astype(str) if texts else array
 
 
 def _whole_or_missing(numbers: Tensor | Array) -> bool:

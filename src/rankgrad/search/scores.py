@@ -2,7 +2,7 @@ r"""Scores of queries against all references, a block of queries at a time. Equa
 
 Scores are inner products (cosines, if the rows have length 1) or minus Euclidean distances. A floating-point matrix
 product rounds: if the same numbers are added in another order, the sum may differ in the last bit, and a tie is broken
-at random. Three cases in which ties are common are treated:
+at random. Four cases in which ties are common are treated:
 
 * Identical gallery rows may get different scores within one product, because different kernels compute their columns.
   So all duplicates get the score of the first one.
@@ -11,6 +11,9 @@ at random. Three cases in which ties are common are treated:
   rounded once, with n the sum of squares of an item. Equal cosines are equal fractions.
 * Embeddings that are nearly alike have scores that differ by little more than their rounding in float32. They are
   computed in float64, and rounded to a grid that is coarser than the rounding of float64.
+* Others have many scores within their rounding, such as those of classes that collapsed to a point each. Products of
+  another number of rows add in another order, so such scores are computed in tiles: a query always has the same place
+  in a product of the same shape, and its scores do not depend on the block.
 
 All other scores are exactly those of the plain product.
 """
@@ -33,6 +36,8 @@ LARGEST, MOST = 1024, 16  # limits for the integers of a row: of the largest, an
 PART = 4096  # number of rows that are compared together
 PIECE = 2**17  # number of values processed together, which fit into the cache
 ALIKE = 1 / 64  # if the scores of a query differ by less than this share of their size, embeddings are nearly alike
+TILE = 32  # rows of a product, where scores within their rounding are common
+TOP, CLOSE, COMMON = 64, 16, 0.01  # scores of a query that are compared; roundings between two that are close; share
 GRID = 2.0**46  # steps of the grid of keys in the size of the largest one
 
 
@@ -91,6 +96,7 @@ class Scorer:
         if alike and not exact:
             size = sum(float(side.square().sum(1).amax()) for side in self._sides())  # no key is larger
             self._grid = 2.0 ** math.ceil(math.log2(size)) / GRID if size else 0.0
+        self._tiled = not exact and self.items > 2 and (alike or self._close())
         self._buffer = torch.empty(0, dtype=self.dtype, device=self.device)
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -99,10 +105,15 @@ class Scorer:
             self._buffer = torch.empty(len(rows), self.items, dtype=self.dtype, device=self.device)
         with torch.no_grad():
             queries, keys = self._queries[rows], self._buffer[: len(rows)]
-            if self._addend is None:
-                torch.mm(queries, self._references.T, out=keys)
+            if self._tiled:
+                for tile in sorted(set((rows // TILE).tolist())):
+                    here = rows // TILE == tile
+                    slots = rows[here] % TILE
+                    padded = queries.new_zeros(TILE, queries.shape[1])
+                    padded[slots] = queries[here]
+                    keys[here] = self._product(padded, None)[slots]
             else:
-                torch.addmm(self._addend, queries, self._references.T, out=keys)
+                self._product(queries, keys)
             if len(self._copies):
                 keys[:, self._copies] = keys[:, self._originals]
             if self._divisor is not None:
@@ -115,6 +126,27 @@ class Scorer:
     def scores(self, keys: Tensor, rows: Tensor) -> Tensor:
         """The cosines, inner products or minus distances of keys [row, ...] of these queries."""
         return keys if self._meant is None else self._meant(keys, rows)
+
+    def _product(self, queries: Tensor, out: Tensor | None) -> Tensor:
+        if self._addend is None:
+            return torch.mm(queries, self._references.T, out=out)
+        return torch.addmm(self._addend, queries, self._references.T, out=out)
+
+    def _close(self) -> bool:
+        """Whether many of the highest scores differ by no more than their rounding. Judged by some rows."""
+        kept = torch.ones(self.items, dtype=torch.bool, device=self.device)
+        kept[self._copies] = False
+        others = kept.nonzero().squeeze(1)
+        others = others[:: max(1, len(others) // PART)]
+        queries = self._queries[:: max(1, len(self._queries) // TILE)][:TILE].double()
+        references = self._references[others].double()
+        size = queries.square().sum(1, keepdim=True).sqrt() * references.square().sum(1).sqrt().mean()
+        keys = queries @ references.T
+        if self._addend is not None:
+            keys, size = keys + self._addend[others], size + self._addend[others].abs().mean()
+        top = keys.topk(min(TOP, len(others))).values
+        gaps = top[:, :-1] - top[:, 1:]
+        return bool((gaps <= CLOSE * torch.finfo(self.dtype).eps * size).double().mean() > COMMON)
 
     def _alike(self) -> bool:
         """Whether the scores of most queries differ by little. Judged by some rows, evenly taken."""

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import struct
@@ -66,6 +67,22 @@ def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
             folder.sync()
         finally:
             folder.remove(name)
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """A new folder beside `path`, which is removed at the end. Those that killed processes left are removed, too."""
+    place = path.with_name(temporary(path.name))
+    for each in [*path.parent.iterdir(), place]:
+        match = _TEMPORARY.fullmatch(each.name)
+        dead = match and match.group(1, 2) == (path.name, _machine()) and not _lives(int(match[3]))
+        if (dead or each == place) and each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each, ignore_errors=True)
+    place.mkdir(mode=0o700)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def temporary(name: str) -> str:

@@ -27,7 +27,7 @@ from .division import held_out
 from .reading import files_of, read_file, unread_beside
 
 Array = npt.NDArray[Any]
-LARGEST = torch.finfo(torch.float32).max  # grades are float32
+LARGEST = 1e9  # extremes of types stand for missing values, and float32 has to tell grades apart
 # Role of a column -> names of the columns that "auto" looks for, in this order.
 AUTOMATIC = {"label": ("label", "y"), "query": QUERY, "split": ("split",)}
 
@@ -515,7 +515,7 @@ def _relevance(
     if len(large):
         row = int(large[0])
         raise ValueError(
-            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be at most {LARGEST:.2g}. Correct "
+            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be at most {LARGEST:g}. Correct "
             f"it, or name the label that is relevant: {setting('positive', 1)}"
         )
     _need_two_labels(table, grades, name)

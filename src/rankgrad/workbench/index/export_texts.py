@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...common.extras import missing
-from ...common.files import read_json, shown
+from ...common.files import read_json, shown, temporary_folder
 from ...models.embedding_model import EmbeddingModel
 from ...models.heads import EmbeddingHead
 from ...models.ngrams import NGrams
@@ -68,8 +67,8 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = False
     each = {side: _modules(encoder) for side, encoder in sides.items()}
     first = each[""] if "" in each else [Router.for_query_document(each["query"], each["document"])]
     made = SentenceTransformer(modules=[*first, *([Normalize()] if normalize else [])], device="cpu", prompts=prompts)
-    with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
-        place = Path(temporary, "model")
+    with temporary_folder(out) as temporary:
+        place = temporary / "model"
         made.save(str(place), create_model_card=False)
         (place / "README.md").write_text(_card(folder, normalize, ours, len(sides) > 1), encoding="utf-8")
         again = SentenceTransformer(str(place), device="cpu", trust_remote_code=ours)
