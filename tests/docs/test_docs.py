@@ -417,7 +417,16 @@ STATUS = re.compile(
     r"\*Status: \[(stable|experimental)\]\((?:\.\./)+CONTRIBUTING\.md#stable-and-experimental\)"
     r"( until the second release)?\.\*"
 )
-EXPERIMENTAL = {"scores", "search-documents", "plugins", "frameworks", "trees", "sklearn", "from-torchsort"}
+EXPERIMENTAL = {
+    "scores",
+    "search-documents",
+    "plugins",
+    "frameworks",
+    "trees",
+    "sklearn",
+    "from-torchsort",
+    "recommenders",
+}
 # What was measured, how the project works, and what the words mean.
 WITHOUT_STATUS = {"index", "glossary", "results", "claims", "hypotheses", "benchmarks", "gallery", "sources"}
 WITHOUT_STATUS |= {"results-scores", "measured", "design", "adding", "security", "contributing", "changelog"}
