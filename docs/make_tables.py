@@ -297,7 +297,13 @@ def fine_tuning(file: str) -> str:
 
     rows = [["", *sets, "folds below untouched"]]
     for changed in dict.fromkeys(each["changed"] for each in values.settings):
-        for share in ("0", "1", "0.75", "0.5") if changed == "base" else ("1", "0.75"):
+        longer = changed.startswith("steps=")
+        for share in (
+            *(["0"] if changed == "base" else []),
+            "1",
+            "0.75",
+            *(["0.5"] if changed == "base" or longer else []),
+        ):
             cells, below, folds = [], 0, 0
             for data in sets:
                 if not any(each["data"] == data and each["changed"] == changed for each in values.settings):

@@ -9,6 +9,7 @@ from small_runs import make_photos, small, train
 
 from rankgrad.evaluation import Report
 from rankgrad.models import load_weights, timm_model
+from rankgrad.tasks.retrieval.task import build
 from rankgrad.tasks.retrieval.task import train as resumed
 from rankgrad.workbench.config import ConfigError, compose
 from rankgrad.workbench.runs.folder import Run
@@ -73,10 +74,21 @@ def test_the_defaults_of_a_pretrained_network_and_of_one_from_scratch():
     fine = compose(["model=timm", "model.weights=w.pth"])
     scratch = compose(["model=timm"])
     assert fine.model.freeze_batch_norm and not scratch.model.freeze_batch_norm
-    assert (fine.train.average, scratch.train.average) == (0.75, 1.0)
+    assert (fine.train.average, scratch.train.average) == (None, 1.0)  # null: it follows from the steps
     assert (fine.sampler.samples_per_class, scratch.sampler.samples_per_class) == (4, 8)
     assert fine.model.embedding_size is None and fine.model.head is None
     assert compose(["model=timm", "model.weights=w.pth", "frozen=true"]).train.average == 1.0
+
+
+@pytest.mark.parametrize(
+    ("epochs", "given", "share"), [(1, [], 0.75), (600, [], 0.5), (600, ["train.average=0.9"], 0.9)]
+)
+def test_after_many_steps_less_of_the_trained_weights_is_kept(tmp_path, epochs, given, share):
+    photos, said = make_photos(tmp_path / "photos"), []
+    config = compose([*small(photos, *words(tmp_path), *given), f"trainer.max_epochs={epochs}"])
+    made = build(config, True, said.append)
+    assert made.averaging.share == made.settled["train.average"] == share
+    assert f"the average of {share:.0%} trained weights" in "".join(said)
 
 
 def test_averaging_leaves_integers_and_a_share_of_one_alone():

@@ -46,17 +46,18 @@ class RetrievalTraining:
     Attributes:
         sub_batch: rows embedded at a time; None: all.
         only: patterns of the weights to train; None: all.
-        average: share of the trained weights in the model that is kept.
+        average: share of the trained weights in the model that is kept; None: it follows from the number of steps.
         hierarchy: whether the labels are (super-label, class).
     """
 
     sub_batch: int | None
     only: tuple[str, ...] | None
-    average: float
+    average: float | None
     hierarchy: bool
 
     def __post_init__(self) -> None:
-        number(self.average, "train.average is a share of the trained weights", low=0, high=1)
+        if self.average is not None:
+            number(self.average, "train.average is a share of the trained weights, or null", low=0, high=1)
 
 
 @dataclass(frozen=True)

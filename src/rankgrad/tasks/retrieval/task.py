@@ -25,6 +25,7 @@ from ...common.defaults import (
     MOST_STEPS,
     PASSES_FINE_TUNED,
     epochs_for,
+    share_kept,
     trained_before,
 )
 from ...common.files import write_text
@@ -145,7 +146,7 @@ class RetrievalTask:
             lines.append(f"weights {self.model.origin}")
         if trains_only:
             lines.append(trains_only)
-        average = settings.train.average
+        average = self.averaging.share
         if average != 1:
             share = f"{average:.0%} trained weights and {1 - average:.0%} pretrained ones"
             lines.append(f"the model that is kept is the average of {share} (train.average)")
@@ -291,11 +292,14 @@ def build(
     with named_as_settings():
         even, epochs = data.sampler.even, _epochs(settings, len(data.sampler))
     derived = {"derived.num_classes": int(rows.labels.max()) + 1, "derived.embedding_size": given.embedding_size}
-    settled = {**derived, "trainer.max_epochs": epochs}
+    average = settings.train.average
+    if average is None:
+        average = share_kept(epochs * runner.steps_of(settings.trainer, len(data.sampler)))
+    settled = {**derived, "trainer.max_epochs": epochs, "train.average": average}
     of_the_trainer, settings = settings.trainer, settings_of(replaced(config, settled))
     loss = loss_of(settings, rows, data.sampler, given.loss)
     trains_only = train_only(model, settings.train.only)
-    averaging = Averaging(model.backbone if isinstance(model, EmbeddingModel) else model, settings.train.average)
+    averaging = Averaging(model.backbone if isinstance(model, EmbeddingModel) else model, average)
     targets = targets_of(settings, rows.train)
     if targets is not None:
         check_targets(loss, targets)

@@ -124,13 +124,13 @@ class SearchTraining:
 
     Attributes:
         encoders: 1: queries and documents share an encoder; 2: each has its own, equal at the start.
-        average: share of the trained weights in the model that is kept.
+        average: share of the trained weights in the model that is kept; None: it follows from the number of steps.
         sub_batch: number of texts that are embedded at a time; None: all.
         widths: numbers of first columns that are an embedding, too, see `sizes`.
     """
 
     encoders: int
-    average: float
+    average: float | None
     sub_batch: int | None
     widths: tuple[int, ...]
 
@@ -138,7 +138,8 @@ class SearchTraining:
         integer(self.encoders, "train.encoders is 1 (shared) or 2 (one for queries, one for documents)", low=1, high=2)
         for width in self.widths:
             integer(width, "train.widths are numbers of columns", low=1)
-        number(self.average, "train.average is a share of the trained weights", low=0, high=1)
+        if self.average is not None:
+            number(self.average, "train.average is a share of the trained weights, or null", low=0, high=1)
         if self.sub_batch is not None:
             integer(self.sub_batch, "train.sub_batch is a number of texts, or null", low=1)
 

@@ -26,6 +26,7 @@ from ...common.defaults import (
     PASSES_FINE_TUNED,
     PASSES_OF_QUERIES,
     epochs_for,
+    share_kept,
     trained_before,
 )
 from ...common.files import write_text
@@ -174,10 +175,13 @@ class SearchTask:
         self.collection, self.quiet, self.pretrained = lists.collection, quiet, pretrained
         self.bars = bool(settings.trainer["enable_progress_bar"]) and not quiet
         self.data = search_data(lists, settings.sampler, settings.seed)
-        self.averaging = Averaging(model, settings.train.average)
         optimizer = {**settings.optimizer, "extended": settings.extended}
         self.module = SearchModule(model, loss, optimizer, settings.train.sub_batch, settings.train.widths)
         self.epochs = self._length()
+        average = settings.train.average
+        if average is None:
+            average = share_kept(self.epochs * runner.steps_of(settings.trainer, len(self.data.sampler)))
+        self.averaging = Averaging(model, average)
         self.untrained: Found | None = None
         self._embedded: dict[str, StoredRows] = {}
         self._folder: Path | None = None
@@ -186,8 +190,9 @@ class SearchTask:
 
     @property
     def settled(self) -> Mapping[str, Any]:
-        """Loss, and number of epochs."""
-        return {"loss": dict(self.settings.loss), "trainer.max_epochs": self.epochs}
+        """Loss, number of epochs, and share of the trained weights."""
+        found = {"loss": dict(self.settings.loss), "trainer.max_epochs": self.epochs}
+        return {**found, "train.average": self.averaging.share}
 
     def _length(self) -> int:
         """Number of epochs."""

@@ -22,7 +22,8 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver("default", lambda name: getattr(defaults, name.upper()))
         OmegaConf.register_new_resolver("trained", lambda *, _root_: defaults.trained_before(_root_.model))
         OmegaConf.register_new_resolver("pixels", lambda name, *, _root_: _plain(getattr(_pixels(_root_), name)))
-        OmegaConf.register_new_resolver("average", lambda *, _root_: defaults.AVERAGE if _fine_tuned(_root_) else 1.0)
+        # null: it follows from the number of steps, see `defaults.share_kept`
+        OmegaConf.register_new_resolver("average", lambda *, _root_: None if _fine_tuned(_root_) else 1.0)
         OmegaConf.register_new_resolver(
             "samples_per_class",
             lambda *, _root_: defaults.SAMPLES_FINE_TUNED if _fine_tuned(_root_) else defaults.SAMPLES_PER_CLASS,
