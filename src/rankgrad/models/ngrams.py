@@ -17,6 +17,7 @@ from .inputs import TextInput
 
 WORDS = re.compile(r"\w+|[^\w\s]")
 Range = tuple[int, int]
+MOST_TEXTS = 2**12  # whose n-grams are remembered
 
 
 class NGrams(nn.Module):
@@ -59,7 +60,7 @@ class NGrams(nn.Module):
     def _remember(self) -> None:
         """Empty caches: most words are repeated, and a training reads the same texts again."""
         self._pieces = lru_cache(maxsize=2**16)(self._of_word)
-        self._known = lru_cache(maxsize=2**12)(self._of_text)
+        self._known: dict[str, Tensor] = {}
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Embed texts."""
@@ -70,7 +71,7 @@ class NGrams(nn.Module):
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """(rows of the table for the n-grams of all texts, place of the first one of each text)."""
-        rows = [self._known(text) for text in texts]
+        rows = [self._of_text(text) for text in texts]
         lengths = torch.tensor([0, *map(len, rows)], dtype=torch.long)
         return torch.cat([torch.empty(0, dtype=torch.int32), *rows]).long(), lengths.cumsum(0)[:-1]
 
@@ -86,7 +87,13 @@ class NGrams(nn.Module):
         return runs + [row for word in words for row in self._pieces(word)]
 
     def _of_text(self, text: str) -> Tensor:
-        return torch.tensor(self.rows(text), dtype=torch.int32)
+        found = self._known.get(text)
+        if found is None:
+            found = torch.tensor(self.rows(text), dtype=torch.int32)
+            # the first texts stay: a large corpus would replace each one before it comes again, and scatter the memory
+            if len(self._known) < MOST_TEXTS:
+                self._known[text] = found
+        return found
 
     def _of_word(self, word: str) -> tuple[int, ...]:
         return tuple(self._bucket(f"<{piece}") for piece in _pieces(f"<{word}>", *self.characters))
