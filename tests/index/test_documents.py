@@ -14,6 +14,7 @@ from rankgrad.evaluation import ranked
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.encoders import load_encoders, retrieve
 from rankgrad.tasks.search.reading import beginning, read, read_named
+from rankgrad.tasks.search.sizes import first
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose
 from rankgrad.workbench.runs.folder import Run
@@ -141,6 +142,23 @@ def test_what_cannot_be_done_says_what_to_do(finished, folder, tmp_path, capsys)
     assert "there is no query" in fails(capsys, "search", tmp_path / "docs.index")
     assert f"rankgrad index {tmp_path}/docs.npz, then" in fails(capsys, "search", tmp_path / "docs.npz", "which wing")
     assert f"rankgrad embed RUN {folder} -o" in fails(capsys, "index", folder)
+
+
+def test_the_first_columns_are_embedded_indexed_and_searched(finished, folder, tmp_path, capsys):
+    whole = unit(embedded(finished, folder, tmp_path / "whole.npz")["embeddings"])
+    narrow = embedded(finished, folder, tmp_path / "narrow.npz", "--width", "4")["embeddings"]
+    torch.testing.assert_close(torch.from_numpy(narrow), first(whole, 4), rtol=0, atol=1e-6)
+    assert main(["index", str(tmp_path / "narrow.npz")]) == 0
+    asked = next(iter(texts()[1].values()))
+    capsys.readouterr()
+    assert main(["search", str(tmp_path / "narrow.index"), asked, "--json", "-k", "3"]) == 0
+    scores = [hit["score"] for hit in json.loads(capsys.readouterr().out)[0]["hits"]]
+    query = first(load_encoders(finished.folder).embed([asked], "query"), 4)
+    assert scores == pytest.approx((first(whole, 4) @ query[0]).topk(3).values.tolist(), abs=1e-5)
+    for width in (0, 17):
+        assert f"a number of its 16 columns; got {width}" in fails(
+            capsys, "embed", finished.folder, folder, "-o", tmp_path / "x.npz", "--width", width
+        )
 
 
 def test_what_is_left_out_of_a_file_of_documents_is_told(finished, tmp_path, capsys):

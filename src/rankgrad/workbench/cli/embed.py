@@ -68,6 +68,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--queries", action="store_true", help="for a run of task=search: embed queries (default: documents)"
     )
+    parser.add_argument(
+        "--width", type=int, metavar="N", help="for a run of task=search: write the first N columns (default: all)"
+    )
     add_machine(parser)
     add_trust(parser)
 
@@ -139,7 +142,7 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
 
         model = on_first(lambda: saved_weights(run, packages(arguments.trust)))
         say(f"{shown(run.folder)} is not finished; its model at {model.stem.replace('-', ' ')} is used")
-    if arguments.images.is_file() or run.kind == "search" or arguments.queries:
+    if arguments.images.is_file() or run.kind == "search" or arguments.queries or arguments.width:
         if arguments.invert:
             raise ValueError("--invert is for images; a file holds texts or vectors")
         rows, notes = embed_file(
@@ -149,6 +152,7 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
             embeddings=arguments.embeddings,
             delimiter=arguments.delimiter,
             queries=arguments.queries,
+            width=arguments.width,
             trust=packages(arguments.trust),
             device=device,
         )

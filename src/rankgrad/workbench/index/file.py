@@ -11,12 +11,14 @@ from pathlib import Path
 import torch
 
 from ...batches.distributed import on_first
+from ...common.files import Pieces
 from ...datasets.rows import Rows
 from ...datasets.tabular import AUTO
 from ...datasets.text import TextTable, read_texts, text_table
 from ...datasets.vectors import has_labels, load_table
 from ...tables.text import stem_of
 from ...tasks.search.reading import beginning, read_named
+from ...tasks.search.sizes import first
 from ..runs.embeddings import save_embeddings
 from .embedder import Embedder, Origin
 from .parts import begun
@@ -34,6 +36,7 @@ def embed_file(
     embeddings: str = AUTO,
     delimiter: str | None = None,
     queries: bool = False,
+    width: int | None = None,
     trust: Sequence[str] = (),
     device: torch.device | str | None = None,
 ) -> tuple[int, tuple[str, ...]]:
@@ -56,6 +59,7 @@ def embed_file(
         embeddings: column of the vectors, see `load_table`.
         delimiter: of a csv, see `read_texts`.
         queries: for a run of task=search: embed queries, not documents.
+        width: for a run of task=search: write the first columns, of length 1; None: all columns as they are.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
 
@@ -74,6 +78,9 @@ def embed_file(
         raise ValueError(f"{source} takes images: give a folder of images; {file} is a file")
     if queries and not of_search:
         raise ValueError(f"--queries is for a run of task=search; {source} embeds all texts alike")
+    if width is not None and not (of_search and width in range(1, embedder.model.embedding_size + 1)):
+        size = embedder.model.embedding_size
+        raise ValueError(f"--width is for a run of task=search, and a number of its {size} columns; got {width}")
     table: Rows
     notes: tuple[str, ...] = ()
     if of_search:
@@ -91,10 +98,13 @@ def embed_file(
         embedder.sha256,
         threshold=threshold_of(embedder.weights),
     )
-    side = {"side": "query" if queries else "document"} if of_search else {}
+    side = {"side": "query" if queries else "document", "width": width} if of_search else {}
     of = on_first(lambda: {"model": embedder.sha256, "file": str(origin.root), **side, **table.fingerprint()})
     with begun(out, of) as parts:
         pieces = parts.embed(embedder, table, batch_size=batch_size, device=device)
+        if width is not None:
+            narrow = (first(torch.from_numpy(piece), width).numpy() for piece in pieces.pieces)
+            pieces = Pieces((len(table), width), pieces.dtype, narrow)
         kept = replace(table, texts=tuple(map(beginning, table.texts))) if isinstance(table, TextTable) else table
         on_first(partial(save_embeddings, out, pieces, kept if of_search else table, origin.columns()))
     return len(table), notes

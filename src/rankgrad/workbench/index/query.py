@@ -129,7 +129,8 @@ def _find_texts(given: list[str | Path], index: Index, k: int, embedder: Embedde
     embedder = index.embedder() if embedder is None else embedder
     if embedder.model.inputs.takes != "texts":
         raise ValueError(f"the model of this index takes {embedder.model.inputs.takes}, not sentences")
-    scores, rows = index.topk((embedder.asked or embedder)(queries), k)
+    # of the same model, smaller embeddings are the first columns
+    scores, rows = index.topk((embedder.asked or embedder)(queries)[:, : index.dim], k)
     return [
         Answer(
             query,
