@@ -122,11 +122,7 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
             'rankgrad index documents.npz, then rankgrad search documents.index "QUESTION"'
         )
     if first.endswith(".npz"):
-        name = shown(first)
-        raise ValueError(
-            f"{name} holds embeddings; index them first: rankgrad index {name}, then rankgrad search "
-            f"{name.removesuffix('.npz')}.index QUERY"
-        )
+        raise ValueError(f"{shown(first)} holds embeddings: rankgrad index {shown(first)}, then search its index")
     if not (Run(Path(first)).config.is_file() or (Path(first) / HEAD).is_file()):
         raise ValueError(
             f"{shown(first)} is not the folder of a run. To search the test items of a run: rankgrad search RUN "
