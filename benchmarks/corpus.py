@@ -98,9 +98,9 @@ def corpus(options: Options) -> Result:
             "with 64 columns, as int8 and as bits. MiB: the process after its imports, and by how much its peak is "
             "higher after each step."
         )
-        columns = ("documents", "at the start", "written", "and searched", "processor s")
+        names = ("documents", "at the start", "written", "and searched", "processor s")
         found.append(
-            ResultTable("A million documents", columns, [[f"{count:,}", start, written, searched, seconds]], told)
+            ResultTable("A million documents", names, [[f"{count:,}", start, written, searched, seconds]], told)
         )
         checks.append(Check("Peak memory of a million embeddings over their size", searched / (count / 1024), 0.5))
     return Result(found, checks)
