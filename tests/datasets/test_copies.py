@@ -106,6 +106,10 @@ def test_a_picture_that_is_copied_as_a_file_is_told_once(tmp_path):
         ("CAT", "\uff23\uff21\uff34"),
         ("a b", "a\u00a0b"),
         ("Cat", "cat"),
+        ("cat", "c\u0430t"),
+        ("\u0421\u0410T", "cat"),
+        ("a-b", "a\u2013b"),
+        ("it's", "it\u2019s"),
     ],
     ids=ascii,
 )

@@ -298,6 +298,23 @@ def test_rows_between_two_quotes_of_a_long_csv_are_refused(tmp_path, monkeypatch
 
 
 PRICES = ["{}.5%", "${}", "{} EUR", "USD {}", "({})", "{}'250", "\u2212{}", "{} kg", "€ {},5", "-{} %", "{}\u202f250"]
+PRICES += [
+    "US$ {}",
+    "Rs. {}",
+    "kr {}",
+    "{}¢",
+    "<{}",
+    "~{}",
+    "≥{}",
+    "{}-",
+    "'{}",
+    "={}",
+    "{} °C",
+    "{}°",
+    "1,{}e-3",
+    "{}_250",
+]
+PRICES += ["{}e3 EUR", "{} pcs."]
 
 
 @pytest.mark.parametrize("written", PRICES)

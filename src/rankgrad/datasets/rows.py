@@ -37,6 +37,14 @@ _INVISIBLE = re.compile(
     r"|\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 )
 
+# letters of other alphabets, dashes and quotes that look like those of a keyboard
+_LOOKS = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420"
+    "\u0421\u0422\u0425\u0406\u0408\u0405\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5"
+    "\u03a7\u03bf\u2010\u2011\u2012\u2013\u2014\u2212\u2018\u2019\u201c\u201d",
+    "aeopcyxijsABEKMHOPCTXIJSABEZHIKMNOPTYXo------''\"\"",
+)
+
 Self = TypeVar("Self", bound="Rows")
 
 
@@ -309,8 +317,10 @@ def _seen(name: str) -> str:
     >>> _seen("cafe\u0301\u200b") == _seen("caf\u00e9"), _seen("\uff23\uff21\uff34")
     (True, 'CAT')
     """
-    plain = unicodedata.normalize("NFKC", name)
-    return " ".join(_INVISIBLE.sub("", "".join(c for c in plain if unicodedata.category(c) != "Cf")).split())
+    plain = " ".join(unicodedata.normalize("NFKC", name).translate(_LOOKS).split())
+    return " ".join(
+        _INVISIBLE.sub("", "".join(c for c in plain if unicodedata.category(c) not in ("Cf", "Cc"))).split()
+    )
 
 
 def _told_apart(names: Sequence[str]) -> str:

@@ -195,11 +195,13 @@ def refuse_infinite(numbers: Array, name: str, place: Callable[[int], str]) -> N
         )
 
 
-# how people and spreadsheets write numbers: 1,5 or 1.234,5 or 12.5% or $3 or 3 EUR or (3) or 1'250 or a long minus
-_NUMBER = r"([0-9]+([.,][0-9]+)?|[0-9]{1,3}([.,'’\s][0-9]{3})+([.,][0-9]+)?)"
-_SIGN, _CURRENCY = r"[-+\u2212\u2013]?\s*", r"[$€£¥₹₩₽₺₫₪]"
+# how people and spreadsheets write numbers: 1,5 or 1.234,5 or 12.5% or US$ 3 or 3 EUR or (3) or 1'250, a long minus,
+# 3- or <5 or 21 °C
+_NUMBER = r"([0-9]+([.,][0-9]+)?([eE][-+]?[0-9]+)?|[0-9]{1,3}([.,'’_\s][0-9]{3})+([.,][0-9]+)?)"
+_SIGN, _CURRENCY = r"[-+−–]?\s*", r"([A-Z]{0,3}[$€£¥₹₩₽₺₫₪¢]|[A-Z]{3}|Rs\.?|kr\.?)"
 _WRITTEN = re.compile(
-    rf"\s*\(?\s*{_SIGN}({_CURRENCY}|[A-Z]{{3}})?\s*{_SIGN}{_NUMBER}(\s*(%|‰|{_CURRENCY}|[A-Z]{{3}})|\s+(?P<unit>[^\W\d]+))?\s*\)?\s*"
+    rf"\s*['=]?[<>≤≥~≈±]?\(?\s*{_SIGN}{_CURRENCY}?\s*{_SIGN}{_NUMBER}"
+    rf"(\s*(%|‰|{_CURRENCY}|°[CF]?|[-−])|\s*°|\s+(?P<unit>[^\W\d]+\.?))?\s*\)?\s*"
 )
 
 
