@@ -45,6 +45,7 @@ from rankgrad.workbench.config.hydra import composed
         (["task=search", "data.root=null"], "data.root must be given and must not be null"),
         (["pnp"], "settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got 'pnp'"),
         (["data=folder", "data.root="], "data.root= is empty"),
+        (["data.root=null"], "data.root also needs the kind of the data: data=folder data.root=DIR"),
         (["data.size=64", "data.root=x"], "data.root also needs the kind of the data: data=folder data.root=x"),
         (["data.root=x", "data.load.seed=1"], "the kind of the data: data=folder data.root=x"),
         (["data=glyphs", "data.root=x.npz"], "the kind of the data: data=table data.root=x.npz"),

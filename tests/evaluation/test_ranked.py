@@ -588,6 +588,7 @@ def test_measures_may_stand_apart_on_the_command_line(tmp_path, capsys):
         ["-m", "map", "P.5,10"],
         ["-m", "map,", "P.5,10"],
         ["--measures", "map", "P.5", "P.10"],
+        ["-m", "map P.5,10 "],
     ):
         for order in ([str(run), *words, "--qrels", str(judged)], [*words, str(run), "--qrels", str(judged)]):
             assert main(["evaluate", *order]) == 0

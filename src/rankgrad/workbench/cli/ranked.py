@@ -107,7 +107,8 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     lines = options.pop("lines", None)
     if "measures" in options:
         # a comma before a number is part of a measure: P.5,10
-        options["measures"] = re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", options["measures"])
+        listed = re.sub(r"\s*,\s*|\s+(?![^(]*\))", ",", options["measures"].strip())
+        options["measures"] = re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", listed)
     elif lines:
         options["measures"] = ["official"]
     if "gains" in options:

@@ -159,6 +159,8 @@ def data_settings(path: str) -> str:
     >>> data_settings("x.csv").split(", ")[2:]
     ['task=scores data.root=x.csv for rows with a label', 'task=search data.root=x.csv for queries and documents']
     """
+    if path in ("", "null", "~"):
+        return "data=folder data.root=DIR"
     if _is_beside(path):
         path = os.path.dirname(path) or "."
     root = shlex.quote(shown(f"data.root={path}"))
