@@ -159,8 +159,7 @@ def data_settings(path: str) -> str:
     >>> data_settings("x.csv").split(", ")[2:]
     ['task=scores data.root=x.csv for rows with a label', 'task=search data.root=x.csv for queries and documents']
     """
-    if path in ("", "null", "~"):
-        return "data=folder data.root=DIR"
+    path = "DIR" if path in ("", "null", "~") else path
     if _is_beside(path):
         path = os.path.dirname(path) or "."
     root = shlex.quote(shown(f"data.root={path}"))
