@@ -161,6 +161,7 @@ def test_a_memory_of_another_precision_serves_every_loss_with_references(loss):
     assert value_of(loss, rows(), LABELS, ref_emb=rows(0), ref_labels=LABELS[:0]).isfinite()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name in options("loss") if name not in LOSSES and not name.startswith("pml/")]
 )

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ...common.files import shown
     from ...common.plugins import registered
     from ...datasets import DATASETS, find
-    from ..config.hints import is_search, tables_in
+    from ..guess import is_search, tables_in
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
     given += settings

@@ -6,12 +6,12 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from ...common.checks import closest, unknown
 from ...common.extras import of_laboratory
 from ...common.files import shown
 from ...tasks import TASKS, of_settings
+from ..guess import is_beside, is_search, tables_in
 from .hydra import composed
 from .options import groups_in, options
 from .values import keys
@@ -59,8 +59,6 @@ MEANT = {
     "seed": "seeds random_seed random_state",
     "loggers": "log logger",
 }
-ROWS = (".csv", ".tsv", ".jsonl", ".parquet")  # suffixes of files of rows
-MOST_FOLDERS, MOST_FILES = 100, 5  # folders that are looked into for a hint; files that it names
 INTERNAL = ("derived", "extended", "lean")  # settings that only rankgrad itself sets; no message offers them
 
 
@@ -160,7 +158,7 @@ def data_settings(path: str) -> str:
     ['task=scores data.root=x.csv for rows with a label', 'task=search data.root=x.csv for queries and documents']
     """
     path = "DIR" if path in ("", "null", "~") else path
-    if _is_beside(path):
+    if is_beside(path):
         path = os.path.dirname(path) or "."
     root = shlex.quote(shown(f"data.root={path}"))
     if is_search(path):
@@ -181,47 +179,3 @@ def data_settings(path: str) -> str:
             )
         return f"data={'table' if path.endswith('.npz') else 'folder'} {root}"
     return ", ".join(f"{kind} {root} for {what}" for kind, what in kinds.items())
-
-
-SEARCHED = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")  # columns of relevant documents
-
-
-def is_search(path: str) -> bool:
-    """Whether these are queries and documents: a folder with both, one of their files, or a table with a column of
-    relevant documents.
-    """
-    place = os.path.expanduser(path)
-    if os.path.isdir(place):
-        stems = {name.partition(".")[0] for name in os.listdir(place) if name.removesuffix(".gz").endswith(ROWS)}
-        return {"corpus", "queries"} <= stems
-    if not os.path.isfile(place) or not place.removesuffix(".gz").endswith(ROWS):
-        return False
-    if _is_beside(path):
-        return True
-    from ...datasets.tabular import read_rows
-
-    try:
-        row = next((row for _, row in read_rows(Path(place), None)), {})
-    except (ValueError, ModuleNotFoundError):
-        return False  # whoever reads the file says what is wrong
-    return "label" not in row and any(name in row for name in SEARCHED)
-
-
-def _is_beside(path: str) -> bool:
-    """Whether this is the file of the documents or of the queries in a folder that has both."""
-    folder, name = os.path.split(os.path.expanduser(path))
-    return name.partition(".")[0] in ("corpus", "queries") and os.path.isfile(path) and is_search(folder or ".")
-
-
-def tables_in(path: str) -> list[str]:
-    """The files of rows in a folder that has neither images nor folders of images; [] for any other path."""
-    folder = os.path.expanduser(path)
-    if not os.path.isdir(folder):
-        return []
-    inside = sorted(os.listdir(folder))
-    below = [os.path.join(folder, name) for name in inside if os.path.isdir(os.path.join(folder, name))]
-    suffixes = {
-        os.path.splitext(name)[1].lower() for each in (folder, *below[:MOST_FOLDERS]) for name in os.listdir(each)
-    }
-    rows = [name for name in inside if name.endswith(ROWS)]
-    return rows[:MOST_FILES] if suffixes <= {*ROWS, ".md", ".txt", ".json", ".gz", ""} else []

@@ -1,0 +1,54 @@
+"""What lies at a path: queries and documents, tables, or neither. Hints and messages ask this."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROWS = (".csv", ".tsv", ".jsonl", ".parquet")  # suffixes of files of rows
+MOST_FOLDERS, MOST_FILES = 100, 5  # folders that are looked into for a hint; files that it names
+SEARCHED = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")  # columns of relevant documents
+
+
+def is_search(path: str) -> bool:
+    """Whether these are queries and documents: a folder with both, one of their files, or a table with a column of
+    relevant documents.
+    """
+    place = os.path.expanduser(path)
+    if os.path.isdir(place):
+        stems = {name.partition(".")[0] for name in os.listdir(place) if name.removesuffix(".gz").endswith(ROWS)}
+        return {"corpus", "queries"} <= stems
+    if not os.path.isfile(place) or not place.removesuffix(".gz").endswith(ROWS):
+        return False
+    if is_beside(path):
+        return True
+    from ..datasets.tabular import read_rows  # only here, because importing it takes time
+
+    try:
+        row = next((row for _, row in read_rows(Path(place), None)), {})
+    except (ValueError, ModuleNotFoundError):
+        return False  # whoever reads the file says what is wrong
+    return "label" not in row and any(name in row for name in SEARCHED)
+
+
+def is_beside(path: str) -> bool:
+    """Whether this is the file of the documents or of the queries in a folder that has both."""
+    folder, name = os.path.split(os.path.expanduser(path))
+    return name.partition(".")[0] in ("corpus", "queries") and os.path.isfile(path) and is_search(folder or ".")
+
+
+def tables_in(path: str) -> list[str]:
+    """The files of rows in a folder that has neither images nor folders of images; [] for any other path."""
+    folder = os.path.expanduser(path)
+    if not os.path.isdir(folder):
+        return []
+    inside = sorted(os.listdir(folder))
+    below = [os.path.join(folder, name) for name in inside if os.path.isdir(os.path.join(folder, name))]
+    suffixes = {
+        os.path.splitext(name)[1].lower() for each in (folder, *below[:MOST_FOLDERS]) for name in os.listdir(each)
+    }
+    rows = [name for name in inside if name.endswith(ROWS)]
+    return rows[:MOST_FILES] if suffixes <= {*ROWS, ".md", ".txt", ".json", ".gz", ""} else []
+
+
+__all__ = ["is_beside", "is_search", "tables_in"]
