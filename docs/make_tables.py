@@ -98,6 +98,7 @@ MEASURED = (
     "csv_files",
     "soft_ranks",
     "mining",
+    "command_step",
     "corpus",
 )
 
