@@ -103,13 +103,15 @@
       showCards();
     });
     const box = one("#cards"), unfold = one("#open-all");
+    const nameButton = () => {
+      unfold.textContent = cards.some((card) => !card.hidden && !card.open) ? "Open all" : "Fold all";
+    };
     unfold.addEventListener("click", () => {
       const shown = cards.filter((card) => !card.hidden), folded = shown.some((card) => !card.open);
       for (const card of shown) card.open = folded;
+      nameButton();  // the event below comes later
     });
-    box.addEventListener("toggle", () => {
-      unfold.textContent = cards.some((card) => !card.hidden && !card.open) ? "Open all" : "Fold all";
-    }, true);
+    box.addEventListener("toggle", nameButton, true);
     for (const cell of all(".cell", box)) {
       cell.tabIndex = -1;
       cell.setAttribute("role", "button");
