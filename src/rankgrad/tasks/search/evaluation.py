@@ -202,6 +202,7 @@ def evaluate_systems(
     pretrained: bool = False,
     smaller: Mapping[str, Size] | None = None,
     weight: float | None = None,
+    kept: str | None = None,
 ) -> SearchReport:
     """Compare the trained model with other systems.
 
@@ -214,6 +215,7 @@ def evaluate_systems(
         pretrained: whether the untrained model is one that could be used as it is.
         smaller: smaller embeddings of the trained model, the whole ones first, see `sizes`.
         weight: of the model in the fusion, if the validation queries have chosen it.
+        kept: why a pretrained model is kept as it was; None: it is not.
     """
     rows = collection.rows(split)
     found = _evaluated(systems, collection, rows, split, bootstrap, seed)
@@ -236,7 +238,7 @@ def evaluate_systems(
         per_query={ours: found.per_query[TRAINED][theirs][order] for ours, theirs in METRICS.items()},
         systems=table,
         tests=tests,
-        verdict=tuple(verdict(table, tests, level, pretrained)),
+        verdict=tuple(verdict(table, tests, level, pretrained, kept)),
         examples=_examples(systems, table, collection, rows, split),
         query_names=tuple(collection.queries.names[row] for row in rows.tolist()),
         counts={
@@ -274,7 +276,11 @@ def _sized(smaller: Mapping[str, Size], collection: Collection, rows: Array, spl
 
 
 def verdict(
-    systems: Mapping[str, Any], tests: Sequence[Mapping[str, Any]], level: float = 0.05, pretrained: bool = False
+    systems: Mapping[str, Any],
+    tests: Sequence[Mapping[str, Any]],
+    level: float = 0.05,
+    pretrained: bool = False,
+    kept: str | None = None,
 ) -> list[str]:
     """What the tests of the main metric say, in words.
 
@@ -284,6 +290,7 @@ def verdict(
         level: significance level of a corrected p.
         pretrained: whether the untrained model is one that could be used as it is. What is below BM25 or below such a
             model should not be used.
+        kept: see `evaluate_systems`.
 
     >>> values = {"untrained": 0.2, "trained": 0.3, "BM25": 0.4}
     >>> systems = {name: {"values": {"NDCG@10": value}} for name, value in values.items()}
@@ -309,6 +316,9 @@ def verdict(
 
     said, had = [], [name for name, there in ((BM25, True), (UNTRAINED, pretrained)) if there and name in main]
     for other in had:
+        if other == UNTRAINED and kept is not None:
+            said.append(kept)
+            continue
         sign, numbers = compared(TRAINED, other)
         called = "BM25" if other == BM25 else "the model without training"
         if sign < 0:

@@ -324,8 +324,21 @@ class SearchTask:
             pretrained=self.pretrained,
             smaller=self._smaller() if final else None,
             weight=weight,
+            kept=self._kept() if final else None,
         )
         return EvaluatedSearch(report, lists)
+
+    def _kept(self) -> str | None:
+        """Why a pretrained model is kept as it was; None: it is not."""
+        best = self.keep_best
+        if best is None or not best.errors or best.epoch or best.gain is None:
+            return None
+        mean, error = (100 * value for value in best.gain)
+        return (
+            f"The model is kept as it was: on the validation queries the training gained {mean:+.1f} {MAIN} at best, with "
+            f"a standard error of {error:.1f}, and {best.errors:g} of these are needed. More queries make it surer; "
+            "evaluation.select=false keeps the trained weights."
+        )
 
     def _smaller(self) -> dict[str, Size]:
         """The lists of smaller embeddings for the test queries."""
@@ -469,13 +482,6 @@ def summary(run: Run) -> str:
     """The table of the systems, the verdict, and the paths of the results."""
     report, facts = SearchReport.from_json(run.after), run.read_facts()
     kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
-    if facts.get("best_epoch") == 0 and facts.get("gain"):
-        mean, error = (100 * value for value in facts["gain"])
-        kept = (
-            f". The model is kept as it was: on the validation queries the training gained {mean:+.1f} {MAIN} at best, "
-            f"with a standard error of {error:.1f}, and {SURE:g} of these are needed. More questions make it surer; "
-            "evaluation.select=false keeps the trained weights"
-        )
     page = [f"report: {run.page}"] if run.page.exists() else []
     return "\n".join([str(report), "", f"trained {facts['steps']} steps{kept}", f"run:    {run.folder}", *page])
 
