@@ -335,9 +335,9 @@ class SearchTask:
             return None
         mean, error = (100 * value for value in best.gain)
         return (
-            f"The model is kept as it was: on the validation queries the training gained {mean:+.1f} {MAIN} at best, with "
-            f"a standard error of {error:.1f}, and {best.errors:g} of these are needed. More queries make it surer; "
-            "evaluation.select=false keeps the trained weights."
+            f"The model is kept as it was: on the validation queries the training gained {mean:+.1f} {MAIN} at best, "
+            f"with a standard error of {error:.1f}, and {best.errors:g} of these are needed. More queries make it "
+            "surer; evaluation.select=false keeps the trained weights."
         )
 
     def _smaller(self) -> dict[str, Size]:
