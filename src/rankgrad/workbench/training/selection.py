@@ -68,22 +68,16 @@ class KeepBest(L.Callback):
         value = float(rows.mean())
         write(trainer.loggers, {f"val/{self.metric}": value}, max(trainer.global_step - 1, 0))
         self.curve.append([trainer.global_step, value])
-        sure = epoch == 0 or self._sure(rows)
+        sure = True
         if epoch == 0:
             self._untrained = rows.tolist()
+        elif self.errors and self._untrained:
+            mean, error = _mean_and_error(rows - np.array(self._untrained))
+            self.gain = max(self.gain or [mean, error], [mean, error])
+            sure = mean > self.errors * error
         if self.value is None or (value > self.value and sure):
             self.value, self.epoch, self._step = value, epoch, trainer.global_step
             self._weights = {name: weight.detach().cpu().clone() for name, weight in model.state_dict().items()}
-
-    def _sure(self, rows: npt.NDArray[np.float64]) -> bool:
-        """Whether the rows are better than those of epoch 0, and not by chance."""
-        if not self.errors or len(self._untrained) != len(rows):
-            return True
-        gains = rows - np.array(self._untrained)
-        error = float(gains.std(ddof=1) / len(gains) ** 0.5) if len(gains) > 1 else float("inf")
-        if self.gain is None or gains.mean() > self.gain[0]:
-            self.gain = [float(gains.mean()), error]
-        return bool(gains.mean() > self.errors * error)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate the model before its first step; end a training that had ended when it was interrupted."""
@@ -116,6 +110,12 @@ class KeepBest(L.Callback):
         self.value, self.epoch, self._step = (state_dict[name] for name in ("value", "epoch", "step"))
         self._weights, self.curve = state_dict["weights"], state_dict["curve"]
         self._untrained, self.gain = state_dict["untrained"], state_dict["gain"]
+
+
+def _mean_and_error(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Mean, and its standard error; one value has none, so it is infinite."""
+    error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.inf
+    return float(values.mean()), float(error)
 
 
 __all__ = ["KeepBest"]
