@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 
+import numpy as np
 import pytest
+import torch
 
 from rankgrad.tasks.search import reading
-from rankgrad_papers.studies import docstrings, search
+from rankgrad_papers.studies import docstrings, search, search_shares
 from rankgrad_papers.values import read
 
 pytest.importorskip("bm25s")
@@ -82,3 +84,13 @@ def test_the_docstrings_are_real_ones_and_a_fold_is_judged_on_modules_it_was_not
 
 def names_in(found, part):
     return [found.queries.names[row] for row in found.rows(part)]
+
+
+def test_a_share_of_a_training_lies_between_the_models_and_its_gain_is_paired():
+    before, after = {"w": torch.zeros(2), "n": torch.tensor(3)}, {"w": torch.ones(2), "n": torch.tensor(5)}
+    assert search_shares.averaged(before, after, 0.25)["w"].tolist() == [0.25, 0.25]
+    assert search_shares.averaged(before, after, 0.25)["n"] == 3  # a counter is not averaged
+    found = {"test": np.array([50.0, 70.0]), "val": np.array([10.0, 20.0, 60.0])}
+    untouched = {"test": np.array([40.0, 40.0]), "val": np.array([9.0, 18.0, 57.0])}
+    told = search_shares.told(found, untouched)
+    assert told == pytest.approx({"NDCG@10": 60.0, "validation": 30.0, "standard error": 1 / 3**0.5})
