@@ -26,6 +26,8 @@ Measure = Literal["ndcg", "map", "mrr", "precision"]
 # Number of score differences in memory at once: on a CPU what its caches hold, elsewhere few and large steps.
 CHUNK = 2**16
 CHUNK_ELSEWHERE = 2**22
+# A list whose relevant items are within this many temperatures of its best item has exponentials far from overflow.
+WIDEST = 60.0
 
 
 class LambdaLoss(RetrievalLoss):
@@ -106,6 +108,21 @@ def _softplus(differences: Tensor, out: Tensor) -> Tensor:
     return torch.ops.aten.softplus.out(differences, out=out)  # type: ignore[no-any-return]
 
 
+def _exponentials(ranking: _Ranking, tau: float) -> tuple[Tensor, Tensor] | None:
+    """[query, place] exp(s / tau), and [pair, 1] 1 / exp(s / tau) of the relevant items; s is from the best item down.
+
+    Their products are exp((s_j - s_i) / tau): one exponential for each item instead of two for each pair. None if a
+    list is so wide that they would overflow, or if the host would have to wait for the scores to know it.
+    """
+    if not on_host(ranking.scores) or len(ranking.row) == 0:
+        return None
+    best = ranking.scores[:, :1]
+    own = (ranking.scores[ranking.row, ranking.place] - best[ranking.row, 0]).div_(tau)
+    if not float(own.min()) > -WIDEST:
+        return None
+    return (ranking.rivals - best).div_(tau).exp_(), own.neg_().exp_().unsqueeze(1)
+
+
 class _PairCosts(torch.autograd.Function):
     """[query] weighted costs of the pairs of each list.
 
@@ -128,15 +145,23 @@ class _PairCosts(torch.autograd.Function):
         factor = None if factors is None else factors[ranking.row, ranking.order[ranking.row, ranking.place]]
         cost, pull = torch.empty_like(own), torch.empty_like(own)
         gradient = zeros_like(scores) if ctx.needs_input_grad[0] else None
+        exponentials = _exponentials(ranking, tau) if step is _softplus else None
         for part in _parts(ranking):
             weight = swaps(part)
             if factor is not None:
                 weight.mul_(factor[part.pairs].unsqueeze(1))
-            # -inf, of step 0, behind the last item
-            differences = part.rows(ranking.scores, "differences").sub_(own[part.pairs].unsqueeze(1)).div_(tau)
-            torch.linalg.vecdot(weight, step(differences, part.room("spare")), out=cost[part.pairs])
+            spare = part.room("spare")
+            if exponentials is None:
+                differences = part.rows(ranking.rivals, "differences").sub_(own[part.pairs].unsqueeze(1)).div_(tau)
+                torch.linalg.vecdot(weight, step(differences, spare), out=cost[part.pairs])
+                slope = differences.sigmoid_()
+            else:
+                theirs, over = exponentials
+                ratio = part.rows(theirs, "differences").mul_(over[part.pairs])
+                torch.linalg.vecdot(weight, torch.log1p(ratio, out=spare), out=cost[part.pairs])
+                slope = ratio.div_(torch.add(ratio, 1, out=spare))
             if gradient is not None:
-                slope = differences.sigmoid_().mul_(weight)
+                slope.mul_(weight)
                 gradient[:, : part.wide].index_add_(0, part.row, slope)
                 torch.sum(slope, 1, out=pull[part.pairs])
         values = scores.new_zeros(len(scores)).index_add_(0, ranking.row, cost).div_(math.log(2))
@@ -207,6 +232,8 @@ class _Ranking:
             k, and only their swaps with the first `deep` items do.
         order: [query, place] the items, best first; those that do not exist come last.
         scores: [query, place], -inf where there is no item.
+        rivals: [query, place] the scores, -inf where an item has no pair with a relevant one: where there is none, and,
+            without gains, at the relevant items themselves. The step is 0 there.
         rank: [place] 1, 2, ...
     """
 
@@ -217,12 +244,8 @@ class _Ranking:
     deep: int
     order: Tensor
     scores: Scores
+    rivals: Scores
     rank: Tensor
-
-    @property
-    def rest(self) -> Tensor:
-        """[query, place] 1 for an irrelevant item, else 0."""
-        return self.lists.rest.to(self.scores.dtype)
 
     @classmethod
     def of(cls, scores: Scores, relevant: Tensor, valid: Mask | None, positives: int | None, k: int | None) -> _Ranking:
@@ -236,7 +259,9 @@ class _Ranking:
             first = (place >= k).to(torch.uint8).argsort(stable=True)
             row, place, high, deep = row[first], place[first], int((place < k).sum()), k
         rank = torch.arange(1, scores.shape[1] + 1, dtype=scores.dtype, device=scores.device)
-        return cls(lists, row, place, high, deep, order, down.neg_(), rank)
+        down = down.neg_()
+        rivals = down if lists.graded else down.masked_fill(~lists.rest, -torch.inf)
+        return cls(lists, row, place, high, deep, order, down, rivals, rank)
 
 
 # -> [pair, place] |Delta M| of a swap of relevant items with the item of each place, 0 if that is as relevant
@@ -263,6 +288,11 @@ def _ndcg(ranking: _Ranking, k: int | None, gain: Gain) -> Swaps:
     worth = torch.zeros_like(ranking.scores)
     worth[lists.query, lists.item] = gains / torch.where(ideal > 0, ideal, 1)[lists.query]
     own = worth[ranking.row, ranking.place].unsqueeze(1)
+    if not lists.graded:  # all rivals are worth nothing
+        here = own * discount[ranking.place].unsqueeze(1)
+        return lambda part: (
+            torch.mul(own[part.pairs], discount[: part.wide], out=part.room("weight")).sub_(here[part.pairs]).abs_()
+        )
 
     def swaps(part: _Part) -> Tensor:
         theirs, lost = part.rows(worth, "weight"), part.room("spare")
@@ -281,9 +311,8 @@ def _map(ranking: _Ranking, k: int | None, gain: Gain) -> Swaps:
     hit[lists.query, lists.item] = 1
     count = lists.count.unsqueeze(1).clamp(min=1)
     below = (hit.cumsum(1) * inverse - (hit * inverse).cumsum(1)) / count
-    above, no_rival = below + inverse / count, ~lists.rest
+    above = below + inverse / count
     own_below, own_above = (side[ranking.row, ranking.place].unsqueeze(1) for side in (below, above))
-    above, below = above.masked_fill(no_rival, -torch.inf), below.masked_fill(no_rival, torch.inf)
 
     def swaps(part: _Part) -> Tensor:
         up, down = part.rows(above, "weight").sub_(own_above[part.pairs]), part.rows(below, "spare")
@@ -297,16 +326,15 @@ def _mrr(ranking: _Ranking, k: int | None, gain: Gain) -> Swaps:
     lists, inverse = ranking.lists, 1 / ranking.rank
     hits = lists.rectangle(inverse[lists.item], 0.0)
     first, second = torch.nn.functional.pad(hits, (0, 2))[:, :2].unsqueeze(2).unbind(1)
-    rest = ranking.rest
-    up = rest * (inverse - first).clamp(min=0)  # any relevant item moves above the best one
-    down = rest * (first - inverse.maximum(second)).clamp(min=0)  # the best one moves down
+    up = (inverse - first).clamp(min=0)  # any relevant item moves above the best one
+    down = (first - inverse.maximum(second)).clamp(min=0)  # the best one moves down
     return _two_kinds(up, up + down, lambda part: inverse[part.place] == first[part.row, 0])
 
 
 def _precision(ranking: _Ranking, k: int | None, gain: Gain) -> Swaps:
     assert k is not None
-    rest, listed = ranking.rest / k, (ranking.rank <= k).to(ranking.rank.dtype)
-    return _two_kinds(rest * listed, rest * (1 - listed), lambda part: part.place < k)
+    listed = (ranking.rank <= k).to(ranking.rank.dtype).expand_as(ranking.scores) / k
+    return _two_kinds(listed, 1 / k - listed, lambda part: part.place < k)
 
 
 def _two_kinds(others: Tensor, special: Tensor, is_special: Callable[[_Part], Tensor]) -> Swaps:
