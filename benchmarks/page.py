@@ -41,7 +41,7 @@ def part(record: Mapping[str, Any]) -> list[str]:
     setup = origin(record)
     lines = setup if len(record["suites"]) != 1 else []
     if record.get("figure"):
-        lines = [*lines, "", f"![Time and peak memory against the batch size]({record['figure']})"]
+        lines = [*lines, "", f"![Growth of time and peak memory]({record['figure']})"]
     for name, suite in record["suites"].items():
         lines = [*lines, "", f"## {name}", "", suite["about"], *(setup if len(record["suites"]) == 1 else [])]
         for found in suite["tables"]:

@@ -44,7 +44,8 @@ def run(
         json_path: file for the numbers.
         data_root: folder of Omniglot, for the training suite.
         markdown_path: file for the tables as a page.
-        figure_path: file for the picture of the growth with the batch (.svg, .png, .pdf); it asks for `scaling`.
+        figure_path: file for the picture of the growth (.svg, .png, .pdf), of the suite `growth` if it is the only
+            one that is chosen, else of `scaling`, which is added.
         long: whether to run the sizes that take minutes as well.
         quick: use tiny sizes, to test that the suites run; the numbers have no meaning.
         device: "cpu", or "cuda" for the suites of `GPU_SUITES`.
@@ -61,8 +62,9 @@ def run(
         check_format(Path(figure_path))
     options = Options(None if data_root is None else Path(data_root), long, quick, _device(device))
     chosen = list(dict.fromkeys(names)) or list(suites)
-    if figure_path is not None and "scaling" not in chosen:
-        chosen.append("scaling")
+    drawn = "growth" if chosen == ["growth"] else "scaling"
+    if figure_path is not None and drawn not in chosen:
+        chosen.append(drawn)
     files = {"--json": json_path, "--markdown": markdown_path, "--figure": figure_path}
     record: dict[str, Any] = {
         "command": _command(names, files, options),
@@ -82,10 +84,10 @@ def run(
             except Exception as error:
                 failed[name] = error
                 print(f"  ({name} failed: {error})", flush=True)
-    if "scaling" in failed:
+    if drawn in failed:
         record.pop("figure", None)
     elif figure_path is not None:
-        tables = [ResultTable(**table) for table in record["suites"]["scaling"]["tables"]]
+        tables = [ResultTable(**table) for table in record["suites"][drawn]["tables"]]
         figure(tables, Path(figure_path))
         print(f"wrote {figure_path}")
     for path, text in ((json_path, json.dumps(record, indent=1) + "\n"), (markdown_path, page(record))):

@@ -16,6 +16,7 @@ from . import (
     detection,
     evaluator,
     gallery,
+    growth,
     in_batch,
     launches,
     lists,
@@ -36,6 +37,7 @@ Suite = Callable[[Options], Result]
 SUITES: dict[str, Suite] = {
     "in_batch": in_batch.in_batch,
     "scaling": scaling.scaling,
+    "growth": growth.growth,
     "long_list": long_list.long_list,
     "bank": bank.bank,
     "evaluator": evaluator.evaluator,
@@ -61,6 +63,7 @@ GPU_SUITES: dict[str, Suite] = {
     "in_batch": in_batch.in_batch,
     "launches": launches.launches,
     "scaling": scaling.scaling,
+    "growth": growth.growth,
     "bank": bank.bank,
     "evaluator": evaluator.evaluator,
     "detection": detection.detection,
@@ -73,6 +76,7 @@ GPU_SUITES: dict[str, Suite] = {
 
 CASES: memory.Cases = {
     **scaling.CASES,
+    **growth.CASES,
     **long_list.CASES,
     **bank.CASES,
     **evaluator.CASES,

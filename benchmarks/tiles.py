@@ -100,12 +100,16 @@ def _step(name: str, way: str, embeddings: Tensor, labels: Tensor, queries: int)
     if queries < len(labels):
         ids = torch.arange(len(labels), device=labels.device)
         given = {"ref_emb": embeddings, "ref_labels": labels, "ids": ids[:queries], "ref_ids": ids}
-    with _forced(way):
+    with forced(way):
         LOSSES[name]()(embeddings[:queries], labels[:queries], **given).backward()
 
 
 @contextmanager
-def _forced(way: str) -> Iterator[None]:
+def forced(way: str) -> Iterator[None]:
+    """Compute losses by "tiles" or with one "matrix", whatever the size; "" leaves the choice to them."""
+    if not way:
+        yield
+        return
     before, tiles.WORTH = tiles.WORTH, 0 if way == "tiles" else 2**62
     try:
         yield

@@ -278,6 +278,21 @@ def test_growth_is_drawn_from_a_file_of_results(tmp_path, capsys):
     assert "has no suite scaling" in capsys.readouterr().err
 
 
+def test_growth_with_lists_and_their_length_stands_below_that_with_the_batch():
+    from rankgrad_papers.timing import growth
+    from rankgrad_papers.timing.results import ResultTable
+
+    tables = []
+    for axis, head in ((growth.LISTS, "lists"), (growth.BATCH, "B"), (growth.LENGTH, "n")):
+        columns = ("loss", f"{head}=16", f"{head}=10000", "exponent")
+        tables += [ResultTable(title, columns, [["supap, tiles", 1.0, 5.0, 1.5]]) for title in growth.titles(axis)]
+    drawn = growth.draw(tables)
+    well_drawn(drawn)
+    assert [axes.get_xlabel() for axes in drawn.axes[::2]] == [*growth.LABELS.values()]
+    symbols = [axes.get_legend().get_texts()[0].get_text() for axes in drawn.axes[::2]]
+    assert [symbol in text for symbol, text in zip("BnL", symbols, strict=True)] == [True] * 3
+
+
 # ----------------------------------------------------------------------------------------------- curves over a setting
 
 
