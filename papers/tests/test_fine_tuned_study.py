@@ -38,3 +38,17 @@ def test_a_fold_is_judged_by_the_trial_that_is_the_best_on_the_others(tmp_path):
     assert fine_tuned.tuned(found, "grocery", "supap", "R@1") == {"1/3": 51, "2/3": 61, "3/3": 11}
     assert fine_tuned.tuned(found, "grocery", "smooth_ap", "R@1") == {}
     assert list(fine_tuned.verdicts(values)) == []
+
+
+def test_with_one_trial_each_loss_has_its_defaults_and_folds_are_paired(tmp_path):
+    values = tmp_path / "losses.csv"
+    for loss, setting, numbers in (("supap", "tau=0.01", (50, 60)), ("log_sum_exp", "tau=0.1", (40, 52, 99))):
+        for fold, number in zip(fine_tuned.FOLDS, numbers, strict=False):
+            key = {"data": "banking77", "loss": loss, "setting": setting, "rate": "2e-5"}
+            append(values, key, dict.fromkeys(fine_tuned.METRICS, number), unit=fold)
+    found = read(values)
+    assert fine_tuned.tuned(found, "banking77", "log_sum_exp", "AP", 1) == {"1/3": 40, "2/3": 52, "3/3": 99}
+    assert fine_tuned.tuned(found, "banking77", "log_sum_exp", "AP") == {}
+    lines = list(fine_tuned.verdicts(values, 1))
+    assert len(lines) == len(fine_tuned.METRICS)
+    assert all("supap − log_sum_exp" in line and "+9.00" in line and "2 folds" in line for line in lines)

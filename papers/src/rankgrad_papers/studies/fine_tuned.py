@@ -7,8 +7,8 @@ DIR has the folders grocery, animals, banking77 and clinc150, the weights are th
 the encoder is a folder of sentence-transformers. A training is `rankgrad train` with its defaults for a pretrained
 network and 100 batches. The classes are divided into three folds: two are trained on, the third is the test. Each loss
 has four trials, two values of its own setting with two rates. Its value on a fold is that of the trial with the best
-mean mAP@R on the two other folds. A cell is added to the csv when its training ends. If the command is interrupted, run
-it again and it continues.
+mean mAP@R on the two other folds. With `--trials 1` there is no search: each loss has its defaults. A cell is added to
+the csv when its training ends. If the command is interrupted, run it again and it continues.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def settings_of(data: str, root: Path, weights: str, encoder: str) -> list[str]:
     ]
 
 
-def trials() -> Iterator[tuple[str, int, int]]:
+def _trials() -> Iterator[tuple[str, int, int]]:
     """(loss, index of its setting, index of the rate): the first trial of all losses, then the second ..."""
     for setting, rate in ((0, 0), (1, 0), (0, 1), (1, 1)):
         for loss in LOSSES:
@@ -87,36 +87,45 @@ def measured(run: Run) -> dict[str, float]:
     return {name: 100 * after[name] for name in METRICS} | untouched
 
 
-def tuned(values: Values, data: str, loss: str, metric: str) -> dict[str, float]:
-    """Fold -> value of the trial that is the best in mAP@R on the other folds, of the folds with all trials."""
+def tuned(values: Values, data: str, loss: str, metric: str, trials: int = 4) -> dict[str, float]:
+    """Fold -> value of the trial that is the best in mAP@R on the other folds, of the folds with all trials.
+
+    Args:
+        values: of the csv.
+        data: name of the data set.
+        loss: name of the loss.
+        metric: name of the value.
+        trials: number of trials of each loss. 1 is its first, with the default rate: nothing is chosen.
+    """
     of: list[dict[str, dict[str, float]]] = []
-    for setting in LOSSES[loss]:
-        for rate in RATES[kind_of(data)]:
-            key = {"data": data, "loss": loss, "setting": setting, "rate": rate}
-            if key not in values.settings:
-                return {}
-            of.append({name: values.units(key, name) for name in ("mAP@R", metric)})
+    for setting, rate in [(own, rate) for name, own, rate in _trials() if name == loss][:trials]:
+        key = {"data": data, "loss": loss, "setting": LOSSES[loss][setting], "rate": RATES[kind_of(data)][rate]}
+        if key not in values.settings:
+            return {}
+        of.append({name: values.units(key, name) for name in ("mAP@R", metric)})
     folds = set.intersection(*(set(each["mAP@R"]) for each in of))
-    if len(folds) < 2:
+    if trials > 1 and len(folds) < 2:
         return {}
 
     def best(fold: str) -> dict[str, dict[str, float]]:
-        return max(of, key=lambda trial: fmean(trial["mAP@R"][other] for other in folds - {fold}))
+        others = folds - {fold}
+        return max(of, key=lambda trial: fmean(trial["mAP@R"][other] for other in others)) if trials > 1 else of[0]
 
     return {fold: best(fold)[metric][fold] for fold in sorted(folds)}
 
 
-def verdicts(path: Path) -> Iterator[str]:
-    """A line for each comparison of two losses: the mean over all folds, and its interval."""
+def verdicts(path: Path, trials: int = 4) -> Iterator[str]:
+    """A line for each comparison of two losses: the mean over all folds that both have, and its interval."""
     values = read(path)
     for metric in METRICS:
         for one, other in combinations(LOSSES, 2):
             pairs: tuple[dict[str, float], dict[str, float]] = ({}, {})
             for data in DATA:
                 for into, loss in zip(pairs, (one, other), strict=True):
-                    into.update({f"{data} {fold}": v for fold, v in tuned(values, data, loss, metric).items()})
-            if set(pairs[0]) & set(pairs[1]):
-                yield str(Compared.of("all folds", metric, f"{one} − {other}", *pairs))
+                    of = tuned(values, data, loss, metric, trials)
+                    into.update({f"{data} {fold}": value for fold, value in of.items()})
+            if both := set(pairs[0]) & set(pairs[1]):
+                yield str(Compared.of(f"{len(both)} folds", metric, f"{one} − {other}", *pairs))
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -129,14 +138,14 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", nargs="+", default=DATA, choices=DATA)
     parser.add_argument("--losses", nargs="+", default=[*LOSSES], choices=[*LOSSES], metavar="LOSS")
     parser.add_argument("--trials", type=int, default=4, help="number of trials of each loss, 1 to 4 (4)")
-    parser.add_argument("--verdicts", action="store_true", help="print the comparisons of the csv, and train nothing")
+    parser.add_argument("--verdicts", action="store_true", help="print the comparisons in the csv, and train nothing")
     given = parser.parse_args(words)
     if given.verdicts:
-        print("\n".join(verdicts(given.values)))
+        print("\n".join(verdicts(given.values, given.trials)))
         return
     if None in (given.data_root, given.weights, given.encoder):
         parser.error("give --data-root, --weights and --encoder; or --verdicts, which trains nothing")
-    wanted = [each for each in trials() if each[0] in given.losses][: given.trials * len(given.losses)]
+    wanted = [each for each in _trials() if each[0] in given.losses][: given.trials * len(given.losses)]
     for fold in FOLDS:
         for data in given.data:
             shared = [*SHARED, f"fold={fold}", *settings_of(data, given.data_root, given.weights, given.encoder)]
