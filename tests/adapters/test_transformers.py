@@ -230,7 +230,7 @@ def test_what_a_loss_function_can_not_be_is_said():
     for loss, told in (
         (CrossBatchMemory(losses.SmoothAPLoss(), 8), "CrossBatchMemory needs the sample id of each row"),
         (GlobalBatch(CrossBatchMemory(losses.SmoothAPLoss(), 8)), "CrossBatchMemory needs the sample id of each row"),
-        (torch.nn.CrossEntropyLoss(), "a SumLoss, or one of rankgrad.losses.baselines.*got CrossEntropyLoss"),
+        (torch.nn.CrossEntropyLoss(), "a SumLoss, a loss of rankgrad.losses.baselines.*got CrossEntropyLoss"),
         (GlobalBatch(torch.nn.CrossEntropyLoss()), "got GlobalBatch of a CrossEntropyLoss"),
         ("smooth_ap", "got str"),
     ):

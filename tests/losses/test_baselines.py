@@ -16,14 +16,13 @@ from small_runs import make_photos, small, train
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rankgrad.adapters.pml_losses import PMLBatchLoss, PMLLoss
 from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import AdaptiveTripletLoss, CalibrationLoss, SoftBinAPLoss
 from rankgrad.losses.baselines import (
     BinomialDevianceLoss,
     CrossEntropyLoss,
     HistogramLoss,
-    PMLBatchLoss,
-    PMLLoss,
     TieAwareAPLoss,
 )
 from rankgrad.workbench.config import compose, make, options

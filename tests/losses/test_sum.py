@@ -8,9 +8,9 @@ from pytorch_metric_learning.losses import MultiSimilarityLoss
 from pytorch_metric_learning.miners import MultiSimilarityMiner
 from small_runs import make_photos, small, train
 
+from rankgrad.adapters.pml_losses import PMLLoss
 from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import LOSSES, CalibrationLoss, SmoothAPLoss, SumLoss, SupAPLoss
-from rankgrad.losses.baselines import PMLLoss
 from rankgrad.workbench.config import ConfigError, compose, make, plain
 from rankgrad.workbench.runs.log import read_rows
 from rankgrad.workbench.tuning.space import space_of

@@ -816,7 +816,10 @@ def test_histograms_show_both_kinds_of_pairs_and_the_thresholds_of_the_loss(sing
 
 def test_thresholds_are_drawn_for_the_losses_that_have_some_alone(tmp_path, several):
     config = {
-        "loss": {"_target_": "rankgrad.losses.baselines.PMLLoss", "loss": {"_target_": "pml.X", "alpha": 2, "beta": 50}}
+        "loss": {
+            "_target_": "rankgrad.adapters.pml_losses.PMLLoss",
+            "loss": {"_target_": "pml.X", "alpha": 2, "beta": 50},
+        }
     }
     page = write(tmp_path, content(config=config))
     assert page.all("polyline", class_="positive") and not page.all("path", class_="mark")

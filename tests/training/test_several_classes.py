@@ -12,11 +12,11 @@ import pytest
 import torch
 from small_runs import make_texts, small_texts, train
 
+from rankgrad.adapters.bi_encoder import SentenceTransformersLoss
 from rankgrad.datasets import DATASETS, TextTable, load_text
 from rankgrad.datasets.rows import numbered_several
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.losses import HAPLoss, SmoothAPLoss
-from rankgrad.losses.bi_encoder import SentenceTransformersLoss
 from rankgrad.models.weights import load_weights
 from rankgrad.tasks.retrieval.task import build
 from rankgrad.workbench.cli import main

@@ -1,1 +1,1 @@
-"""Our losses inside other people's frameworks, a file per framework."""
+"""Our losses inside other people's frameworks, a file per framework, and their losses in our trainings."""

@@ -1,6 +1,6 @@
 """The losses of rankgrad as losses of pytorch-metric-learning, for its reducers, miners, wrappers and trainers.
 
-`AccuracyCalculator` is the exact evaluation for its testers. `baselines.PMLLoss` is the reverse: it makes a loss of
+`AccuracyCalculator` is the exact evaluation for its testers. `pml_losses.PMLLoss` is the reverse: it makes a loss of
 that library a loss of rankgrad.
 """
 

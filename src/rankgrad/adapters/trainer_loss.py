@@ -39,8 +39,8 @@ def checked_loss(loss: nn.Module) -> CheckedLoss | SumLoss:
     if not isinstance(inner, (CheckedLoss, SumLoss)):
         what = type(loss).__name__ + (f" of a {type(inner).__name__}" if inner is not loss else "")
         raise TypeError(
-            "loss must be a loss of rankgrad.losses, such as SmoothAPLoss(), a SumLoss, or one of "
-            f"rankgrad.losses.baselines, such as PMLLoss(...); got {what}"
+            "loss must be a loss of rankgrad.losses, such as SmoothAPLoss(), a SumLoss, a loss of "
+            f"rankgrad.losses.baselines, or a PMLLoss(...) of rankgrad.adapters.pml_losses; got {what}"
         )
     if any(isinstance(part, RetrievalLoss) and part.reduction != "mean" for part in parts):
         raise ValueError("the trainer needs one number from the loss; create it with reduction='mean'")

@@ -68,8 +68,9 @@ class Offer:
 SLOTS: dict[str, tuple[Offer, ...]] = {
     "loss": (
         Offer("rankgrad.losses"),
+        Offer("rankgrad.adapters.bi_encoder"),
+        Offer("rankgrad.adapters.pml_losses"),
         Offer("rankgrad.losses.baselines"),
-        Offer("rankgrad.losses.bi_encoder"),
         Offer("rankgrad.losses.called"),
         Offer("rankgrad.losses.detection", "DETECTION_LOSSES"),
         Offer("rankgrad.tasks.scores.baselines"),

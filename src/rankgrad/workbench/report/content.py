@@ -169,7 +169,7 @@ SHELLS = ("CalledLoss", "SentenceTransformersLoss")
 def loss_name(config: Mapping[str, Any]) -> str:
     """Class name of the loss in a configuration; its `name` if it has no class; for a sum, the names of its parts.
 
-    >>> adapter = {"_target_": "rankgrad.losses.baselines.PMLLoss", "loss": {"_target_": "pml.losses.TripletLoss"}}
+    >>> adapter = {"_target_": "rankgrad.adapters.pml_losses.PMLLoss", "loss": {"_target_": "pml.losses.TripletLoss"}}
     >>> loss_name({"loss": adapter})
     'TripletLoss'
     >>> loss_name({"loss": {"name": "cross_entropy", "_target_": None}})

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..common.checks import closest, one_of
-from .checked import Batch, ClassLoss
+from ..losses.checked import Batch, ClassLoss
 
 #: Loss -> what it takes. "classes" are embeddings and classes, "pairs" are anchors and positives, "scores" are pairs
 #: and their similarities.
