@@ -99,7 +99,7 @@ def dictionaries(queries: int, documents: int) -> tuple[Any, Any]:
 
 def with_rankgrad() -> Callable[[Any, Any], Means]:
     """Means of a run and judgements, files or dictionaries."""
-    from rankgrad.evaluation import ranked
+    from rankgrad import ranked
 
     def means(run: Any, qrels: Any) -> Means:
         found = ranked.evaluate({"run": run}, qrels, ["map", "ndcg_cut_10", "recip_rank", "recall_100"], bootstrap=0)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad import metrics, ranks
+from rankgrad import metrics, ranked, ranks
 from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.datasets.given import given_table
-from rankgrad.evaluation import evaluate, ranked
+from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.search import retrieve
 from rankgrad.tasks.scores.curves import curves_of

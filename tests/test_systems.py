@@ -37,7 +37,8 @@ from pathlib import Path
 import rankgrad
 from rankgrad import large_batch, losses, memory, metrics, ranks, relevance, search
 from rankgrad.batches.samplers import MPerClassBatchSampler
-from rankgrad.evaluation import evaluate, ranked
+from rankgrad import ranked
+from rankgrad.evaluation import evaluate
 labels = torch.arange(4).repeat(2)
 points = torch.nn.functional.one_hot(labels, 8).float().requires_grad_()
 for name in losses.LOSSES:

@@ -16,9 +16,8 @@ from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from text_models import bert_folder, static_model
 
-from rankgrad import losses, metrics
+from rankgrad import losses, metrics, ranked
 from rankgrad.adapters.cross_encoder import GradedRerankingEvaluator, RankLoss
-from rankgrad.evaluation import ranked
 
 QUERIES = ["my card", "a refund", "the pin"]
 DOCUMENTS = [

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad import metrics
-from rankgrad.evaluation import evaluate, measures, ranked
+from rankgrad import metrics, ranked
+from rankgrad.evaluation import evaluate, measures
 from rankgrad.evaluation.graded import evaluate_graded
-from rankgrad.evaluation.ranked.measures import ALIASES, asked
 from rankgrad.tasks.scores.evaluation import evaluate_scores, values_of
 from rankgrad.tasks.scores.one_list import RankedRows
 from rankgrad.tasks.scores.table import ScoreTable
 from rankgrad.workbench.cli import main
+from rankgrad.workbench.ranked.measures import ALIASES, asked
 
 QUERIES, ROWS = 7, 25
 GENERATOR = np.random.default_rng(0)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy import stats
 
-from rankgrad.evaluation import evaluate, ranked
+from rankgrad import ranked
+from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_t_test, spread
 from rankgrad.tasks.retrieval.page.paired import paired_difference

@@ -16,7 +16,7 @@ from kept_runs import copied
 from report_contents import SMOOTH_AP, content, large
 from small_runs import make_photos
 
-from rankgrad.evaluation import ranked
+from rankgrad import ranked
 from rankgrad.tasks.retrieval.page import Content
 from rankgrad.workbench.index.page import write_answers
 from rankgrad.workbench.index.query import Answer, Hit

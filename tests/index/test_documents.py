@@ -10,7 +10,7 @@ import pytest
 import torch
 from small_searches import beir, settings, texts, write_lines
 
-from rankgrad.evaluation import ranked
+from rankgrad import ranked
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.encoders import load_encoders, retrieve
 from rankgrad.tasks.search.reading import beginning, read, read_named

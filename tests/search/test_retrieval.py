@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rankgrad.evaluation import ranked
+from rankgrad import ranked
 from rankgrad.models.ngrams import ngram_model
 from rankgrad.search import retrieve
 

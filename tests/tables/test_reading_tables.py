@@ -17,10 +17,10 @@ from rankgrad.datasets import load_manifest, load_text
 from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.text import read_texts
 from rankgrad.datasets.vectors import load_table as load_vectors
-from rankgrad.evaluation.ranked import evaluate
 from rankgrad.tables import arrow
 from rankgrad.tasks.scores import reading
 from rankgrad.tasks.scores.table import load_table
+from rankgrad.workbench.ranked import evaluate
 
 QUESTIONS = [(f"question {row} of a customer", ("card", "fee", "limit")[row % 3]) for row in range(12)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_searches import beir, settings
 
-from rankgrad.evaluation import ranked
+from rankgrad import ranked
 from rankgrad.tasks.search import fusion, task
 from rankgrad.tasks.search.division import collection_of
 from rankgrad.tasks.search.encoders import Found

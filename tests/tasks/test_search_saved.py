@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_searches import beir, settings, texts, write_lines
 
-from rankgrad.evaluation import ranked
+from rankgrad import ranked
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.evaluation import SearchReport
 from rankgrad.tasks.search.saved import evaluate_run

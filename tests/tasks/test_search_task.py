@@ -14,7 +14,7 @@ from forks import forked, start_by_fork, wait
 from markupsafe import escape
 from small_searches import beir, settings, texts, write_lines
 
-from rankgrad.evaluation import ranked
+from rankgrad import ranked
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.division import collection_of
 from rankgrad.tasks.search.encoders import load_encoders, retrieve

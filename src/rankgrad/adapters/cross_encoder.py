@@ -25,9 +25,9 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
 
 from ..common.checks import integer
-from ..evaluation import ranked
-from ..evaluation.ranked.measures import USUAL
 from ..losses import RetrievalLoss
+from ..workbench import ranked
+from ..workbench.ranked.measures import USUAL
 
 
 class RankLoss(nn.Module):
@@ -159,7 +159,7 @@ class GradedRerankingEvaluator(Evaluator):
             "grades" and "relevant".
         name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_ndcg_cut_10".
         qrels: query id -> document id -> grade, for all judged documents. A query without a list counts 0.
-        measures: see `rankgrad.evaluation.ranked.evaluate`.
+        measures: see `rankgrad.workbench.ranked.evaluate`.
         primary_metric: one of them.
         first_stage: whether to measure the given order too, and to test the difference. In the metrics it is
             "first_stage_" and the primary metric. False: the documents are in no order.

@@ -14,12 +14,13 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor
 
 from ...common.checks import integer
-from ...evaluation import Report, evaluate, ranked
+from ...evaluation import Report, evaluate
 from ...evaluation.graded import NAMES, evaluate_graded
-from ...evaluation.ranked.given import Run
-from ...evaluation.ranked.measures import USUAL, asked
 from ...ranks.normalize import unit_rows
 from ...search.scores import Scorer
+from ...workbench import ranked
+from ...workbench.ranked.given import Run
+from ...workbench.ranked.measures import USUAL, asked
 from ...workbench.report.ranked_folder import write
 
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> our names
@@ -305,7 +306,7 @@ class GradedRetrievalEvaluator(_OfCorpus):
 
 
 class RankedRetrievalEvaluator(_OfCorpus):
-    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.evaluation.ranked`.
+    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.workbench.ranked`.
 
     The page and its csv and json files are in the folder `ranked_retrieval_evaluation_NAME` of the output folder. Each
     evaluation replaces them. The page compares the model with the runs of other systems, and tests the differences.

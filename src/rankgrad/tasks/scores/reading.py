@@ -15,10 +15,10 @@ import numpy.typing as npt
 from ...common.checks import setting
 from ...common.files import read_npz, shown
 from ...datasets.division import split_called
-from ...evaluation.ranked.reading import QUERY
 from ...tables.arrow import parquet_table, plain_columns
 from ...tables.delimited import COMPARED, about_rows, delimited, sign_of
 from ...tables.text import kind_of, text_of
+from ...workbench.ranked.reading import QUERY
 from .columns import (
     MISSING,
     SPELT,

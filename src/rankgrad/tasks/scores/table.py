@@ -20,8 +20,8 @@ from ...common.checks import Numbers, closest, setting, unmasked
 from ...common.checks import tensor as as_tensor
 from ...common.files import shown
 from ...datasets.tabular import AUTO, as_split, no_columns
-from ...evaluation.ranked.reading import QUERY
 from ...ranks.relevance import Labels
+from ...workbench.ranked.reading import QUERY
 from .columns import MISSING, TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
 from .division import held_out
 from .reading import files_of, read_file, unread_beside

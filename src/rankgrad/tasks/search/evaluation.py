@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ...common.files import write_text
-from ...evaluation import ranked
 from ...evaluation.json_report import JSONReport, are_numbers
-from ...evaluation.ranked.comparison import chance
 from ...tables import aligned
+from ...workbench import ranked
+from ...workbench.ranked.comparison import chance
 from .collection import Array, Collection
 from .encoders import Found
 from .reading import beginning
 from .sizes import Size
 
-#: Name of a metric here -> its name in `evaluation.ranked`.
+#: Name of a metric here -> its name in `ranked`.
 METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
 MAIN = "NDCG@10"
 UNTRAINED, TRAINED, BM25, FUSED = "untrained", "trained", "BM25", "trained + BM25"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...evaluation import ranked
+from ...workbench import ranked
 from .bm25 import bm25
 from .collection import Array, Collection
 from .encoders import Found

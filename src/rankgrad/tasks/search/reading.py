@@ -17,12 +17,12 @@ from ...common.checks import integer, setting
 from ...common.files import brief, shown
 from ...datasets.tabular import AUTO, as_split, read_rows, word
 from ...datasets.text import LINES, plain_lines
-from ...evaluation.ranked.reading import DOCUMENT as NAMES_OF_DOCUMENTS
-from ...evaluation.ranked.reading import QRELS
-from ...evaluation.ranked.reading import QUERY as NAMES_OF_QUERIES
-from ...evaluation.ranked.reading import read as read_list
 from ...tables.delimited import other_delimiter
 from ...tables.text import kind_of, stem_of
+from ...workbench.ranked.reading import DOCUMENT as NAMES_OF_DOCUMENTS
+from ...workbench.ranked.reading import QRELS
+from ...workbench.ranked.reading import QUERY as NAMES_OF_QUERIES
+from ...workbench.ranked.reading import read as read_list
 from .collection import Collection, Judged, NamedTexts, StoredTexts, digest
 from .layout import LAYOUTS, TABLES, judgements, of_splits, tables
 

@@ -96,11 +96,11 @@ def run_ranked(arguments: argparse.Namespace) -> None:
     """Print the measures of run files, and write their page.
 
     Raises:
-        ValueError: see `evaluation.ranked.evaluate`; also if an option has a wrong value.
+        ValueError: see `ranked.evaluate`; also if an option has a wrong value.
     """
-    from ...evaluation.ranked import evaluate, fuse
-    from ...evaluation.ranked.given import runs_of
     from ..html.text import enumeration
+    from ..ranked import evaluate, fuse
+    from ..ranked.given import runs_of
     from ..report.ranked_folder import FILES, write
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from ...evaluation.ranked.comparison import Difference, chance
-from ...evaluation.ranked.result import Evaluation
-from ...evaluation.ranked.texts import Array
 from ..html import charts
 from ..html.page import write_page as write_html
 from ..html.text import DASH, enumeration, verdict
+from ..ranked.comparison import Difference, chance
+from ..ranked.result import Evaluation
+from ..ranked.texts import Array
 
 COLOURS = 8  # number of runs with different colours and dashes
 MOST_TESTS = 60  # largest number of rows of a table of tests; the csv has all tests

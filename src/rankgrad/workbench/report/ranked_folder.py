@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...common.files import atomic_write, open_file, write_text
-from ...evaluation.ranked.comparison import Difference
-from ...evaluation.ranked.result import Evaluation
+from ..ranked.comparison import Difference
+from ..ranked.result import Evaluation
 from .ranked import write_page
 
 FILES = ("evaluation.html", "evaluation.json", "values.csv", "per-query.csv", "differences.csv", "groups.csv")
@@ -35,7 +35,7 @@ def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str 
         The page.
 
     >>> import tempfile
-    >>> from rankgrad.evaluation import ranked
+    >>> from rankgrad import ranked
     >>> found = ranked.evaluate({"mine": {"q1": {"d1": 0.9}}}, {"q1": {"d1": 1}}, ["map"], bootstrap=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = write(found, folder)

@@ -16,11 +16,11 @@ import pytest
 from html_pages import Page
 from scipy import stats
 
-from rankgrad.evaluation import ranked
-from rankgrad.evaluation.ranked import Evaluation, comparison, evaluate, reading, rows
-from rankgrad.evaluation.ranked.measures import asked
-from rankgrad.evaluation.ranked.texts import TextColumn, mixed
+from rankgrad import ranked
 from rankgrad.workbench.cli import main
+from rankgrad.workbench.ranked import Evaluation, comparison, evaluate, reading, rows
+from rankgrad.workbench.ranked.measures import asked
+from rankgrad.workbench.ranked.texts import TextColumn, mixed
 from rankgrad.workbench.report.ranked_folder import write
 
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...common.files import shown
+from ...evaluation.json_report import plain
 from ...tables import aligned
-from ..json_report import plain
 from .comparison import Difference, chance
 from .measures import asked, averaged, printed_name
 from .texts import Array

@@ -17,9 +17,9 @@ import torch
 
 from ... import metrics
 from ...common.checks import closest, number
+from ...evaluation.measures import FOREIGN, NOT_HERE, OTHERS, WHOLE, ceilings, named, note_of_ceilings, reading
+from ...evaluation.measures import meaning as meaning_of
 from ...ranks.types import Ranks, TiedRanks
-from ..measures import FOREIGN, NOT_HERE, OTHERS, WHOLE, ceilings, named, note_of_ceilings, reading
-from ..measures import meaning as meaning_of
 from .placing import Judgements, Placed
 from .texts import Array
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..statistics import FEWEST, detectable, holm, intervals_of_means, paired_t_test
+from ...evaluation.statistics import FEWEST, detectable, holm, intervals_of_means, paired_t_test
 from .texts import Array
 
 LEAST_P = 1e-15  # smaller p-values are below the precision of their computation
