@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -48,7 +49,7 @@ def test_a_csv_becomes_columns_of_numbers_and_of_words_with_missing_values(tmp_p
     assert table.place(1) == "rows.csv, line 3"
 
 
-def test_the_same_rows_as_csv_tsv_npz_and_parquet_give_the_same_encoding(tmp_path):
+def test_the_same_rows_in_each_format_give_the_same_encoding(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -57,7 +58,9 @@ def test_the_same_rows_as_csv_tsv_npz_and_parquet_give_the_same_encoding(tmp_pat
     np.savez(tmp_path / "rows.npz", age=[20, np.nan, 40, 30], city=["A", "B", "A", ""], label=[0, 1, 0, 1])
     written(tmp_path, MIXED)
     written(tmp_path, MIXED.replace(",", "\t"), "rows.tsv")
-    tables = [load_table(tmp_path / f"rows.{kind}") for kind in ("csv", "tsv", "npz", "parquet")]
+    objects = (json.dumps(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+    written(tmp_path, "\n".join(objects), "rows.jsonl")
+    tables = [load_table(tmp_path / f"rows.{kind}") for kind in ("csv", "tsv", "jsonl", "npz", "parquet")]
     encoded = [Encoding.fitted(table, fewest=1).encode(table) for table in tables]
     assert encoded[0].shape == (4, 4)
     assert all(torch.equal(encoded[0], other) for other in encoded[1:])

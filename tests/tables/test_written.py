@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from rankgrad.datasets.tabular import read_rows
+from rankgrad.tables.formats import read_rows
 from rankgrad.tables.written import write_columns
 
 WORDS = ["a, b", 'say "x"', "two\nlines", "", "; é"]

@@ -367,7 +367,7 @@ def test_the_wrong_file_of_a_collection_is_answered_with_the_right_place(tmp_pat
     with pytest.raises(IsADirectoryError, match=r"colours is a folder; a file is needed: corpus='FILE'"):
         read(qrels, corpus=str(root), queries=str(root / "queries.jsonl"))
     (tmp_path / "table.xlsx").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"table.xlsx is no table of texts \(.jsonl, .csv, .tsv, .parquet\)"):
+    with pytest.raises(ValueError, match=r"table.xlsx is no table of texts \(.csv, .tsv, .jsonl, .parquet\)"):
         read(tmp_path / "table.xlsx")
     (tmp_path / "pairs.csv").write_text("query;document;grade\na;b;1\n")
     with pytest.raises(ValueError, match=r"columns seem to be separated by ';': delimiter=';'"):

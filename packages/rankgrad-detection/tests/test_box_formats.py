@@ -19,7 +19,7 @@ from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose
 from rankgrad_detection.data import DetectionSet
 from rankgrad_detection.formats import format_of, load_scenes
-from rankgrad_detection.run import DetectionTask
+from rankgrad_detection.run import build
 from rankgrad_detection.run import train as train_run
 from rankgrad_detection.scenes import Scenes
 
@@ -87,7 +87,7 @@ def test_a_detector_learns_from_each_format_and_its_page_has_pictures(voc, tmp_p
     root = WRITERS[kind](voc, tmp_path / kind, SPLITS, ("square", "disc"))
     words = settings(root, "data.train=train", "data.test=test", "trainer.max_epochs=1", f"out={tmp_path / 'run'}")
     said: list[str] = []
-    assert DetectionTask(compose(words, "detect"), True, said.append).test.class_names == ("square", "disc")
+    assert build(compose(words, "detect"), True, said.append).scenes.test.class_names == ("square", "disc")
     assert f"files of {kind}" in said[0] and "4 images, 8 objects" in said[0]
     run = train_run(compose(words, "detect"), quiet=True)
     numbers = json.loads(run.after.read_text())

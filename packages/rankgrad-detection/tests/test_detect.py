@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import kept_runs
@@ -80,11 +81,21 @@ def test_images_of_both_lists_are_named_before_the_training(tree, tmp_path):
     said: list[str] = []
     for test in ("test", "trainval"):
         config = compose(settings(tree, f"data.test={test}", f"out={tmp_path}/{test}"), "detect")
-        runs.DetectionTask(plain(config), True, said.append)
+        runs.build(config, True, said.append)
     assert len(said) == 3
     assert said[2].startswith("8 of the 8 test images are also in trainval")
     run = train(tree, "data.test=trainval", f"out={tmp_path / 'run'}")
     assert "The run was trained on 8 of these 8 images." in runs.summary(run)
+
+
+def test_a_task_is_a_record_that_reads_and_prints_nothing(tree, tmp_path, capsys):
+    root = shutil.copytree(tree, tmp_path / "tree")
+    task = runs.build(compose(settings(root), "detect"))
+    shutil.rmtree(root)
+    again = replace(task, quiet=True)
+    assert again.quiet and again.scenes is task.scenes and len(again.scenes.test.scenes) == 3
+    assert again.memories == task.memories and again.settled == {}
+    assert capsys.readouterr() == ("", "")
 
 
 def test_losses_are_logged_with_the_change_from_cross_entropy_to_the_loss_and_ap_between_epochs(finished):

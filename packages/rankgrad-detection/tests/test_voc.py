@@ -17,11 +17,10 @@ from rankgrad.batches.samplers import EpochList, ShuffledBatches
 from rankgrad.datasets import CountWarning
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose
-from rankgrad.workbench.config import plain as plain_values
 from rankgrad_detection import check
 from rankgrad_detection.check import inspect_voc
 from rankgrad_detection.data import DetectionSet, read_resized
-from rankgrad_detection.run import DetectionTask
+from rankgrad_detection.run import build
 from rankgrad_detection.voc import CLASSES, load_voc
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
@@ -352,7 +351,7 @@ def test_a_training_on_other_counts_than_the_published_says_so(tmp_path, monkeyp
 
     def task(train="2007/trainval+2012/trainval"):
         words = ["data=voc", f"data.root={tmp_path}", f"data.train={train}", "train.batch_size=1", *TINY]
-        return DetectionTask(plain_values(compose(words, "detect")), quiet=True)
+        return build(compose(words, "detect"), quiet=True)
 
     with pytest.warns(CountWarning) as caught:
         told = task().off_counts
@@ -478,9 +477,11 @@ def test_settings_of_a_run_are_checked_before_its_files_are_read():
     for wrong, message in (
         ("train.vertical_flip=2", "vertical_flip is a prob"),
         ("data.sides=[9,8]", "longer must be"),
+        ("loss.margin=-1", "margin"),
+        ("optimizer.lr=-1", r"optimizer\.lr"),
     ):
         with pytest.raises(ValueError, match=message):
-            DetectionTask(plain_values(compose([*settings, wrong], "detect")), quiet=True)
+            build(compose([*settings, wrong], "detect"), quiet=True)
 
 
 def test_batches_hold_every_image_at_most_once_and_go_on_where_they_stopped():

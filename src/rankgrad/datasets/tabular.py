@@ -12,16 +12,12 @@ from typing import Any
 
 from ..common.checks import setting
 from ..common.files import BRIEF, brief, shown
-from ..common.progress import through
-from ..tables.arrow import parquet_rows
-from ..tables.delimited import delimited, other_delimiter, sign_in
-from ..tables.objects import lines_of_objects
+from ..tables.delimited import other_delimiter, sign_in
+from ..tables.formats import Row, of_texts, read_rows
 from ..tables.text import kind_of
 from .division import CALLED, split_called
 from .rows import SPLITS, several_classes
 
-Row = Mapping[str, Any]
-FORMATS = (".csv", ".tsv", ".jsonl", ".parquet")
 AUTO = "auto"  # use the column if it exists
 # Role of a column -> usual words in its name, most common first. Messages suggest a column by them.
 USUAL = {
@@ -88,8 +84,8 @@ def read_columns(
     """
     if path.is_dir():
         raise IsADirectoryError(
-            f"need a file ({', '.join(FORMATS)}); {shown(path)} is a folder. Name a file in it; for a folder of images "
-            "use data=folder"
+            f"need a file ({', '.join(of_texts())}); {shown(path)} is a folder. Name a file in it; for a folder of "
+            "images use data=folder"
         )
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {shown(path)}")
@@ -113,35 +109,6 @@ def read_columns(
     if not places:
         raise ValueError(f"{shown(path)} has no rows")
     return Columns(values, names, places)
-
-
-def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
-    """(file and line, column -> value) of every row.
-
-    Args:
-        path: the file.
-        delimiter: of a csv, see `tables.delimited`.
-
-    Raises:
-        ValueError: the format is unknown, or the file is damaged.
-    """
-    kind = kind_of(path)
-    if kind not in FORMATS:
-        raise ValueError(f"{shown(path)} is not one of {', '.join(FORMATS)}: write its rows in one of these formats")
-    if kind == ".parquet":
-        for number, row in parquet_rows(path):
-            yield f"{shown(path)}, row {number}", row
-        return
-    rows = through(lines_of_objects(path), "reading", "row") if kind == ".jsonl" else _named(path, delimiter)
-    for number, row in rows:
-        yield f"{shown(path)}, line {number}", row
-
-
-def _named(path: Path, delimiter: str | None) -> Iterator[tuple[int, Row]]:
-    lines = delimited(path, delimiter)
-    for _, header in lines:
-        for line, fields in lines:
-            yield line, dict(zip(header, fields, strict=True))
 
 
 def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> str:

@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..common.files import brief, shown
+from ..tables.formats import Row
 from ..tables.text import kind_of, lines_of, stem_of
 from .division import divide, need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, class_columns
-from .tabular import AUTO, Row, read_columns, roles_of, several_classes_of, splits_of
+from .tabular import AUTO, read_columns, roles_of, several_classes_of, splits_of
 
 LINES = ".txt"  # a text per line, without classes
 

@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..common.files import read_npz, shown
-from ..tables.arrow import parquet_table
+from ..tables.formats import of_arrays, read_arrays
+from ..tables.text import kind_of
 from .division import divide, need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows, class_columns
 from .tabular import AUTO, as_split, need_two_splits, no_columns, role_called, roles_of
 
 Array = npt.NDArray[Any]
-FORMATS = (".npz", ".parquet")
 # Accepted names of each column; the first one that the file has is used.
 NAMES = {
     "embeddings": ("embeddings", "embedding"),
@@ -134,8 +134,6 @@ def load_table(
     """
     path = Path(root)
     need_fractions(test_fraction, val_fraction)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {shown(path)}")
     columns = _columns(path)
     given = {"embeddings": embeddings, "label": label, "super_label": super_label, "split": split, "group": group}
     named = {role: columns[name] for role, name in _names(path, columns, given).items()}
@@ -183,8 +181,6 @@ def embedding_columns(path: Path, *needed: str) -> dict[str, Array]:
     """
     if path.suffix.lower() != ".parquet":
         return read_npz(path, *needed)
-    if not path.is_file():
-        raise FileNotFoundError(f"{shown(path)} does not exist")
     columns = _columns(path)
     for plural, *others in NAMES.values():
         name = next((name for name in others if name in columns), None)
@@ -203,29 +199,14 @@ def has_labels(root: str | Path) -> bool:
 
 def _columns(path: Path) -> dict[str, Array]:
     """The columns of a file."""
-    if path.suffix.lower() == ".npz":
-        return read_npz(path)
-    if path.suffix.lower() != ".parquet":
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {shown(path)}")
+    if kind_of(path) not in of_arrays():
         raise ValueError(
-            f"{shown(path)} must be a file of embeddings: {', '.join(FORMATS)}; got extension {path.suffix or 'none'}. "
-            "For rows with a label, use task=scores"
+            f"{shown(path)} must be a file of embeddings: {', '.join(of_arrays())}; got extension "
+            f"{path.suffix or 'none'}. For rows with a label, use task=scores"
         )
-    table = parquet_table(path)
-    return {name: _column(path, name, table[name]) for name in table.column_names}
-
-
-def _column(path: Path, name: str, values: Any) -> Array:
-    """A column of a parquet as an array; lists of numbers become rows, which must have equal lengths."""
-    from pyarrow import compute, types
-
-    if not (types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type)):
-        return np.array(values.to_pylist())
-    lengths = compute.list_value_length(values).to_numpy().astype(float)  # NaN where there is no list
-    other = np.flatnonzero(lengths != lengths[:1])
-    if len(other):
-        raise ValueError(f"{shown(path)}, row {other[0]}: {name!r} must have the same length as in the first row")
-    # a copy, because pyarrow's memory is read-only and torch needs writable memory
-    return np.array(compute.list_flatten(values).to_numpy()).reshape(len(values), -1)
+    return dict(read_arrays(path, lambda name: True, lambda name: True).values)
 
 
 def _names(path: Path, columns: Mapping[str, Array], given: Mapping[str, str | None]) -> dict[str, str]:

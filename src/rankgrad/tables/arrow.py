@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..common.extras import missing
 from ..common.files import shown
 from ..common.progress import through
+from .arrays import Array, Arrays, Chosen, objects
 from .text import opened
-
-Array = npt.NDArray[Any]
 
 
 @contextmanager
@@ -43,12 +41,6 @@ def opened_parquet(path: Path) -> Iterator[Any]:
         raise ValueError(f"{shown(path)} is not a parquet file, or it is damaged: {shown(reason)}") from None
 
 
-def parquet_table(path: Path) -> Any:
-    """A parquet file as a table of pyarrow; bytes are texts if they are UTF-8. Raises as `opened_parquet`."""
-    with opened_parquet(path) as file:
-        return _with_texts(file.read())
-
-
 def _with_texts(table: Any) -> Any:
     """The table, in which bytes are texts if they are UTF-8."""
     from pyarrow import ArrowInvalid, string, types
@@ -62,6 +54,46 @@ def _with_texts(table: Any) -> Any:
                 continue  # bytes that are no text, such as those of an image
             table = table.set_column(place, table.column_names[place], texts)
     return table
+
+
+def parquet_arrays(path: Path, wanted: Chosen, words: Chosen) -> Arrays:
+    """Columns of a parquet. Lists of numbers become [row, width], bytes of UTF-8 texts; others as in `Arrays`.
+
+    Args:
+        path: the file.
+        wanted: which columns to read.
+        words: which columns keep their whole numbers where some are missing: as floats, large ones are rounded.
+
+    Raises:
+        ValueError: the lists of a column have different lengths; also see `opened_parquet`.
+    """
+    with opened_parquet(path) as file:
+        table = _with_texts(file.read())
+    names = table.column_names
+    values = {name: _array(path, name, table[name], words(name)) for name in names if wanted(name)}
+    rows = np.arange(len(table) if names else 0)
+    return Arrays(values, tuple(name for name in names if not wanted(name)), rows)
+
+
+def _array(path: Path, name: str, column: Any, of_words: bool) -> Array:
+    # copies, because pyarrow's memory is read-only and torch needs writable memory
+    from pyarrow import compute, types
+
+    kind = column.type
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        lengths = compute.list_value_length(column).to_numpy().astype(float)  # NaN where there is no list
+        other = np.flatnonzero(lengths != lengths[:1])
+        if len(other):
+            raise ValueError(f"{shown(path)}, row {other[0]}: {name!r} must have the same length as in the first row")
+        return np.array(compute.list_flatten(column).to_numpy()).reshape(len(column), -1)
+    if types.is_integer(kind) and column.null_count == 0:
+        return np.array(column.to_numpy())
+    if types.is_floating(kind) or (types.is_integer(kind) and not of_words):
+        return np.array(column.cast("float64", safe=False).to_numpy())  # rounds integers above 2**53, as in a csv
+    values = column.to_pylist()
+    if types.is_decimal(kind):
+        return np.array([np.nan if value is None else float(value) for value in values])
+    return objects(values)
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -12,6 +12,7 @@ from typing import IO
 
 from ..common.files import shown
 
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})  # words for a missing value, in any capitals
 PACKED = {  # first bytes of files that are no text
     b"\x1f\x8b": "a gzip file: its name must end in .gz",
     b"PK\x03\x04": "a zip file, as an .xlsx is: unpack it, or save the sheet as a csv",
@@ -34,6 +35,14 @@ def kind_of(path: Path) -> str:
 def stem_of(path: Path) -> str:
     """The name of a file without its ending, nor that of gzip."""
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).stem
+
+
+def number_in(text: str) -> float | None:
+    """The number in a text; None if it is not a number. 1_000 is not a number here, although Python reads it."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-ROWS = (".csv", ".tsv", ".jsonl", ".parquet")  # suffixes of files of rows
+from ..tables.formats import of_texts, read_rows
+
 MOST_FOLDERS, MOST_FILES = 100, 5  # folders that are looked into for a hint; files that it names
 SEARCHED = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")  # columns of relevant documents
 
@@ -16,14 +17,12 @@ def is_search(path: str) -> bool:
     """
     place = os.path.expanduser(path)
     if os.path.isdir(place):
-        stems = {name.partition(".")[0] for name in os.listdir(place) if name.removesuffix(".gz").endswith(ROWS)}
+        stems = {name.partition(".")[0] for name in os.listdir(place) if name.removesuffix(".gz").endswith(of_texts())}
         return {"corpus", "queries"} <= stems
-    if not os.path.isfile(place) or not place.removesuffix(".gz").endswith(ROWS):
+    if not os.path.isfile(place) or not place.removesuffix(".gz").endswith(of_texts()):
         return False
     if is_beside(path):
         return True
-    from ..datasets.tabular import read_rows  # only here, because importing it takes time
-
     try:
         row = next((row for _, row in read_rows(Path(place), None)), {})
     except (ValueError, ModuleNotFoundError):
@@ -47,8 +46,8 @@ def tables_in(path: str) -> list[str]:
     suffixes = {
         os.path.splitext(name)[1].lower() for each in (folder, *below[:MOST_FOLDERS]) for name in os.listdir(each)
     }
-    rows = [name for name in inside if name.endswith(ROWS)]
-    return rows[:MOST_FILES] if suffixes <= {*ROWS, ".md", ".txt", ".json", ".gz", ""} else []
+    rows = [name for name in inside if name.endswith(of_texts())]
+    return rows[:MOST_FILES] if suffixes <= {*of_texts(), ".md", ".txt", ".json", ".gz", ""} else []
 
 
 __all__ = ["is_beside", "is_search", "tables_in"]

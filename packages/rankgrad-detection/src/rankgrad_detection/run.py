@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import lightning as L
@@ -26,16 +25,17 @@ from rankgrad.workbench.config import ConfigError, load, make, packages, plain, 
 from rankgrad.workbench.runs.folder import Run, check_kind
 from rankgrad.workbench.runs.warned import other_counts
 from rankgrad.workbench.training import runner
+from rankgrad.workbench.training.module import check_optimizer
 
 from ._version import __version__
-from .adapter import LossHandle, use_ap_loss
+from .adapter import use_ap_loss
 from .check import off_counts
 from .coco_ap import coco_ap
 from .data import DetectionData, DetectionSet
 from .formats import AUTO, format_of, load_scenes
 from .models import build_detector
 from .page import write_page
-from .scenes import Scenes
+from .scenes import Scene, Scenes
 from .settings import DetectionImages, DetectorSettings
 from .task import DETECTIONS
 from .training import DetectorModule, detect
@@ -50,63 +50,75 @@ class EvaluatedDetections:
     found: list[Detections]
 
 
-class DetectionTask:
-    """See `training.runner.Task`.
+@dataclass(frozen=True, eq=False)
+class RunScenes:
+    """The images of a run, with their boxes.
 
-    Args:
-        config: the run's settings, plain and nested.
-        quiet: no progress bars.
-        say: function that gets a text with the images and objects of each split.
+    Attributes:
+        train: images for training.
+        test: images for the evaluation.
+        kind: format of their files.
+        off_counts: a sentence if an official set has other counts than published; else empty.
     """
 
-    settled: Mapping[str, Any] = MappingProxyType({})
+    train: Scenes
+    test: Scenes
+    kind: str
+    off_counts: str
 
-    def __init__(self, config: Mapping[str, Any], quiet: bool, say: runner.Say = runner.silent) -> None:
-        settings = typed(DetectorSettings, config)
-        self.config, self.settings, self.quiet, self.trust = config, settings, quiet, packages(config.get("trust"))
-        data, train = settings.data, settings.train
-        changed: dict[str, Any] = {"flip": train.flip, "vertical_flip": train.vertical_flip, "seed": settings.seed}
-        changed |= {"difficult": train.difficult, "cache": data.cache}
-        # check the settings before files are read, and before a long training
-        if len(data.sides) != 2:
-            raise ConfigError(f"data.sides must be two sides in pixels, shorter and longer; got {list(data.sides)}")
-        with section("data.sides"):
-            DetectionSet((), *data.sides)
-        with section("train"):
-            DetectionSet((), 1, 1, **changed)
-        with section("evaluation"):
-            check_ious(settings.evaluation.ious)
-        integer(settings.evaluation.batch_size, "evaluation.batch_size counts images", low=1)
-        integer(settings.evaluation.every, "evaluation.every counts epochs", low=0)
-        kind = format_of(data.root, data.format)
-        self.scenes = load_scenes(data.root, data.train, data.classes, kind)
-        self.test = load_scenes(data.root, data.test, self.scenes.class_names, kind)
-        say(f"train {self.scenes.summary()}\ntest  {self.test.summary()}\nboxes in files of {kind}")
-        self.off_counts = " ".join(filter(None, map(off_counts, (self.scenes, self.test))))
-        self.learned = _common(self.scenes, self.test)
-        if self.learned:
-            say(
-                f"{self.learned} of the {len(self.test.scenes)} test images are also in {data.train}. Remove them from "
-                "one of the lists, or expect lower numbers on other images"
-            )
-        for scenes, difficult in ((self.scenes, train.difficult), (self.test, False)):
-            if not any(scenes.objects(difficult).values()):  # nothing to learn, or no AP
-                raise ConfigError(
-                    f"{scenes.name} has no object that counts: give another list of images, or complete it"
-                )
-        model, in_use = build(settings, len(self.scenes.class_names), self.trust)
-        images = DetectionSet(self.scenes.scenes, *data.sides, **changed)
-        self.data = DetectionData(images, train.batch_size, settings.seed, data.workers)
-        optimizer = {**settings.optimizer, "extended": settings.extended}
-        self.module = DetectorModule(model, optimizer, settings.seed, in_use)
+    @property
+    def learned(self) -> int:
+        """How many of the test images are also trained on."""
+        return _common(self.train, self.test)
+
+    def summary(self) -> str:
+        """Lines about images and objects of both splits."""
+        return f"train {self.train.summary()}\ntest  {self.test.summary()}\nboxes in files of {self.kind}"
+
+
+@dataclass(frozen=True, eq=False)
+class DetectionTask:
+    """See `training.runner.Task`. `build` makes one from the settings of a run.
+
+    Attributes:
+        config: all settings, plain and nested, for the page.
+        settings: those that a run reads.
+        scenes: images of both splits.
+        module: what is trained: the detector and its losses.
+        data: the training batches.
+        test_images: images for the evaluation.
+        quiet: show no progress bars.
+        trust: packages whose classes the settings may name.
+    """
+
+    config: Mapping[str, Any]
+    settings: DetectorSettings
+    scenes: RunScenes
+    module: DetectorModule
+    data: DetectionData
+    test_images: DetectionSet
+    quiet: bool = False
+    trust: Sequence[str] = ()
+
+    @property
+    def settled(self) -> Mapping[str, Any]:
+        """No setting follows from the data."""
+        return {}
+
+    @property
+    def off_counts(self) -> str:
+        """Whether the data has other counts than published."""
+        return self.scenes.off_counts
+
+    @property
+    def memories(self) -> Sequence[str]:
+        """The buffers of memories."""
         parts = self.module.named_modules()
-        self.memories: Sequence[str] = [f"{name}." for name, part in parts if isinstance(part, ScoreMemory)]
-        keep = data.cache and bool(settings.evaluation.every)
-        self.test_images = DetectionSet(self.test.scenes, *data.sides, cache=keep)
+        return [f"{name}." for name, part in parts if isinstance(part, ScoreMemory)]
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of both splits, with all boxes."""
-        scenes = [*self.scenes.scenes, *self.test.scenes]
+        scenes = [*self.scenes.train.scenes, *self.scenes.test.scenes]
         objects = torch.cat([torch.cat([scene.boxes, scene.labels.unsqueeze(1)], 1) for scene in scenes])
         return fingerprint([scene.name for scene in scenes], objects, [scene.path for scene in scenes])
 
@@ -130,7 +142,7 @@ class DetectionTask:
             progress=bool(self.settings.trainer["enable_progress_bar"]) and not self.quiet,
             device=trainer.strategy.root_device,
         )
-        report = evaluate(detections, self.test, self.settings, self.learned)
+        report = evaluate(detections, self.scenes.test, self.settings, self.scenes.learned)
         return report.values, EvaluatedDetections(report, detections)
 
     def trained(self) -> nn.Module:
@@ -139,19 +151,119 @@ class DetectionTask:
 
     def write(self, run: Run, result: EvaluatedDetections, facts: dict[str, Any]) -> str:
         """Write weights, detections, facts and page, and return the report."""
-        _save_model(run.weights, self.module.model, self.settings, self.scenes.class_names)
-        save_detections(run.folder / DETECTIONS, result.found, self.test)
+        test = self.scenes.test
+        _save_model(run.weights, self.module.model, self.settings, test.class_names)
+        save_detections(run.folder / DETECTIONS, result.found, test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        write_page(run.page, self.config, result.report, result.found, self.test, run, self.trust)
+        write_page(run.page, self.config, result.report, result.found, test, run, self.trust)
         return result.report.to_json()
 
 
-def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -> tuple[nn.Module, LossHandle | None]:
-    """The detector, and the loss that replaces its cross-entropy, if any."""
+def build(config: Mapping[str, Any], quiet: bool = False, say: runner.Say = runner.silent) -> DetectionTask:
+    """The task of a run: its settings are checked, then its images are read, and detector and batches are built.
+
+    Args:
+        config: settings of the run.
+        quiet: show no progress bars.
+        say: function that prints a text: the images and objects of each split.
+    """
+    config = plain(config)
+    settings, trust = typed(DetectorSettings, config), packages(config.get("trust"))
+    loss = check_settings(settings, trust)
+    scenes = load_images(settings)
+    say(scenes.summary())
+    if scenes.learned:
+        say(
+            f"{scenes.learned} of the {len(scenes.test.scenes)} test images are also in {settings.data.train}. Remove "
+            "them from one of the lists, or expect lower numbers on other images"
+        )
+    check_images(scenes, settings)
+    model = detector_of(settings, len(scenes.train.class_names))
+    in_use = None
+    if loss is not None:
+        # ranks the proposals of all processes. It also wraps a single process, so a state fits any number of processes
+        with section("ranking"):
+            in_use = use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
+    module = DetectorModule(model, {**settings.optimizer, "extended": settings.extended}, settings.seed, in_use)
+    images = _train_images(settings, scenes.train.scenes)
+    data = DetectionData(images, settings.train.batch_size, settings.seed, settings.data.workers)
+    keep = settings.data.cache and bool(settings.evaluation.every)
+    test_images = DetectionSet(scenes.test.scenes, *settings.data.sides, cache=keep)
+    return DetectionTask(config, settings, scenes, module, data, test_images, quiet, trust)
+
+
+def _train_images(settings: DetectorSettings, scenes: Sequence[Scene]) -> DetectionSet:
+    train, data = settings.train, settings.data
+    return DetectionSet(
+        scenes,
+        *data.sides,
+        difficult=train.difficult,
+        flip=train.flip,
+        vertical_flip=train.vertical_flip,
+        seed=settings.seed,
+        cache=data.cache,
+    )
+
+
+def check_settings(settings: DetectorSettings, trust: Sequence[str] = ()) -> nn.Module | None:
+    """The loss that replaces cross-entropy, if any, from settings that can work. No file is read.
+
+    Raises:
+        ConfigError: the settings cannot work.
+    """
+    sides, how = settings.data.sides, settings.evaluation
+    if len(sides) != 2:
+        raise ConfigError(f"data.sides must be two sides in pixels, shorter and longer; got {list(sides)}")
+    with section("data.sides"):
+        DetectionSet((), *sides)
+    with section("train"):
+        _train_images(settings, ())
+    with section("evaluation"):
+        check_ious(how.ious)
+    integer(how.batch_size, "evaluation.batch_size counts images", low=1)
+    integer(how.every, "evaluation.every counts epochs", low=0)
+    check_optimizer(settings.optimizer)
+    if settings.loss.get("_target_") is None:
+        return None
+    given = {key: value for key, value in settings.loss.items() if key != "name"}
+    loss: nn.Module = make(given, slot="loss", trust=trust, where="loss")
+    return loss
+
+
+def load_images(settings: DetectorSettings) -> RunScenes:
+    """The images of both splits. Warns as `check.off_counts`."""
+    data = settings.data
+    kind = format_of(data.root, data.format)
+    train = load_scenes(data.root, data.train, data.classes, kind)
+    test = load_scenes(data.root, data.test, train.class_names, kind)
+    return RunScenes(train, test, kind, " ".join(filter(None, map(off_counts, (train, test)))))
+
+
+def check_images(scenes: RunScenes, settings: DetectorSettings) -> None:
+    """Raise if there is nothing to learn, or no AP.
+
+    Raises:
+        ConfigError: a split has no object that counts.
+    """
+    for split, difficult in ((scenes.train, settings.train.difficult), (scenes.test, False)):
+        if not any(split.objects(difficult).values()):
+            raise ConfigError(f"{split.name} has no object that counts: give another list of images, or complete it")
+
+
+def detector_of(settings: DetectorSettings, classes: int) -> nn.Module:
+    """The detector, with the weights that `init` names.
+
+    Args:
+        settings: of the run.
+        classes: number of classes, without background.
+
+    Raises:
+        ConfigError: the settings of the model cannot work, or the weights do not fit.
+    """
     options = dict(settings.model)
     with section("model"):
         loaded = settings.init is not None
-        model = build_detector(options.pop("kind"), classes, settings.data.sides, loaded=loaded, **options)
+        model: nn.Module = build_detector(options.pop("kind"), classes, settings.data.sides, loaded=loaded, **options)
     if settings.init is not None:
         source = Path(settings.init)
         state = _read(Run(source).weights if source.is_dir() else source)["state"]
@@ -159,13 +271,7 @@ def build(settings: DetectorSettings, classes: int, trust: Sequence[str] = ()) -
         if wrong:
             raise ConfigError(f"{source} does not hold the model of these settings: {'; '.join(wrong)}")
         model.load_state_dict(state)
-    if settings.loss.get("_target_") is None:
-        return model, None
-    given = {key: value for key, value in settings.loss.items() if key != "name"}
-    loss = make(given, slot="loss", trust=trust, where="loss")
-    # ranks the proposals of all processes. It also wraps a single process, so a state fits any number of processes
-    with section("ranking"):
-        return model, use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
+    return model
 
 
 def evaluate(
@@ -320,7 +426,7 @@ def save_detections(path: Path, detections: Sequence[Detections], test: Scenes) 
 TASK: runner.TaskType[EvaluatedDetections] = runner.TaskType(
     "detection",
     lambda config: f"{config.data.name}-{config.loss.name}",
-    lambda config, quiet, say: DetectionTask(plain(config), quiet, say),
+    build,
 )
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rankgrad.common.files import shown
-from rankgrad.datasets.tabular import read_rows, word
+from rankgrad.datasets.tabular import word
 from rankgrad.datasets.text import TextTable, text_table
+from rankgrad.tables.formats import read_rows
 
 Validation = Literal["apart", "train"]
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from ...common.checks import setting
 from ...common.files import shown
+from ...tables.text import MISSING, number_in
 
 Array = npt.NDArray[Any]
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})  # words for a missing value, in any capitals
 EMPTY = frozenset({""})
 SPELT = tuple("".join(each) for word in MISSING for each in product(*({c, c.upper()} for c in word)))  # all capitals
 
@@ -64,35 +64,16 @@ class ScoreColumns:
     unread: tuple[str, ...] = ()
     sparse: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        values: dict[str, Array],
-        rows: Array,
-        path: Path,
-        unit: str,
-        *,
-        unread: Sequence[str] = (),
-        sparse: bool = False,
-    ) -> ScoreColumns:
-        """The columns of one file.
-
-        Args:
-            values: name -> [row].
-            rows: [row] numbers.
-            path: the file.
-            unit: unit of the numbers: "line" or "row".
-            unread: see the class.
-            sparse: see the class.
-        """
-        files = np.full(len(rows), f"{shown(path.name)}, {unit}", dtype=object)
-        return cls(values, rows, files, tuple(unread), sparse)
-
     @property
     def listed(self) -> list[str]:
         """Names of the columns for a message; only some of them if there are more than 40."""
         names = [*self.values, *self.unread]
         return names if len(names) <= 40 else [*names[:20], "...", *names[-20:]]
+
+
+def files(path: Path, unit: str, rows: Array) -> Array:
+    """[row] the file, and the unit of the numbers of its rows: "line" or "row"."""
+    return np.full(len(rows), f"{shown(path.name)}, {unit}", dtype=object)
 
 
 def as_column(
@@ -117,7 +98,7 @@ def as_column(
     if values.dtype.kind in "biuf":
         if of_words:
             return as_words([_word_of(value) for value in values.tolist()])  # the nan of a float is missing
-        numbers = values.astype(np.float64)
+        numbers = values.astype(np.float64, copy=False)
         refuse_infinite(numbers, name, place)
         return numbers
     if values.dtype.kind == "M":
@@ -154,14 +135,6 @@ def without_point(text: str) -> str:
     """
     match = _WHOLE.fullmatch(text)
     return text if match is None else match[1]
-
-
-def number_in(text: str) -> float | None:
-    """The number in a text; None if it is not a number. 1_000 is not a number here, although Python reads it."""
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
 
 
 def as_words(cells: Sequence[str], missing: Collection[str] = MISSING) -> Array:

@@ -42,7 +42,7 @@ def predict_file(
 
     Args:
         model: folder of a run, or its model.pt.
-        file: csv, tsv, parquet, npz or svmlight with the columns of training. A label is not needed, and not read.
+        file: any format of `tables.formats`, with the columns of training. A label is not needed, and not read.
         out: csv, parquet or npz.
         query: column of the query ids; "auto": the column of the training, if the file has it; None: no ids are
             written.

@@ -1,4 +1,4 @@
-"""Read files into `ScoreColumns`: csv, tsv, parquet, npz and svmlight, or a folder with a file for each split."""
+"""Read files into `ScoreColumns`: any format of `tables`, or a folder with a file for each split."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ import numpy as np
 import numpy.typing as npt
 
 from ...common.checks import setting
-from ...common.files import read_npz, shown
+from ...common.files import shown
 from ...datasets.division import split_called
-from ...tables.arrow import parquet_table, plain_columns
+from ...tables.arrow import plain_columns
 from ...tables.delimited import COMPARED, about_rows, delimited, sign_of
-from ...tables.text import kind_of, text_of
+from ...tables.formats import format_of, read_arrays
+from ...tables.text import MISSING, number_in, text_of
 from ...workbench.ranked.reading import QUERY
 from .columns import (
-    MISSING,
     SPELT,
     ScoreColumns,
     Wanted,
     as_column,
     as_words,
-    number_in,
+    files,
     numbered,
     refuse_infinite,
     refuse_written,
     without_point,
 )
-from .svmlight import looks_like_svmlight, read_svmlight
 
 Array = npt.NDArray[Any]
-FORMATS = "csv, tsv, parquet, npz, or svmlight lines (GRADE qid:QUERY 1:VALUE ...)"
 CELLS = 2**22  # texts of a csv that are in memory at once
 BESIDE = (".weight", ".init", ".position", ".base_margin")  # theirs for other files beside it, which are not read
 SIZES = (".query", ".group")  # LightGBM's and XGBoost's names for a file of query sizes, beside the file of the rows
@@ -90,17 +88,7 @@ def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> Score
     Raises:
         ValueError: the file has another format, or is damaged.
     """
-    kind = kind_of(path)
-    if kind in (".csv", ".tsv"):
-        columns = read_csv(path, wanted, delimiter)
-    elif kind == ".parquet":
-        columns = read_parquet(path, wanted)
-    elif kind == ".npz":
-        columns = read_npz_columns(path, wanted)
-    elif looks_like_svmlight(path):
-        columns = read_svmlight(path)
-    else:
-        raise ValueError(f"{shown(path)} must be {FORMATS}; write the table in one of these formats")
+    columns = read_typed(path, wanted) if format_of(path).typed else read_csv(path, wanted, delimiter)
     sizes = next((path.with_name(path.name + end) for end in SIZES if path.with_name(path.name + end).is_file()), None)
     if sizes is not None and "query" in wanted and not set(QUERY) & set(columns.values):
         columns.values["query"] = _from_sizes(sizes, columns)
@@ -184,7 +172,7 @@ def read_csv(path: Path, wanted: Wanted, delimiter: str | None) -> ScoreColumns:
         raise ValueError(f"{shown(path)} has no rows")
     unread = [name for name in header if name not in columns]
     values = {name: column.whole() for name, column in columns.items()}
-    return ScoreColumns.of(values, rows, path, "line", unread=unread)
+    return ScoreColumns(values, rows, files(path, "line", rows), tuple(unread))
 
 
 def _add_plain(
@@ -272,86 +260,51 @@ class _CsvColumn:
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
-# ------------------------------------------------------------------------------------------------------ npz and parquet
+# --------------------------------------------------------------------------------------------------- all other formats
 
 
-def read_npz_columns(path: Path, wanted: Wanted) -> ScoreColumns:
-    """Read the arrays of an npz. `X` [row, feature] becomes the columns x0, x1, ...; the others keep their names.
+def read_typed(path: Path, wanted: Wanted) -> ScoreColumns:
+    """Read the columns of a file whose values have types. `X` [row, feature] becomes the columns x0, x1, ...
 
     Args:
         path: the file.
         wanted: the columns to read.
 
     Raises:
-        ValueError: an array has another shape, the lengths differ, or a number is infinite.
+        ValueError: a column has another shape or length than the others, or neither numbers nor words; or a number is
+            infinite. The message has the row.
     """
-    arrays = read_npz(path)
-    values: dict[str, Array] = {}
-    for name, array in arrays.items():
-        if array.ndim == 2 and name == "X":
-            columns = numbered(array)
-        elif array.ndim == 1:
-            columns = {name: array}
-        else:
+    read = read_arrays(path, lambda name: name == "X" or name in wanted, lambda name: name in wanted.words)
+    named = [
+        (name, column, values)
+        for name, array in read.values.items()
+        for column, values in (numbered(array) if name == "X" and array.ndim == 2 else {name: array}).items()
+    ]
+    unread = [*read.unread, *(column for _, column, _ in named if column not in wanted)]
+    named = [each for each in named if each[1] in wanted]
+    arrays: dict[str, Array] = {}
+    for name, column, values in named:
+        if column in arrays:
+            raise ValueError(f"{shown(path)} has a column {column!r}, which X has, too; give it another name")
+        if values.ndim != 1:
             raise ValueError(
-                f"{shown(path)}: {name!r} has the shape {array.shape}; an npz holds X [row, feature] and columns [row]"
+                f"{shown(path)}, row 0: {name!r} has the shape {values.shape}; a column has a value for each row, and "
+                f"only X has several. To leave this column out: {setting('drop', [name])}"
             )
-        twice = next((name for name in columns if name in values), None)
-        if twice is not None:
-            raise ValueError(f"{shown(path)} has a column {twice!r}, which is also a column of X; give it another name")
-        values |= columns
-    lengths = {name: len(array) for name, array in arrays.items()}
-    for name, count in lengths.items():
-        first = next(iter(lengths))
-        if count != lengths[first]:
-            raise ValueError(f"{shown(path)}: {first!r} has {lengths[first]} rows, {name!r} has {count}")
-    if not values or not max(lengths.values()):
+        if len(values) != len(named[0][2]):
+            raise ValueError(f"{shown(path)}: {named[0][0]!r} has {len(named[0][2])} rows, {name!r} has {len(values)}")
+        arrays[column] = values
+    there = [*arrays.values()] or [*map(np.atleast_1d, read.values.values())]
+    rows = np.arange(max(map(len, there), default=0)) if read.rows is None else read.rows
+    if not len(rows):
         raise ValueError(f"{shown(path)} has no rows")
-    return _of_arrays(values, path, max(lengths.values()), wanted, [name for name in values if name not in wanted])
+    unit = format_of(path).unit
 
+    def place(row: int) -> str:
+        return f"{shown(path)}, {unit} {rows[row]}"
 
-def _of_arrays(
-    arrays: Mapping[str, Array], path: Path, count: int, wanted: Wanted, unread: Sequence[str]
-) -> ScoreColumns:
-    columns = {
-        name: as_column(
-            array, name, lambda row: f"{shown(path)}, row {row}", name in wanted.words, wanted.missing(name)
-        )
-        for name, array in arrays.items()
-        if name in wanted
-    }
-    for name, column in columns.items():
-        if column.dtype == object and name not in wanted.words:
-            refuse_written(column[:COMPARED].tolist(), name, lambda row: f"{shown(path)}, row {row}")
-    return ScoreColumns.of(columns, np.arange(count), path, "row", unread=unread)
-
-
-def read_parquet(path: Path, wanted: Wanted) -> ScoreColumns:
-    """Read the columns of a parquet.
-
-    Args:
-        path: the file.
-        wanted: the columns to read.
-
-    Raises:
-        ValueError: a column has neither numbers nor words; also see `tables.arrow.parquet_table`.
-    """
-    table = parquet_table(path)
-    if not len(table) or not table.column_names:
-        raise ValueError(f"{shown(path)} has no rows")
-    arrays = {name: _from_arrow(table[name], name in wanted.words) for name in table.column_names if name in wanted}
-    return _of_arrays(arrays, path, len(table), wanted, [name for name in table.column_names if name not in wanted])
-
-
-def _from_arrow(column: Any, of_words: bool) -> Array:
-    """A column of pyarrow as numbers if it has numbers, else as Python objects."""
-    from pyarrow import types
-
-    if types.is_integer(column.type) and column.null_count == 0:
-        return np.asarray(column.to_numpy())
-    if types.is_floating(column.type) or (types.is_integer(column.type) and not of_words):
-        return np.asarray(column.cast("float64", safe=False).to_numpy())  # rounds integers above 2**53, as in a csv
-    values = column.to_pylist()
-    if types.is_decimal(column.type):
-        return np.array([np.nan if value is None else float(value) for value in values])
-    return np.array([*values, None], dtype=object)[:-1]  # without the None, numpy would make a matrix of lists
+    for name, array in arrays.items():
+        arrays[name] = as_column(array, name, place, name in wanted.words, wanted.missing(name))
+        if arrays[name].dtype == object and name not in wanted.words:
+            refuse_written(arrays[name][:COMPARED].tolist(), name, place)
+    return ScoreColumns(arrays, rows, files(path, unit, rows), tuple(unread), read.sparse)

@@ -21,8 +21,9 @@ from ...common.checks import tensor as as_tensor
 from ...common.files import shown
 from ...datasets.tabular import AUTO, as_split, no_columns
 from ...ranks.relevance import Labels
+from ...tables.text import MISSING
 from ...workbench.ranked.reading import QUERY
-from .columns import MISSING, TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
+from .columns import TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
 from .division import held_out
 from .reading import files_of, read_file, unread_beside
 
@@ -136,7 +137,8 @@ class ScoreTable:
             kinds, ids = np.unique(given, return_inverse=True)
             names = tuple(map(str, kinds.tolist()))
         return cls(
-            {name: as_column(column, name, lambda row: f"row {row}") for name, column in columns.items()},
+            # a copy, as the arrays are the caller's
+            {name: as_column(column.copy(), name, lambda row: f"row {row}") for name, column in columns.items()},
             None if relevance is None else as_tensor(relevance, "relevance").detach().cpu().float(),
             None if ids is None else torch.from_numpy(ids.reshape(-1)),
             names,
@@ -255,13 +257,13 @@ def load_table(
 ) -> ScoreTable:
     r"""Read a table of rows to score.
 
-    A csv has a header. An npz has `X` [row, feature], whose columns get the names x0, x1, ..., and columns such as `y`.
-    A file of svmlight lines has the columns label, qid and x1, x2, .... If there is a file of query sizes beside the
-    file, called NAME.query or NAME.group, it becomes a column query. In a folder, each split has its own file, such as
-    train.csv and test.csv.
+    `tables.formats` has the formats. A csv has a header. An npz has `X` [row, feature], whose columns get the names x0,
+    x1, ..., and columns such as `y`. A file of svmlight lines has the columns label, qid and x1, x2, .... If there is a
+    file of query sizes beside the file, called NAME.query or NAME.group, it becomes a column query. In a folder, each
+    split has its own file, such as train.csv and test.csv.
 
     Args:
-        root: a csv, tsv, parquet, npz or svmlight file, or a folder with files such as train.csv and test.csv.
+        root: a csv, tsv, jsonl, parquet, npz or svmlight file, or a folder with files such as train.csv and test.csv.
         label: column of the relevance, 0 and 1 or grades >= 0; "auto": the column label or y; None: there is none, and
             the rows are not divided.
         query: column of the query ids; "auto": the column query, query_id or qid, if it exists; None: all rows are
@@ -504,20 +506,13 @@ def _relevance(
         )
     _need_two_labels(table, values, name)
     grades = _grades(table, values, name) if positive is None else _is_positive(table, values, name, str(positive))
-    negative = np.flatnonzero(grades < 0)
-    if len(negative):
-        row = int(negative[0])
-        raise ValueError(
-            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be >= 0. Correct it, or name the "
-            f"label that is relevant: {setting('positive', 1)}"
-        )
-    large = np.flatnonzero(grades > LARGEST)
-    if len(large):
-        row = int(large[0])
-        raise ValueError(
-            f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be at most {LARGEST:g}. Correct "
-            f"it, or name the label that is relevant: {setting('positive', 1)}"
-        )
+    for wrong, must in ((grades < 0, ">= 0"), (grades > LARGEST, f"at most {LARGEST:g}")):
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"{table.place(row)}: the label {name!r} is {values[row]:g}; grades must be {must}. Correct it, or "
+                f"name the label that is relevant: {setting('positive', 1)}"
+            )
     _need_two_labels(table, grades, name)
     if table.query is None and grades.min() > 0:
         raise ValueError(

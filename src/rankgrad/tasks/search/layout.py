@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...common.files import shown
 from ...datasets.division import CALLED, split_called
+from ...tables.formats import of_texts
 from ...tables.text import kind_of, stem_of
 
-TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 LAYOUTS = (
     "a folder with corpus.jsonl, queries.jsonl and qrels/ (BEIR, MTEB); a table (jsonl, csv, parquet) with the columns "
     "query, document and grade, or query, pos and neg, or anchor, positive and negative; or a table of names with "
@@ -38,7 +38,7 @@ def tables(folder: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for place in sorted(folder.iterdir()):
         inside = sorted(place.iterdir()) if place.is_dir() and place.name in ("corpus", "queries") else [place]
-        for file in (each for each in inside if each.is_file() and kind_of(each) in TABLES):
+        for file in (each for each in inside if each.is_file() and kind_of(each) in of_texts()):
             found.setdefault(place.name if place.is_dir() else called(file), []).append(file)
     for files in found.values():
         _need_one_ending(files)
@@ -88,4 +88,4 @@ def _need_one_ending(files: Iterable[Path]) -> None:
             raise ValueError(f"{shown(file.parent)} holds {before.name} and {file.name}; keep one")
 
 
-__all__ = ["LAYOUTS", "TABLES", "called", "judgements", "of_splits", "tables"]
+__all__ = ["LAYOUTS", "called", "judgements", "of_splits", "tables"]

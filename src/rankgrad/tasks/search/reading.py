@@ -15,16 +15,17 @@ import numpy as np
 
 from ...common.checks import integer, setting
 from ...common.files import brief, shown
-from ...datasets.tabular import AUTO, as_split, read_rows, word
+from ...datasets.tabular import AUTO, as_split, word
 from ...datasets.text import LINES, plain_lines
 from ...tables.delimited import other_delimiter
+from ...tables.formats import of_texts, read_rows
 from ...tables.text import kind_of, stem_of
 from ...workbench.ranked.reading import DOCUMENT as NAMES_OF_DOCUMENTS
 from ...workbench.ranked.reading import QRELS
 from ...workbench.ranked.reading import QUERY as NAMES_OF_QUERIES
 from ...workbench.ranked.reading import read as read_list
 from .collection import Collection, Judged, NamedTexts, StoredTexts, digest
-from .layout import LAYOUTS, TABLES, judgements, of_splits, tables
+from .layout import LAYOUTS, judgements, of_splits, tables
 
 # Names of columns in the wild, ours first.
 NAME = ("_id", "id", "docid", "doc_id", "document_id", "query_id", "qid", "pid", "docno")
@@ -79,12 +80,12 @@ def read(
         made.read_texts(_needed(corpus, "corpus"), made.documents)
         made.read_texts(_needed(queries, "queries"), made.queries)
         made.read_judgements(path, "")
-    elif kind_of(path) in TABLES and not (query == AUTO and _holds_names(path, delimiter)):
+    elif kind_of(path) in of_texts() and not (query == AUTO and _holds_names(path, delimiter)):
         made.read_pairs(path, (query, document, grade, split), "")
     else:
         raise ValueError(
-            f"{shown(path)} is no table of texts ({', '.join(TABLES)}). If it holds names of queries and documents, "
-            f"their texts are needed: {setting('corpus', 'FILE')} and {setting('queries', 'FILE')}"
+            f"{shown(path)} is no table of texts ({', '.join(of_texts())}). If it holds names of queries and "
+            f"documents, their texts are needed: {setting('corpus', 'FILE')} and {setting('queries', 'FILE')}"
         )
     return made.collection(path)
 
@@ -542,4 +543,4 @@ def _number(value: Any, place: str, column: str) -> float:
         raise ValueError(f"{place}: {column!r} must be a number; got {brief(repr(value))}") from None
 
 
-__all__ = ["LAYOUTS", "TABLES", "beginning", "read", "read_named", "table_texts"]
+__all__ = ["LAYOUTS", "beginning", "read", "read_named", "table_texts"]

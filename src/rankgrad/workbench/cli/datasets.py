@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ...common.files import shown
     from ...common.plugins import registered
     from ...datasets import DATASETS, find
+    from ...tables.formats import of_arrays
     from ..guess import is_search, tables_in
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
@@ -65,14 +66,12 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     name = names[0]
     if name not in known:
         place = Path(name)
-        tables: list[str] = []
-        if place.is_dir():
-            tables = tables_in(name)
+        tables = tables_in(name)
         kind = (
             "search"
             if is_search(name)
             else "table"
-            if place.suffix in (".npz", ".parquet")
+            if place.suffix in of_arrays()
             else "text"
             if tables or place.is_file()
             else "folder"

@@ -19,8 +19,10 @@ file has queries) and score. A higher score means more relevant.
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
+    from ...tables.formats import FORMATS
+
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
-    parser.add_argument("file", type=Path, metavar="FILE", help="csv, tsv, parquet, npz or svmlight")
+    parser.add_argument("file", type=Path, metavar="FILE", help=f"rows: {', '.join(FORMATS)}")
     parser.add_argument("-o", "--out", type=Path, required=True, help="csv, parquet or npz to write")
     parser.add_argument(
         "--query",

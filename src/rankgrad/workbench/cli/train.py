@@ -1,9 +1,10 @@
-"""One training run, of embeddings or of scores."""
+"""One training run of any kind that `rankgrad train` knows."""
 
 from __future__ import annotations
 
 import argparse
 
+from ...tasks import TASKS
 from .training import groups, train_one, train_options, with_out
 
 HELP = """\
@@ -27,12 +28,9 @@ SETTINGS = True  # takes KEY=VALUE settings
 
 def details() -> str:
     """List the groups of settings, below the text of --help."""
-    return (
-        groups("train", "train")
-        + "\n\nWith task=scores:\n\n"
-        + groups("scores", "train task=scores")
-        + ("\n\nWith task=search:\n\n" + groups("search", "train task=search"))
-    )
+    others = [name for name, row in TASKS.items() if row.command == "train" and row.settings != "train"]
+    of_others = [f"With task={name}:\n\n{groups(TASKS[name].settings, f'train task={name}')}" for name in others]
+    return "\n\n".join([groups("train", "train"), *of_others])
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ...common.checks import closest, unknown
 from ...common.extras import of_laboratory
 from ...common.files import shown
+from ...tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
 from ...tasks import TASKS, of_settings
 from ..guess import is_beside, is_search, tables_in
 from .hydra import composed
@@ -165,9 +166,12 @@ def data_settings(path: str) -> str:
         return f"task=search {root}"
     kinds = {"data=table": "embeddings", "data=text": "texts", "data=manifest": "a list of images"}
     kinds |= {"task=scores": "rows with a label", "task=search": "queries and documents"}
-    if path.endswith((".csv", ".tsv", ".jsonl")):
+    suffix = os.path.splitext(path)[1]
+    if FORMATS.get(suffix) is SVMLIGHT:
+        return f"task=scores {root}"
+    if suffix in of_texts() and suffix not in of_arrays():
         del kinds["data=table"]
-    elif not path.endswith(".parquet"):
+    elif suffix not in of_texts():
         files = tables_in(path)
         if {"corpus", "queries"} & {os.path.splitext(file)[0] for file in files}:
             held = ", ".join(map(shown, files))
@@ -177,5 +181,5 @@ def data_settings(path: str) -> str:
                 f"{data_settings(os.path.join(path, files[0]))}. ({shown(path)} holds no images, but tables: "
                 f"{', '.join(map(shown, files))})"
             )
-        return f"data={'table' if path.endswith('.npz') else 'folder'} {root}"
+        return f"data={'table' if suffix in of_arrays() else 'folder'} {root}"
     return ", ".join(f"{kind} {root} for {what}" for kind, what in kinds.items())

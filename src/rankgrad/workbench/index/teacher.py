@@ -16,13 +16,14 @@ from ...batches.distributed import on_first
 from ...common.checks import integer
 from ...common.extras import missing
 from ...common.files import sha256_of, shown, write_text
-from ...datasets.tabular import AUTO, read_rows
+from ...datasets.tabular import AUTO
 from ...models.sentence_transformer import check_files
-from ...tables.text import kind_of
+from ...tables.formats import read_rows
 from ...tables.written import write_columns
-from ...tasks.search.reading import TABLES, table_texts
+from ...tasks.search.reading import table_texts
 from .parts import begun
 
+WRITTEN = (".jsonl", ".csv", ".tsv", ".parquet")
 SAVED = 8  # batches after which scores are on the disk
 
 
@@ -64,9 +65,9 @@ def score_file(
         ValueError: a row is damaged, the model has several labels, or a score is not finite.
     """
     size = integer(batch_size, "batch_size is a number of pairs", low=1)
-    kind = kind_of(out)
-    if kind not in TABLES or kind != out.suffix.lower():
-        raise ValueError(f"{shown(out)} is not one of {', '.join(TABLES)}: give such a file")
+    kind = out.suffix.lower()
+    if kind not in WRITTEN:
+        raise ValueError(f"{shown(out)} is not one of {', '.join(WRITTEN)}: give such a file")
     if not out.parent.is_dir():
         raise FileNotFoundError(f"no folder {shown(out.parent)} to write {out.name} into")
     if not file.is_file():

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from ...common.checks import one_of
 from ...common.progress import through
-from ...datasets.vectors import FORMATS
+from ...tables.formats import of_arrays
 from ...tasks import TASKS
 from ..config import differing, flat
 from ..html.images import Images
@@ -264,18 +264,18 @@ def read_runs(
     if twice:
         raise ValueError(f"each run may be given once; got {twice[0]} more than once")
     kinds: dict[str, str] = {
-        str(place): "retrieval" if place.suffix in FORMATS else kind_of(Run(place)) for place in folders
+        str(place): "retrieval" if place.suffix in of_arrays() else kind_of(Run(place)) for place in folders
     }
     one_kind(kinds)
     known: dict[str, Any] = {}
     contents = []
     for place, kind in through(list(zip(folders, kinds.values(), strict=True)), "reading", "run", len(folders)):
         reader = import_module(TASKS[kind].reads)
-        if place.suffix in FORMATS:
+        if place.suffix in of_arrays():
             contents.append(reader.read_embeddings(place, images))
         else:
             contents.append(reader.read(Run(place), known=known, pictures=pictures, trust=trust))
-    called = [place.with_suffix("") if place.suffix in FORMATS else place for place in places]
+    called = [place.with_suffix("") if place.suffix in of_arrays() else place for place in places]
     return [replace(content, name=name) for content, name in zip(contents, short_names(called), strict=True)]
 
 

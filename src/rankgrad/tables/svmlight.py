@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ...common.files import shown
-from ...common.progress import through
-from ...tables.text import opened, text_of
-from .columns import EMPTY, MISSING, ScoreColumns, as_words, number_in, refuse_infinite
+from ..common.files import shown
+from ..common.progress import through
+from .arrays import Array, Arrays
+from .text import MISSING, number_in, opened, text_of
 
-Array = npt.NDArray[Any]
 MOST = 2**31  # largest number of values in a table: 16 GB
 LONGEST = 2**24  # largest number of bytes that are read of the first line
 _LINE = re.compile(r"\s*(\S+)(?:\s+qid:(\S+))?((?:\s+[0-9]{1,9}:[^\s:_]+)*)\s*")
@@ -31,7 +28,7 @@ def looks_like_svmlight(path: Path) -> bool:
     return False
 
 
-def read_svmlight(path: Path) -> ScoreColumns:
+def read_svmlight(path: Path) -> Arrays:
     """The columns of a file of svmlight lines: label, qid if each line has one, and x1, x2, ... by their numbers.
 
         2 qid:7 1:0.5 3:0.25  # a comment
@@ -40,8 +37,8 @@ def read_svmlight(path: Path) -> ScoreColumns:
         path: the file.
 
     Raises:
-        ValueError: a line has another form, a value is infinite or not a number, the features are not in ascending
-            order, only some lines have a query id, or there are too many features. The message has the line.
+        ValueError: a line has another form, a value is not a number, the features are not in ascending order, only some
+            lines have a query id, or there are too many features. The message has the line.
     """
     lines, file = text_of(path).split("\n"), shown(path)
     rows: list[int] = []
@@ -66,51 +63,46 @@ def read_svmlight(path: Path) -> ScoreColumns:
         pairs.append(_pairs(features, place))
         counts.append(len(pairs[-1]))
     if not rows:
-        raise ValueError(f"{shown(path)} has no rows")
-    values = {"label": _grades(grades, rows, path)} | ({"qid": as_words(queries, EMPTY)} if queries else {})
-    return ScoreColumns.of(
-        values | _features(np.concatenate(pairs), counts, path), np.array(rows), path, "line", sparse=True
-    )
+        raise ValueError(f"{file} has no rows")
+    values = {"label": _grades(grades, rows, file)} | ({"qid": np.array(queries, object)} if queries else {})
+    return Arrays(values | _features(np.concatenate(pairs), counts, file), rows=np.array(rows), sparse=True)
 
 
 def _pairs(features: str, place: str) -> Array:
     """[feature, 2] number and value; NULL, as in LETOR's files, and other words for a missing value become NaN."""
+    words = features.replace(":", " ").split()
     try:
-        words = features.replace(":", " ").split()
-        try:
-            pairs = np.array(list(map(float, words))).reshape(-1, 2)
-        except ValueError:
-            numbers = (np.nan if word.lower() in MISSING else float(word) for word in words)
-            pairs = np.array(list(numbers)).reshape(-1, 2)
+        numbers = list(map(float, words))
     except ValueError:
-        values = {pair: pair.partition(":")[2] for pair in features.split()}
-        wrong = next(pair for pair, text in values.items() if number_in(text) is None and text.lower() not in MISSING)
-        raise ValueError(f"{place}: {shown(wrong)!r} has no number as its value") from None
+        found = [np.nan if word.lower() in MISSING else number_in(word) for word in words]
+        wrong = next((at for at, number in enumerate(found) if number is None), None)
+        if wrong is not None:
+            pair = shown(f"{words[wrong - 1]}:{words[wrong]}")
+            raise ValueError(f"{place}: {pair!r} has no number as its value") from None
+        numbers = found  # type: ignore[assignment]
+    pairs = np.array(numbers, np.float64).reshape(-1, 2)
     if not (pairs[1:, 0] > pairs[:-1, 0]).all():
         after = int((pairs[1:, 0] <= pairs[:-1, 0]).argmax())
         raise ValueError(
             f"{place}: feature {pairs[after + 1, 0]:.0f} comes after {pairs[after, 0]:.0f}; write each once, and in "
             "ascending order"
         )
-    refuse_infinite(pairs[:, 1], "a feature", lambda _: place)
     return pairs
 
 
-def _grades(grades: list[str], rows: list[int], path: Path) -> Array:
+def _grades(grades: list[str], rows: list[int], file: str) -> Array:
     numbers = [number_in(grade) for grade in grades]
     for grade, number, row in zip(grades, numbers, rows, strict=True):
         if number is None:
-            raise ValueError(f"{shown(path)}, line {row}: the grade is {shown(grade)!r}; it must be a number")
-    values = np.array(numbers, dtype=np.float64)
-    refuse_infinite(values, "the grade", lambda row: f"{shown(path)}, line {rows[row]}")
-    return values
+            raise ValueError(f"{file}, line {row}: the grade is {shown(grade)!r}; it must be a number")
+    return np.array(numbers, dtype=np.float64)
 
 
-def _features(pairs: Array, counts: list[int], path: Path) -> dict[str, Array]:
+def _features(pairs: Array, counts: list[int], file: str) -> dict[str, Array]:
     """[row] values of each feature in the file, named x1, x2, ..."""
     numbers, place = np.unique(pairs[:, 0], return_inverse=True)
     if len(numbers) * len(counts) > MOST:
-        raise ValueError(f"{shown(path)} has {len(counts)} rows of {len(numbers)} features, more than a table can hold")
+        raise ValueError(f"{file} has {len(counts)} rows of {len(numbers)} features, more than a table can hold")
     dense = np.zeros((len(numbers), len(counts)))
     dense[place.reshape(-1), np.repeat(np.arange(len(counts)), counts)] = pairs[:, 1]
     return {f"x{number:.0f}": column for number, column in zip(numbers, dense, strict=True)}
