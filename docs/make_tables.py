@@ -21,6 +21,7 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     difference FILE: METRIC; ONE; OTHER
                                     one setting minus another, within a sentence: the mean and its 95 % interval.
                                     An OTHER of another file has that before it: FILE.csv: OTHER
+    pretrained FILE                 a pretrained network fine-tuned with each loss: fine_tuned.compared
     share FILE: METRIC; ONE; OTHER  one setting in per cent of another, within a sentence: the same of the shares
 
 Measured numbers are kept value by value, and all that a page says of them is computed here:
@@ -63,6 +64,7 @@ from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
 from rankgrad.workbench.runs.made import MADE
 from rankgrad_papers import mean_ranks
+from rankgrad_papers.studies.fine_tuned import compared
 from rankgrad_papers.studies.matrix import COLUMNS
 from rankgrad_papers.studies.matrix import LOSSES as MATRIX
 from rankgrad_papers.studies.matrix_verdicts import Matrix
@@ -77,7 +79,7 @@ FOLDERS = (DOCS, DOCS / "laboratory")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
 PAGES += sorted((DOCS / "results").rglob("*.md"))
 BLOCK = re.compile(
-    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed|fine-tuning|search)"
+    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed|fine-tuning|pretrained|search)"
     r"(?: ([^\n]*))? -->\n)"
     r".*?(<!-- end -->)",
     re.DOTALL,
@@ -90,6 +92,7 @@ MEASURED = (
     "results",
     "lists",
     "large_batch",
+    "growth",
     "launches",
     "texts",
     "gallery",
@@ -320,6 +323,11 @@ def fine_tuning(file: str) -> str:
     return _markdown(rows)
 
 
+def pretrained(file: str) -> str:
+    """A pretrained network fine-tuned with each loss, beside the untouched one."""
+    return _markdown(compared(read(DOCS / "results" / file)))
+
+
 def _interval(ends: tuple[float, float] | None, digits: int = 1) -> str:
     return "" if ends is None else f"{_signed(ends[0], digits)} to {_signed(ends[1], digits)}"
 
@@ -413,7 +421,7 @@ def filled(page: Path) -> str:
             return f"{found[1]}{written[found[2]]()}{found[4]}"
         kinds = {"table": table, "matrix": matrix, "photographs": photographs}
         kinds |= {"metrics": metrics, "ranks": ranks, "signed": signed}
-        kinds |= {"fine-tuning": fine_tuning, "search": searched}
+        kinds |= {"fine-tuning": fine_tuning, "pretrained": pretrained, "search": searched}
         kinds["text"] = lambda it: text(it, page)
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 

@@ -52,3 +52,22 @@ def test_with_one_trial_each_loss_has_its_defaults_and_folds_are_paired(tmp_path
     lines = list(fine_tuned.verdicts(values, 1))
     assert len(lines) == len(fine_tuned.METRICS)
     assert all("supap − log_sum_exp" in line and "+9.00" in line and "2 folds" in line for line in lines)
+
+
+def test_the_table_has_the_folds_that_most_losses_have_and_the_untouched_network(tmp_path):
+    values = tmp_path / "losses.csv"
+    for loss, setting, numbers in (
+        ("supap", "tau=0.01", (50, 60)),
+        ("log_sum_exp", "tau=0.1", (40, 52, 99)),
+        ("roadmap", "weight=0.5", (7,)),
+    ):
+        for fold, number in zip(fine_tuned.FOLDS, numbers, strict=False):
+            key = {"data": "banking77", "loss": loss, "setting": setting, "rate": "2e-5"}
+            after = dict.fromkeys(fine_tuned.METRICS, number)
+            append(values, key, {**after, "R@1 before": 30, "mAP@R before": 20, "AP before": 1}, unit=fold)
+    assert fine_tuned.compared(read(values)) == [
+        ["loss", "banking77, 2 folds", "mean mAP@R"],
+        ["untouched", "30.0 / 20.0", "20.0"],
+        ["supap", "55.0 / 55.0", "55.0"],
+        ["log_sum_exp", "46.0 / 46.0", "46.0"],
+    ]

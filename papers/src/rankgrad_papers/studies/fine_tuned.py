@@ -128,6 +128,38 @@ def verdicts(path: Path, trials: int = 4) -> Iterator[str]:
                 yield str(Compared.of(f"{len(both)} folds", metric, f"{one} − {other}", *pairs))
 
 
+def compared(values: Values) -> list[list[str]]:
+    """The rows of a table: R@1 / mAP@R of each loss with its defaults, and their mean mAP@R over the data sets.
+
+    A data set is measured on the folds that at least half of its losses have; a loss without all of these is blank.
+    The row "untouched" is the network before any training. The losses are in the order of their mean.
+    """
+    found: dict[str, dict[str, tuple[float, float]]] = {"untouched": {}}
+    heads = {}
+    for data in DATA:
+        of = {loss: [tuned(values, data, loss, metric, 1) for metric in ("R@1", "mAP@R")] for loss in LOSSES}
+        of = {loss: both for loss, both in of.items() if both[0]}
+        folds = [fold for fold in FOLDS if 2 * sum(fold in both[0] for both in of.values()) >= len(of) > 0]
+        if not folds:
+            continue
+        heads[data] = f"{data}, {len(folds)} fold{'s' * (len(folds) > 1)}"
+        one = next(loss for loss, both in of.items() if set(folds) <= set(both[0]))
+        of["untouched"] = [tuned(values, data, one, f"{metric} before", 1) for metric in ("R@1", "mAP@R")]
+        for name, (first, second) in of.items():
+            if set(folds) <= set(first):
+                both_means = fmean(first[fold] for fold in folds), fmean(second[fold] for fold in folds)
+                found.setdefault(name, {})[data] = both_means
+    means = {name: fmean(cell[1] for cell in of.values()) for name, of in found.items() if set(of) == set(heads)}
+    order = ["untouched", *sorted((name for name in found if name != "untouched"), key=lambda it: -means.get(it, 0))]
+    rows = [["loss", *heads.values(), "mean mAP@R"]]
+    for name in order:
+        cells = [
+            f"{found[name][data][0]:.1f} / {found[name][data][1]:.1f}" if data in found[name] else "" for data in heads
+        ]
+        rows.append([name, *cells, f"{means[name]:.1f}" if name in means else ""])
+    return rows
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, fold by fold."""
     parser = command.parser_of(
