@@ -45,12 +45,13 @@ def growth(options: Options) -> Result:
         quick=[20, 40], cpu=[1_000, 10_000, 100_000, 1_000_000], gpu=[10_000, 100_000, 1_000_000, 10_000_000]
     )
     lists = options.pick(quick=[2, 4], cpu=[16, 64, 256, 1_024], gpu=[64, 256, 1_024, 4_096])
+    items = 20 if options.quick else LENGTH_OF_LISTS
     of_batch = [name for name in CASES if name.endswith(("tiles", "matrix"))]
     of_lists = [name for name in CASES if name not in of_batch]
     tables = [
         *_tables(BATCH, "B", of_batch, [(size, 1) for size in batches], options),
         *_tables(LENGTH, "n", of_lists, [(size, 1) for size in lengths], options),
-        *_tables(LISTS, "lists", of_lists, [(min(LENGTH_OF_LISTS, 10 * lists[0]), many) for many in lists], options),
+        *_tables(LISTS, "lists", of_lists, [(items, many) for many in lists], options),
     ]
     memory_of_tiles = next(row[-1] for row in tables[1].rows if row[0] == "softmax, tiles")
     checks = []

@@ -22,6 +22,8 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
                                     one setting minus another, within a sentence: the mean and its 95 % interval.
                                     An OTHER of another file has that before it: FILE.csv: OTHER
     pretrained FILE                 a pretrained network fine-tuned with each loss: fine_tuned.compared
+    ahead FILE: METRIC; ONE; OTHER  one loss of that file minus another, or minus "untouched", within a sentence: the
+                                    mean over the data sets and its 95 % interval
     share FILE: METRIC; ONE; OTHER  one setting in per cent of another, within a sentence: the same of the shares
 
 Measured numbers are kept value by value, and all that a page says of them is computed here:
@@ -64,7 +66,7 @@ from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
 from rankgrad.workbench.runs.made import MADE
 from rankgrad_papers import mean_ranks
-from rankgrad_papers.studies.fine_tuned import compared
+from rankgrad_papers.studies.fine_tuned import compared, paired
 from rankgrad_papers.studies.matrix import COLUMNS
 from rankgrad_papers.studies.matrix import LOSSES as MATRIX
 from rankgrad_papers.studies.matrix_verdicts import Matrix
@@ -84,7 +86,7 @@ BLOCK = re.compile(
     r".*?(<!-- end -->)",
     re.DOTALL,
 )
-WITHIN = re.compile(r"(<!-- (difference|share) (.*?) -->)[^\n]*?(<!-- end -->)")
+WITHIN = re.compile(r"(<!-- (difference|share|ahead) (.*?) -->)[^\n]*?(<!-- end -->)")
 LINK = re.compile(r"(\]\()(?!\w+:|#)")
 HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
 # Of benchmarks/, in the order of the page.
@@ -339,7 +341,21 @@ def difference(what: str) -> str:
     if found is None:
         raise ValueError(f"difference {what}: fewer than two units have both")
     digits = _digits([*first.values(), *second.values()])
+    return _with_interval(found, digits)
+
+
+def _with_interval(found: PairedDifference, digits: int) -> str:
     return f"{_signed(found.mean, digits)} ({_signed(found.low, digits)} to {_signed(found.high, digits)})"
+
+
+def ahead(what: str) -> str:
+    """A loss for a pretrained network minus another: the mean over the data sets, and its 95 % interval."""
+    file, _, rest = what.partition(": ")
+    metric, one, other = rest.split("; ")
+    found = minus(*paired(read(DOCS / "results" / file), one, other, metric, trials=1))
+    if found is None:
+        raise ValueError(f"ahead {what}: fewer than two data sets have both")
+    return _with_interval(found, 1)
 
 
 def share(what: str) -> str:
@@ -426,7 +442,7 @@ def filled(page: Path) -> str:
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 
     content = BLOCK.sub(part, page.read_text(encoding="utf-8"))
-    within = {"difference": difference, "share": share}
+    within = {"difference": difference, "share": share, "ahead": ahead}
     return WITHIN.sub(lambda found: f"{found[1]}{within[found[2]](found[3])}{found[4]}", content)
 
 

@@ -40,7 +40,7 @@ def test_a_fold_is_judged_by_the_trial_that_is_the_best_on_the_others(tmp_path):
     assert list(fine_tuned.verdicts(values)) == []
 
 
-def test_with_one_trial_each_loss_has_its_defaults_and_folds_are_paired(tmp_path):
+def test_with_one_trial_each_loss_has_its_defaults_and_shared_folds_are_compared(tmp_path):
     values = tmp_path / "losses.csv"
     for loss, setting, numbers in (("supap", "tau=0.01", (50, 60)), ("log_sum_exp", "tau=0.1", (40, 52, 99))):
         for fold, number in zip(fine_tuned.FOLDS, numbers, strict=False):
@@ -51,7 +51,7 @@ def test_with_one_trial_each_loss_has_its_defaults_and_folds_are_paired(tmp_path
     assert fine_tuned.tuned(found, "banking77", "log_sum_exp", "AP") == {}
     lines = list(fine_tuned.verdicts(values, 1))
     assert len(lines) == len(fine_tuned.METRICS)
-    assert all("supap − log_sum_exp" in line and "+9.00" in line and "2 folds" in line for line in lines)
+    assert all("supap − log_sum_exp" in line and "+9.00" in line and "1 sets" in line for line in lines)
 
 
 def test_the_table_has_the_folds_that_most_losses_have_and_the_untouched_network(tmp_path):
@@ -65,7 +65,10 @@ def test_the_table_has_the_folds_that_most_losses_have_and_the_untouched_network
             key = {"data": "banking77", "loss": loss, "setting": setting, "rate": "2e-5"}
             after = dict.fromkeys(fine_tuned.METRICS, number)
             append(values, key, {**after, "R@1 before": 30, "mAP@R before": 20, "AP before": 1}, unit=fold)
-    assert fine_tuned.compared(read(values)) == [
+    found = read(values)
+    assert fine_tuned.paired(found, "supap", "untouched", "mAP@R", 1) == ({"banking77": 55}, {"banking77": 20})
+    assert fine_tuned.paired(found, "roadmap", "supap", "R@1", 1) == ({"banking77": 7}, {"banking77": 50})
+    assert fine_tuned.compared(found) == [
         ["loss", "banking77, 2 folds", "mean mAP@R"],
         ["untouched", "30.0 / 20.0", "20.0"],
         ["supap", "55.0 / 55.0", "55.0"],

@@ -114,18 +114,28 @@ def tuned(values: Values, data: str, loss: str, metric: str, trials: int = 4) ->
     return {fold: best(fold)[metric][fold] for fold in sorted(folds)}
 
 
+def paired(
+    values: Values, one: str, other: str, metric: str, trials: int = 4
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Data set -> mean of each of two losses over the folds that both have; the other may be "untouched"."""
+    means: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    for data in DATA:
+        first = tuned(values, data, one, metric, trials)
+        second = tuned(values, data, *((one, f"{metric} before") if other == "untouched" else (other, metric)), trials)
+        if both := set(first) & set(second):
+            for into, of in zip(means, (first, second), strict=True):
+                into[data] = fmean(of[fold] for fold in both)
+    return means
+
+
 def verdicts(path: Path, trials: int = 4) -> Iterator[str]:
-    """A line for each comparison of two losses: the mean over all folds that both have, and its interval."""
+    """A line for each comparison of two losses: the mean over the data sets that have both, and its interval."""
     values = read(path)
     for metric in METRICS:
         for one, other in combinations(LOSSES, 2):
-            pairs: tuple[dict[str, float], dict[str, float]] = ({}, {})
-            for data in DATA:
-                for into, loss in zip(pairs, (one, other), strict=True):
-                    of = tuned(values, data, loss, metric, trials)
-                    into.update({f"{data} {fold}": value for fold, value in of.items()})
-            if both := set(pairs[0]) & set(pairs[1]):
-                yield str(Compared.of(f"{len(both)} folds", metric, f"{one} − {other}", *pairs))
+            means = paired(values, one, other, metric, trials)
+            if means[0]:
+                yield str(Compared.of(f"{len(means[0])} sets", metric, f"{one} − {other}", *means))
 
 
 def compared(values: Values) -> list[list[str]]:

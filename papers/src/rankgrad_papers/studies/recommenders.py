@@ -33,9 +33,10 @@ K, DIM, USERS, EVERY = 20, 64, 256, 2
 METRICS = (f"Recall@{K}", f"NDCG@{K}")
 #: Loss -> its trials: settings of the loss, and the rate of Adam.
 TRIALS: Mapping[str, Sequence[tuple[str, str]]] = {
-    "softmax": tuple((f"tau={tau}", ".01") for tau in ("0.1", "0.07", "0.14")),
+    "softmax": tuple((f"tau={tau}", ".01") for tau in ("0.1", "0.07", "0.14", "0.2", "0.28")),
     "sl_at_k": tuple(
-        (f"tau={tau} tau_weight={weight}", ".01") for tau, weight in (("0.1", "0.3"), ("0.1", "1"), ("0.07", "0.3"))
+        (f"tau={tau} tau_weight={weight}", ".01")
+        for tau, weight in (("0.1", "0.3"), ("0.1", "1"), ("0.07", "0.3"), ("0.14", "1"), ("0.2", "1"))
     ),
 }
 
@@ -120,7 +121,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet."""
     parser = command.parser_of(__doc__, "folder of the four files", "docs/results/recommenders/beauty.csv")
     parser.add_argument("--losses", nargs="+", default=[*TRIALS], choices=[*TRIALS], metavar="LOSS")
-    parser.add_argument("--trials", type=int, default=3, help="number of trials of each loss, 1 to 3 (%(default)s)")
+    parser.add_argument("--trials", type=int, default=5, help="number of trials of each loss, 1 to 5 (%(default)s)")
     parser.add_argument("--passes", type=int, default=20, help="largest number of passes (%(default)s)")
     given = parser.parse_args(words)
     given.values.parent.mkdir(parents=True, exist_ok=True)
