@@ -260,3 +260,25 @@ def test_sl_at_k_of_lists_shorter_than_k_is_the_softmax_loss(problem):
     for k in (0, 2.5, None):
         with pytest.raises(ValueError, match="k is a list length"):
             SLatKLoss(k=k)
+
+
+@pytest.mark.parametrize("spread", [1.0, 1000.0])
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("measure", ["ndcg", "map", "mrr", "precision"])
+def test_exponentials_of_items_give_the_cost_of_the_pairs_and_wide_lists_are_compared_in_pairs(measure, graded, spread):
+    generator = torch.Generator().manual_seed(0)
+    scores = spread * torch.randn(6, 40, generator=generator, dtype=torch.float64)
+    gains = torch.randint(0, 4, (6, 40), generator=generator)
+    relevance = gains.double() if graded else gains == 3
+    valid = torch.rand(6, 40, generator=generator) < 0.9
+    found = []
+    for by_pairs in (False, True):
+        loss, leaf = LambdaLoss(measure, 5 if measure == "precision" else None), scores.clone().requires_grad_()
+        if by_pairs:
+            loss._step = lambda differences, out: out.copy_(torch.nn.functional.softplus(differences))
+        value = loss.from_scores(leaf, relevance, valid)
+        value.backward()
+        found.append((value.detach(), leaf.grad))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-9, atol=0)  # softplus is linear beyond 20
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-9, atol=1e-12)
+    assert found[0][1].isfinite().all() and found[0][1].abs().sum() > 0
