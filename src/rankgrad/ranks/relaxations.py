@@ -22,9 +22,6 @@ from torch.nn import functional as F
 
 from ..common.checks import number
 
-#: A sigmoid is flat beyond this many temperatures: its slope is below 5e-18 of the steepest.
-FLAT = 40.0
-
 
 @runtime_checkable
 class Step(Protocol):
@@ -55,22 +52,13 @@ def _divided(value: Tensor, by: float) -> Tensor:
     return value / by if value.requires_grad else value.div_(by)
 
 
-def flat_far_away(exponent: Tensor) -> Tensor:
-    """-inf in place of exponents below -`FLAT`, in place.
-
-    Their sigmoid would be a denormal number, or become one when it is multiplied by a weight, and these take a
-    processor ten times as long.
-    """
-    return torch.ops.aten.threshold_(exponent, -FLAT, -math.inf)  # type: ignore[no-any-return]
-
-
 def _bell(diff: Tensor, tau: float) -> Tensor:
     """Slope of sigmoid(diff / tau), in units of 1 / tau.
 
     It is s (1 - s), where s is the smaller of sigmoid(d) and sigmoid(-d). Then 1 - s loses no digits. With the larger
     one, a float32 slope would be 0 beyond 17 tau.
     """
-    value = flat_far_away(diff.abs().div_(-tau)).sigmoid_()
+    value = diff.abs().div_(-tau).sigmoid_()
     return torch.addcmul(value, value, value, value=-1)
 
 

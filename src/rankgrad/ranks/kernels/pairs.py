@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..relaxations import Sigmoid, Step, SupStep, flat_far_away
+from ..relaxations import Sigmoid, Step, SupStep
 
 # Sums over slots: with few rows, a matrix product per row is fastest. With few slots and a large tile, a pass per slot
 # is fastest: the number of calls then does not matter.
@@ -89,7 +89,7 @@ class PairDifferences:
 
     def _bell(self, differences: Tensor, tau: float) -> Tensor:
         """Slope of the sigmoid in units of 1 / tau; overwrites the differences. See `relaxations.Sigmoid.slope`."""
-        value = flat_far_away(differences.abs_().div_(-tau)).sigmoid_()
+        value = differences.abs_().div_(-tau).sigmoid_()
         return torch.addcmul(value, value, value, value=-1, out=value)
 
     def _differences(self, tile: Tensor, own: Tensor) -> Tensor:
