@@ -454,7 +454,7 @@ def test_a_tensor_that_does_not_store_its_numbers_is_refused_by_the_name_of_the_
                 call()
 
 
-@pytest.mark.parametrize("items", [60, 20_000])
+@pytest.mark.parametrize("items", [60, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_everything_is_computed_on_the_device_of_the_input_whatever_the_default_device(items):
     g = torch.Generator().manual_seed(0)
     scores, relevant = torch.rand(2, items, generator=g), torch.rand(2, items, generator=g) < 0.1

@@ -149,7 +149,9 @@ SATURATED = {
 }
 
 
-@pytest.mark.parametrize("distance", [5, 8, 10, 17, 30])
+@pytest.mark.parametrize(
+    "distance", [5, pytest.param(8, marks=pytest.mark.slow), 10, pytest.param(17, marks=pytest.mark.slow), 30]
+)
 @pytest.mark.parametrize("kind", SATURATED)
 def test_gradient_of_saturated_lists_keeps_its_relative_accuracy_in_cells_and_in_pairs(kind, distance):
     tau = 1 / 128  # so that no difference is rounded
