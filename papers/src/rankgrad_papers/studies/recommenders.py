@@ -36,7 +36,7 @@ TRIALS: Mapping[str, Sequence[tuple[str, str]]] = {
     "softmax": tuple((f"tau={tau}", ".01") for tau in ("0.1", "0.07", "0.14", "0.2", "0.28")),
     "sl_at_k": tuple(
         (f"tau={tau} tau_weight={weight}", ".01")
-        for tau, weight in (("0.1", "0.3"), ("0.1", "1"), ("0.07", "0.3"), ("0.14", "1"), ("0.2", "1"))
+        for tau, weight in (("0.1", "0.3"), ("0.1", "1"), ("0.07", "0.3"), ("0.2", "1"))
     ),
 }
 
