@@ -141,7 +141,7 @@ def verdicts(path: Path, trials: int = 4) -> Iterator[str]:
 def compared(values: Values) -> list[list[str]]:
     """The rows of a table: R@1 / mAP@R of each loss with its defaults, and their mean mAP@R over the data sets.
 
-    A data set is measured on the folds that at least half of its losses have; a loss without all of these is blank.
+    A data set is measured on the folds that two thirds of its losses have; a loss without all of these is blank.
     The row "untouched" is the network before any training. The losses are in the order of their mean.
     """
     found: dict[str, dict[str, tuple[float, float]]] = {"untouched": {}}
@@ -149,7 +149,7 @@ def compared(values: Values) -> list[list[str]]:
     for data in DATA:
         of = {loss: [tuned(values, data, loss, metric, 1) for metric in ("R@1", "mAP@R")] for loss in LOSSES}
         of = {loss: both for loss, both in of.items() if both[0]}
-        folds = [fold for fold in FOLDS if 2 * sum(fold in both[0] for both in of.values()) >= len(of) > 0]
+        folds = [fold for fold in FOLDS if 3 * sum(fold in both[0] for both in of.values()) >= 2 * len(of) > 0]
         if not folds:
             continue
         heads[data] = f"{data}, {len(folds)} fold{'s' * (len(folds) > 1)}"
