@@ -448,7 +448,7 @@ def test_figure_is_written_in_other_formats_too(tmp_path, ending):
 
 
 def test_figure_knows_the_losses_it_is_drawn_from():
-    drawn = {row[0] for table in found_by("scaling").tables for row in table.rows}
+    drawn = {row[0] for suite in ("scaling", "growth") for table in found_by(suite).tables for row in table.rows}
     assert {table.title for table in found_by("scaling").tables} == {scaling.TIME, scaling.MEMORY}
     assert set(STYLES) <= drawn
 
