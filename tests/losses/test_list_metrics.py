@@ -282,3 +282,15 @@ def test_exponentials_of_items_give_the_cost_of_the_pairs_and_wide_lists_are_com
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-9, atol=0)  # softplus is linear beyond 20
     torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-9, atol=1e-12)
     assert found[0][1].isfinite().all() and found[0][1].abs().sum() > 0
+
+
+def test_small_costs_of_a_list_with_a_high_and_a_low_relevant_item_keep_their_digits_in_float32():
+    """exp(-110) is 0 in float32, but the low item is only 60 above the others."""
+    scores, hits = torch.tensor([[110.0, 60.0, 1.0, 0.0]]), torch.tensor([[True, True, False, False]])
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        leaf = scores.to(dtype, copy=True).requires_grad_()
+        LambdaLoss().from_scores(leaf, hits).backward()
+        gradients.append(leaf.grad.double())
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-5 * float(gradients[1].abs().max()))
+    assert gradients[1].abs().max() > 0

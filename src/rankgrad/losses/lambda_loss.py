@@ -109,18 +109,21 @@ def _softplus(differences: Tensor, out: Tensor) -> Tensor:
 
 
 def _exponentials(ranking: _Ranking, tau: float) -> tuple[Tensor, Tensor] | None:
-    """[query, place] exp(s / tau), and [pair, 1] 1 / exp(s / tau) of the relevant items; s is from the best item down.
+    """[query, place] exp(s / tau), and [pair, 1] 1 / exp(s / tau) of the relevant items.
 
-    Their products are exp((s_j - s_i) / tau): one exponential for each item instead of two for each pair. None if a
-    list is so wide that they would overflow, or if the host would have to wait for the scores to know it.
+    s is measured from the lowest relevant item of a list: then a product exp((s_j - s_i) / tau) is 0 only if it is too
+    small for its precision. So there is one exponential for each item instead of two for each pair. None if a list is
+    so wide that they would overflow, or if the host would have to wait for the scores to know it.
     """
-    if not on_host(ranking.scores) or len(ranking.row) == 0:
+    scores = ranking.scores
+    if not on_host(scores) or len(ranking.row) == 0:
         return None
-    best = ranking.scores[:, :1]
-    own = (ranking.scores[ranking.row, ranking.place] - best[ranking.row, 0]).div_(tau)
-    if not float(own.min()) > -WIDEST:
+    own = scores[ranking.row, ranking.place]
+    lowest = torch.full_like(scores[:, 0], torch.inf).scatter_reduce_(0, ranking.row, own, "amin")
+    if not float((scores[:, 0] - lowest).max()) < WIDEST * tau:
         return None
-    return (ranking.rivals - best).div_(tau).exp_(), own.neg_().exp_().unsqueeze(1)
+    over = lowest[ranking.row].sub_(own).div_(tau).exp_()
+    return (ranking.rivals - lowest.unsqueeze(1)).div_(tau).exp_(), over.unsqueeze(1)
 
 
 class _PairCosts(torch.autograd.Function):
