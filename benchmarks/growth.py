@@ -24,15 +24,12 @@ HITS, LENGTH_OF_LISTS = 10, 1_000
 LARGEST_MATRIX = 8_192
 ROUNDS = 3
 
-OF_BATCHES: dict[str, Callable[[], Callable[..., Tensor]]] = {
-    "softmax": lambda: LogSumExpLoss(normalize=False),
-    "supap": lambda: SupAPLoss(normalize=False),
-}
-OF_LISTS: dict[str, Callable[[], Callable[..., Tensor]]] = {
-    "softmax": lambda: LogSumExpLoss(tau=1.0).from_scores,
-    "supap": lambda: SupAPLoss(tau=0.1).from_scores,
-    "lambda": lambda: LambdaLoss(k=10).from_scores,
-    "soft_rank": lambda: _soft_rank,
+OF_BATCHES = {"softmax": LogSumExpLoss(normalize=False), "supap": SupAPLoss(normalize=False)}
+OF_LISTS: dict[str, Callable[..., Tensor]] = {
+    "softmax": LogSumExpLoss(tau=1.0).from_scores,
+    "supap": SupAPLoss(tau=0.1).from_scores,
+    "lambda": LambdaLoss(k=10).from_scores,
+    "soft_rank": lambda scores, relevant: ops.soft_rank(scores)[relevant].mean(),
 }
 
 
@@ -113,24 +110,19 @@ def _action(name: str, items: int, many: int, device: torch.device) -> Action:
     if way:
         labels = torch.arange(items) // PER_CLASS
         leaf = F.normalize(torch.randn(items, DIM, generator=generator)).to(device).requires_grad_()
-        call = partial(OF_BATCHES[loss](), labels=labels.to(device))
+        call = partial(OF_BATCHES[loss], labels=labels.to(device))
     else:
         relevant = torch.zeros(many, items, dtype=torch.bool)
-        relevant.scatter_(1, torch.randint(items, (many, HITS), generator=generator), True)
+        relevant.scatter_(1, torch.rand(many, items, generator=generator).topk(HITS).indices, True)
         leaf = torch.randn(many, items, generator=generator).to(device).requires_grad_()
-        call = partial(OF_LISTS[loss](), relevant=relevant.to(device))
+        call = partial(OF_LISTS[loss], relevant=relevant.to(device))
 
     def act() -> None:
         leaf.grad = None
         with forced(way):
-            call(leaf).backward()  # type: ignore[no-untyped-call]
+            call(leaf).backward()
 
     return act
-
-
-def _soft_rank(scores: Tensor, relevant: Tensor) -> Tensor:
-    ranks: Tensor = ops.soft_rank(scores)
-    return ranks[relevant].mean()
 
 
 def _peak(name: str, items: int, many: int, device: torch.device = CPU) -> int:

@@ -51,7 +51,7 @@ def test_with_one_trial_each_loss_has_its_defaults_and_shared_folds_are_compared
     assert fine_tuned.tuned(found, "banking77", "log_sum_exp", "AP") == {}
     lines = list(fine_tuned.verdicts(values, 1))
     assert len(lines) == len(fine_tuned.METRICS)
-    assert all("supap − log_sum_exp" in line and "+9.00" in line and "1 sets" in line for line in lines)
+    assert all("supap − log_sum_exp" in line and "+9.00" in line and "sets: 1" in line for line in lines)
 
 
 def test_the_table_has_the_folds_that_most_losses_have_and_the_untouched_network(tmp_path):

@@ -159,7 +159,7 @@ class GradedRerankingEvaluator(Evaluator):
             "grades" and "relevant".
         name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_ndcg_cut_10".
         qrels: query id -> document id -> grade, for all judged documents. A query without a list counts 0.
-        measures: see `rankgrad.workbench.ranked.evaluate`.
+        measures: see `rankgrad.ranked.evaluate`.
         primary_metric: one of them.
         first_stage: whether to measure the given order too, and to test the difference. In the metrics it is
             "first_stage_" and the primary metric. False: the documents are in no order.

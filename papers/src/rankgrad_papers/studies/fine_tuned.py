@@ -135,7 +135,7 @@ def verdicts(path: Path, trials: int = 4) -> Iterator[str]:
         for one, other in combinations(LOSSES, 2):
             means = paired(values, one, other, metric, trials)
             if means[0]:
-                yield str(Compared.of(f"{len(means[0])} sets", metric, f"{one} − {other}", *means))
+                yield str(Compared.of(f"sets: {len(means[0])}", metric, f"{one} − {other}", *means))
 
 
 def compared(values: Values) -> list[list[str]]:

@@ -121,7 +121,9 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet."""
     parser = command.parser_of(__doc__, "folder of the four files", "docs/results/recommenders/beauty.csv")
     parser.add_argument("--losses", nargs="+", default=[*TRIALS], choices=[*TRIALS], metavar="LOSS")
-    parser.add_argument("--trials", type=int, default=5, help="number of trials of each loss, 1 to 5 (%(default)s)")
+    parser.add_argument(
+        "--trials", type=int, default=5, help="largest number of trials of a loss, 1 to 5 (%(default)s)"
+    )
     parser.add_argument("--passes", type=int, default=20, help="largest number of passes (%(default)s)")
     given = parser.parse_args(words)
     given.values.parent.mkdir(parents=True, exist_ok=True)

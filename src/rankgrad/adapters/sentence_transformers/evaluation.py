@@ -306,7 +306,7 @@ class GradedRetrievalEvaluator(_OfCorpus):
 
 
 class RankedRetrievalEvaluator(_OfCorpus):
-    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.workbench.ranked`.
+    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.ranked`.
 
     The page and its csv and json files are in the folder `ranked_retrieval_evaluation_NAME` of the output folder. Each
     evaluation replaces them. The page compares the model with the runs of other systems, and tests the differences.
