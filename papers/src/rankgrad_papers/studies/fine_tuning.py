@@ -96,6 +96,9 @@ _TEXTS = Recipe(loss="log_sum_exp:tau=0.1", lr=2e-5, norm="batch")
 SENTENCES: Mapping[str, Recipe] = {
     "base": _TEXTS,
     "lr=1e-4": replace(_TEXTS, lr=1e-4),
+    "steps=50": replace(_TEXTS, steps=50),
+    "steps=400": replace(_TEXTS, steps=400),
+    "steps=2000": replace(_TEXTS, steps=2000),
     "lr=3e-4": replace(_TEXTS, lr=3e-4),
 }
 
