@@ -527,6 +527,13 @@ def test_nmi_equals_scikit_learn():
         assert metrics.nmi(a, b) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("shapes", [((5,), (4,)), ((4, 2), (4, 2)), ((0,), (0,))])
+def test_partitions_are_two_vectors_of_the_same_length(shapes):
+    for of in (metrics.nmi, metrics.ami):
+        with pytest.raises(ValueError, match="equally long vectors"):
+            of(*(torch.zeros(shape, dtype=torch.long) for shape in shapes))
+
+
 def test_nmi_ignores_names_and_is_one_for_equal_partitions():
     labels = torch.tensor([0, 0, 1, 1, 2])
     renamed = torch.tensor([9, 9, -4, -4, 70])

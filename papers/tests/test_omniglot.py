@@ -14,7 +14,7 @@ from html_pages import Page
 from PIL import Image
 from torch.nn import functional as F
 
-from rankgrad.datasets.folds import held_out
+from rankgrad.datasets.folds import with_fold
 from rankgrad.evaluation import evaluate
 from rankgrad.models.convnet import convnet
 from rankgrad.models.embedding_model import extract_features, parameter_groups
@@ -149,7 +149,7 @@ def test_turned_training_classes_are_classes_of_their_own_and_the_test_stays_as_
 @needs_data
 def test_letters_of_a_fold_stand_upright_as_those_of_the_test_and_the_others_are_turned():
     root = Path(DATA or "", "omniglot")
-    upright, turned = (held_out(load_omniglot(root, turns=turns), "1/3") for turns in (1, 4))
+    upright, turned = (with_fold(load_omniglot(root, turns=turns), "1/3") for turns in (1, 4))
     assert turned.select("val").names == upright.select("val").names
     assert torch.equal(turned.select("val").images, upright.select("val").images)
     assert len(turned.select("train")) == 4 * len(upright.select("train"))

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from rankgrad.batches.samplers import class_batches
-from rankgrad.datasets.folds import folds, held_out
+from rankgrad.datasets.folds import folds, with_fold
 from rankgrad.workbench.config import compose
 from rankgrad_papers.datasets import load_photographs
 from rankgrad_papers.experiments import standin
@@ -75,7 +75,7 @@ def test_folds_of_the_animals_share_no_class_and_hold_no_test_class(tmp_path):
     parts = folds(table, 2)
     assert sorted(label for part in parts for label in part) == [0, 1, 2, 3]
     for fold in ("1/2", "2/2"):
-        inside = held_out(table, fold)
+        inside = with_fold(table, fold)
         train, val = (set(inside.select(split).label.tolist()) for split in ("train", "val"))
         assert not train & val and train | val == {0, 1, 2, 3} and "test" not in inside.splits
 

@@ -12,7 +12,7 @@ from small_runs import make_photos, small, train
 
 from rankgrad.common.files import read_json
 from rankgrad.datasets import Table, load_glyphs
-from rankgrad.datasets.folds import folds, held_out
+from rankgrad.datasets.folds import folds, with_fold
 from rankgrad.tasks.retrieval.page import read as read_run
 from rankgrad.workbench.config import load
 from rankgrad.workbench.report import write_report
@@ -72,19 +72,19 @@ def test_no_test_image_is_left_and_the_held_out_classes_are_val(count):
     train_names = {n for n, split in zip(glyphs.names, glyphs.split, strict=True) if split == "train"}
     held = []
     for number in range(1, count + 1):
-        found = held_out(glyphs, f"{number}/{count}")
+        found = with_fold(glyphs, f"{number}/{count}")
         assert set(found.names) == train_names and found.splits == ("train", "val")
         parts = [set(found.select(split).label.tolist()) for split in ("train", "val")]
         assert not parts[0] & parts[1]
         held.append(parts[1])
     assert not held[0] & held[1] and len(set().union(*held)) == sum(map(len, held))
-    assert held_out(glyphs, None) is glyphs
+    assert with_fold(glyphs, None) is glyphs
 
 
 def test_copies_of_a_held_out_class_are_neither_trained_on_nor_judged():
     made = table(8, 0)
     copied = replace(made, copies=torch.arange(len(made)) % 2 == 1)  # the second image of each class
-    plain, found = held_out(made, "1/3"), held_out(copied, "1/3")
+    plain, found = with_fold(made, "1/3"), with_fold(copied, "1/3")
     for split, left_out in (("train", 0), ("val", 1)):
         names, expected = found.select(split).names, plain.select(split).names
         assert names == tuple(name for name in expected if not (left_out and int(name[1:]) % 2))
@@ -96,7 +96,7 @@ def test_the_queries_and_the_gallery_of_a_test_are_not_those_of_a_fold():
     made = table(8, 0)
     roles = tuple("query" if split == "test" else "" for split in made.split)
     made = replace(made, role=roles, protocol="query_gallery")
-    assert held_out(made, "1/2").protocol == "leave_one_out"
+    assert with_fold(made, "1/2").protocol == "leave_one_out"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_queries_and_the_gallery_of_a_test_are_not_those_of_a_fold():
 )
 def test_a_fold_that_does_not_exist_is_refused(fold, message):
     with pytest.raises(ValueError) as error:
-        held_out(table(8, 0), fold)
+        with_fold(table(8, 0), fold)
     assert message in str(error.value)
 
 

@@ -190,10 +190,28 @@ def test_nmi_and_distances_are_those_of_the_metrics_on_separable_data():
 
 
 def test_large_problems_are_clustered_in_mini_batches_and_the_report_says_so(monkeypatch):
-    monkeypatch.setattr("rankgrad.evaluation.clustering.KMEANS_LIMIT", 10)
     x = torch.eye(3).repeat_interleave(5, dim=0) + 0.01 * whole(15, 3)
-    report = evaluate(x, torch.arange(3).repeat_interleave(5), bootstrap=0)
-    assert report.settings["clusters"].startswith("MiniBatchKMeans") and report.values["NMI"] == pytest.approx(1)
+    for limit, method in ((15 * 3 * 3, "KMeans"), (15 * 3 * 3 - 1, "MiniBatchKMeans")):  # rows, clusters, dimensions
+        monkeypatch.setattr("rankgrad.evaluation.clustering.KMEANS_LIMIT", limit)
+        report = evaluate(x, torch.arange(3).repeat_interleave(5), bootstrap=0)
+        assert report.settings["clusters"].startswith(f"{method}(") and report.values["NMI"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("classes", "noted"), [(9, True), (10, False)])
+def test_intervals_from_fewer_than_ten_classes_get_a_note(classes, noted):
+    report = plain(whole(40, 3), torch.arange(40) % classes, bootstrap=20)
+    assert any("intervals come from only" in note for note in report.notes) == noted
+
+
+def test_a_report_needs_the_settings_that_it_is_read_by_and_no_others():
+    report = plain(whole(20, 3), torch.arange(20) % 3)
+    content = json.loads(report.to_json())
+    content["settings"] = {name: content["settings"][name] for name in Report.needs["settings"]}
+    assert Report.from_json(json.dumps(content)).values == report.values
+    for name in Report.needs["settings"]:
+        fewer = {key: value for key, value in content["settings"].items() if key != name}
+        with pytest.raises(ValueError, match="damaged"):
+            Report.from_json(json.dumps({**content, "settings": fewer}))
 
 
 def test_the_clusters_are_the_better_ones_of_two_starts(monkeypatch, capsys):

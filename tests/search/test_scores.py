@@ -200,6 +200,25 @@ def test_distances_that_may_overflow_are_refused():
         Scorer(torch.full((2, 2), 3e19), torch.zeros(1, 2), "euclidean")
     with pytest.raises(ValueError, match="overflow torch.float64: .*3e"):
         Scorer(torch.full((2, 2), 3e160, dtype=torch.float64), torch.zeros(1, 2), "euclidean")
+    # entries of both sides are added, as a distance may be between opposite signs
+    with pytest.raises(ValueError, match="overflow torch.float32: .*7e\\+18 and 7e\\+18"):
+        Scorer(torch.full((2, 2), 7e18), torch.full((1, 2), -7e18), "euclidean")
+    Scorer(torch.full((2, 2), 6e18), torch.full((1, 2), -6e18), "euclidean")
+
+
+def test_copies_of_an_item_are_equal_also_if_the_product_rounds_by_column(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    queries, items = torch.randn(7, 33, generator=generator), torch.randn(50, 33, generator=generator)
+    items[40:] = items[:10]
+    product = Scorer._product
+
+    def rounded(self, rows, out):
+        keys = product(self, rows, out)
+        return keys.mul_(1 + torch.arange(keys.shape[1]) * 1e-6)
+
+    monkeypatch.setattr(Scorer, "_product", rounded)
+    keys = Scorer(queries, items, "inner product")(torch.arange(7))
+    assert keys[:, 40:].equal(keys[:, :10]) and not keys[:, 30:40].equal(keys[:, :10])
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "inner product", "euclidean"])

@@ -23,6 +23,12 @@ def test_words_and_numbers_are_read_again(tmp_path, name, sign):
     assert [float(row["score"]) for row in rows] == [0, 0.25, 0.5, 0.75, 1]
 
 
+def test_columns_of_unequal_length_are_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(ValueError, match="shorter"):
+        write_columns(tmp_path / "a.csv", {"text": ["a", "b"], "score": [1.0]})
+    assert not [*tmp_path.iterdir()]
+
+
 def test_without_pyarrow_the_message_says_what_to_install_and_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ModuleNotFoundError, match="extra 'parquet'"):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import timm
 import torch
 from small_runs import make_photos, small, train
 
+from rankgrad import fit
 from rankgrad.evaluation import Report
 from rankgrad.models import load_weights, timm_model
+from rankgrad.models.embedding_model import evaluating
+from rankgrad.tasks.retrieval import task as task_module
 from rankgrad.tasks.retrieval.task import build
 from rankgrad.tasks.retrieval.task import train as resumed
-from rankgrad.workbench.config import ConfigError, compose
+from rankgrad.workbench.config import ConfigError, compose, load
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.training.averaging import Averaging
 
@@ -89,6 +94,96 @@ def test_after_many_steps_less_of_the_trained_weights_is_kept(tmp_path, epochs, 
     made = build(config, True, said.append)
     assert made.averaging.share == made.settled["train.average"] == share
     assert f"the average of {share:.0%} trained weights" in "".join(said)
+
+
+@pytest.mark.parametrize(("share", "values"), [(0.5, [3, 4, 5, 4, 3]), (1.0, [5, 5, 4, 2, 1]), (0.0, [1, 2, 3, 4, 5])])
+def test_the_share_is_the_one_that_is_best_on_the_held_out_classes(tmp_path, monkeypatch, capsys, share, values):
+    photos, asked = make_photos(tmp_path / "photos", classes=12), []
+    config = compose(
+        [*small(photos, *words(tmp_path)), "held_out=0.3", "train.average=best", f"out={tmp_path / 'run'}"]
+    )
+    real = task_module.evaluate_model
+
+    def pretended(model, table, *given, **more):
+        report, embeddings = real(model, table, *given, **more)
+        if table.splits == ("val",):
+            asked.append(len(table))
+            report = replace(report, values={**report.values, "mAP@R": values[len(asked) - 1] / 10})
+        return report, embeddings
+
+    monkeypatch.setattr(task_module, "evaluate_model", pretended)
+    run = resumed(config, quiet=True)
+    assert len(asked) == len(values) and run.read_facts()["average"] == share
+    assert f"train.average {share:g}: mAP@R on the held-out classes is" in capsys.readouterr().out
+    start = timm_model(NAME, weights=tmp_path / "w.pth").backbone.state_dict()
+    state = torch.load(run.state, weights_only=True)["state_dict"]
+    for name, value in backbone(run).items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, torch.lerp(start[name], state[f"model.backbone.{name}"], share))
+
+
+def test_a_share_is_chosen_without_being_asked_only_on_enough_held_out_classes(tmp_path):
+    photos = make_photos(tmp_path / "photos", classes=24)
+
+    def chooses(*more):
+        made = build(compose([*small(photos, *words(tmp_path)), *more]), True)
+        held_out = made.rows.held_out
+        return made.settled["train.average"] == "best", None if held_out is None else len(held_out)
+
+    assert chooses("held_out=0.7") == (True, 8 * 5)
+    assert chooses("held_out=0.3") == (False, None)
+    assert chooses("held_out=0.7", "train.average=0.5") == (False, None)
+    assert chooses("held_out=0.7", "frozen=true", "model.head=linear", "model.embedding_size=4") == (False, None)
+    assert chooses("fold=1/2", "evaluation.split=val") == (False, None)
+    assert build(compose([*small(photos), "held_out=0.7"]), True).settled["train.average"] == 1  # from scratch
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["train.average=best"], "train.average=best needs held-out classes.*held_out=0.1"),
+        (["evaluation.keep_best=val"], "evaluation.keep_best=val needs held-out classes"),
+        (["train.average=best", "held_out=0.3", "evaluation.split=val"], "train.average=best chooses on the split val"),
+        (["held_out=0.3", "fold=1/2"], "fold= and held_out="),
+        (["held_out=1"], "held_out is a fraction"),
+        (["train.average=most"], "train.average is a share.*best"),
+        (["train.average=2"], "train.average is a share"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused_before_the_training(tmp_path, settings, message):
+    photos = make_photos(tmp_path / "photos", classes=12)
+    with pytest.raises((ConfigError, TypeError, ValueError), match=message):
+        build(compose([*small(photos, *words(tmp_path)), *settings]), True)
+
+
+def test_a_pretrained_module_of_ones_own_has_the_defaults_of_pretrained_weights(tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.1))
+    model[2].eval()
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    data = (torch.randn(64, 8), torch.arange(64) % 8)
+    few = {"sampler.classes_per_batch": 4, "evaluation.clusters": "none", "trainer.max_epochs": 2}
+    run = fit(model, data, test=0.5, out=tmp_path / "run", settings=few, pretrained=True, quiet=True)
+    config = load(run.config)
+    assert config.train.average == 0.75 and config.sampler.samples_per_class == 4 and config.optimizer.lr == 1e-4
+    state = torch.load(run.state, weights_only=True)["state_dict"]
+    assert torch.equal(model[1].running_mean, start["1.running_mean"])
+    torch.testing.assert_close(model[0].weight.data, torch.lerp(start["0.weight"], state["model.0.weight"], 0.75))
+    assert not torch.equal(model[0].weight, start["0.weight"])
+    assert model.training and model[1].training and not model[2].training
+
+
+def test_an_evaluation_leaves_the_mode_of_each_part():
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout())
+    model[0].eval()
+    with evaluating(model):
+        assert not model[1].training
+    assert (model.training, model[0].training, model[1].training) == (True, False, True)
+    model.eval()
+    model[1].train()
+    with evaluating(model):
+        assert not model[1].training
+    assert (model.training, model[0].training, model[1].training) == (False, False, True)
 
 
 def test_averaging_leaves_integers_and_a_share_of_one_alone():

@@ -139,7 +139,7 @@ def rate_of(kind: str, optimizer: str = "adamw", *, trained: bool = False, froze
     if frozen:
         rate, of = FROZEN, "a head on frozen features"
     elif kind == "given":
-        of = "a module of your own (if it was trained before, take about 1e-4)"
+        of = f"a module of your own{', trained before' if trained else ' (was it trained before? pretrained=True)'}"
     assert rate is not None
     factor = TRAINED_HEAD if trained and not frozen else 1.0
     return Rate(rate * (SGD if optimizer == "sgd" else 1.0), factor, of)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -86,7 +84,7 @@ def read_fold(fold: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def held_out(table: Rows, fold: str | None) -> Rows:
+def with_fold(table: Rows, fold: str | None) -> Rows:
     """The training images only, with the classes of one fold as the split "val".
 
     Copies that were made for training, such as turned letters, are removed from "val", because the test has none.
@@ -101,7 +99,7 @@ def held_out(table: Rows, fold: str | None) -> Rows:
     >>> from rankgrad.datasets.base import Table
     >>> table = Table("four", torch.tensor([0, 1, 2, 3, 4]), tuple("abcde"), ("train",) * 4 + ("test",), tuple("vwxyz"),
     ...               channels=1, images=torch.zeros(5, 1, 8, 8, dtype=torch.uint8))
-    >>> held_out(table, "1/2").split, held_out(table, "2/2").split
+    >>> with_fold(table, "1/2").split, with_fold(table, "2/2").split
     (('train', 'val', 'val', 'train'), ('val', 'train', 'train', 'val'))
     """
     which = read_fold(fold)
@@ -118,25 +116,11 @@ def held_out(table: Rows, fold: str | None) -> Rows:
     return replace(kept, name=f"{table.name}, fold {fold} held out", split=split, protocol=protocol)
 
 
-def load_with_val(source: Callable[..., Rows], held_out: float = 0.1, held_out_seed: int = 0, **options: Any) -> Rows:
-    """A data set with some of its training classes as the split "val"; the test classes stay unchanged.
-
-    The best weights can then be chosen on these classes instead of on the test classes (`evaluation.keep_best=val`).
-
-    Args:
-        source: the loader; settings give its name, e.g. rankgrad.datasets.load_folder.
-        held_out: fraction of the training classes, 0 .. 0.9; at least two classes.
-        held_out_seed: of the random choice.
-        options: arguments of the loader.
-
-    Raises:
-        ValueError: see `with_val`.
-    """
-    return with_val(source(**options), held_out, held_out_seed)
-
-
 def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
-    """The table with a random fraction of its training classes as the split "val".
+    """The table with a random fraction of its training classes as the split "val"; the test classes stay unchanged.
+
+    Weights can then be chosen on these classes and not on the test classes: `evaluation.keep_best=val`,
+    `train.average=best`.
 
     Args:
         table: with a split "train" and no split "val".
@@ -154,7 +138,7 @@ def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
     """
     number(share, "held_out is a fraction of the training classes", low=0, high=0.9)
     if "val" in table.split:
-        raise ValueError(f"{table.name} has a split val already: remove held_out")
+        raise ValueError(f"{table.name} has a split val already: remove held_out, and choose on that split")
     order = shuffled_classes(table, seed)
     stay = len(order) - max(2, round(share * len(order)))
     if stay < 2:

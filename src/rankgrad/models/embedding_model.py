@@ -110,9 +110,7 @@ class EmbeddingModel(nn.Module):
         """Like `nn.Module.train`, but frozen batch norm stays in eval mode."""
         super().train(mode)
         if self.freeze_batch_norm:
-            for module in self.backbone.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+            freeze_batch_norms(self.backbone)
         return self
 
     def with_head(self, head: EmbeddingHead) -> EmbeddingModel:
@@ -190,11 +188,20 @@ def moved(given: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return given
 
 
+def freeze_batch_norms(model: nn.Module) -> None:
+    """Set all batch norm to eval mode: it uses the statistics that it has, and does not change them."""
+    for part in model.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            part.eval()
+
+
 @contextmanager
 def evaluating(
     model: nn.Module, device: torch.device | str | None = None
 ) -> Iterator[tuple[torch.device, torch.dtype]]:
-    """Eval mode on a device, without gradients; the model's mode is restored afterwards.
+    """Eval mode on a device, without gradients; the mode of each part is restored afterwards.
+
+    Parts may differ: a caller's own batch norm in eval mode stays there, whatever the mode of the whole is.
 
     Args:
         model: the model.
@@ -205,13 +212,15 @@ def evaluating(
     """
     where, dtype = place_of(model)
     where = where if device is None else torch.device(device)
-    was_training = model.training
+    was_training = {part: part.training for part in model.modules()}
     model.to(where).eval()
     try:
         with torch.inference_mode():
             yield where, dtype
     finally:
-        model.train(was_training)
+        model.train(was_training[model])  # first, as a part may do more than to set the mode
+        for part in model.modules():
+            part.training = was_training.get(part, part.training)
 
 
 def extract_features(

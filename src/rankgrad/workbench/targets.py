@@ -83,7 +83,6 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
     "memory": (Offer("rankgrad.batches.memory", ("CrossBatchMemory", "RowMemory")),),
     "data": (
         Offer("rankgrad.datasets", "DATASETS"),
-        Offer("rankgrad.datasets.folds", ("load_with_val",)),
         Offer("rankgrad.datasets.given", ("load_given",)),
     ),
     "transform": (Offer("rankgrad.datasets.transforms"),),

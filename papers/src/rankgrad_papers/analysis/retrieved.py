@@ -137,10 +137,9 @@ def compute(
             the choice.
     """
     from rankgrad.datasets.base import Table
-    from rankgrad.datasets.folds import held_out
-    from rankgrad.datasets.rows import Rows
+    from rankgrad.tasks.retrieval.building import load_table
+    from rankgrad.tasks.retrieval.settings import settings_of
     from rankgrad.workbench.config import load, replaced
-    from rankgrad.workbench.targets import make
 
     one_of(choice, "choice", (*CHOICES,))
     if not runs or queries < 1 or k < 1:
@@ -153,8 +152,7 @@ def compute(
     if data_root is not None:
         root = str(data_root.absolute())
         config = replaced(config, {"data.root": root, "data.load.root": root})
-    rows: Rows = held_out(make(config.data.load, slot="data", trust=trust), config.fold)
-    table = rows.select(config.evaluation.split)
+    table = load_table(settings_of(config)).select(config.evaluation.split)
     if not isinstance(table, Table):
         raise ValueError(f"this figure needs images, but {table.name} has {table.takes}: use rankgrad report for them")
     embedded = [_embeddings(folder, table) for folder in runs]

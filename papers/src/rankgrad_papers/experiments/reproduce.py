@@ -25,7 +25,7 @@ from .measures import OF_EMBEDDINGS
 from .outcome import Outcome, group, not_run, outcome_line, relative, t_tests
 from .picture import picture
 
-HELD_OUT, LOADER = 0.1, "rankgrad.datasets.folds.load_with_val"  # fraction of the training classes, and its loader
+HELD_OUT = 0.1  # fraction of the training classes
 SINGLE = ("seed", "out", "resume", "data", "data.root", "experiment")
 
 
@@ -196,11 +196,8 @@ def _held_out(settings: tuple[str, ...], tree: str, stand_in: str | None) -> tup
     """Add settings that hold out training classes, on which the best weights are chosen."""
     if stand_in in standin.WITH_VAL:
         return merge(settings, ["evaluation.keep_best=val"])
-    load = compose(settings, tree).data.load
-    loader = [f"data.load._target_={LOADER}", f"++data.load.source={load._target_}"]
-    if "source" in load:  # the loader that merges classes also holds them out
-        loader = []
-    return merge(settings, loader, [f"++data.load.held_out={HELD_OUT}", "evaluation.keep_best=val"])
+    merged = "source" in compose(settings, tree).data.load  # the loader that merges classes holds them out before
+    return merge(settings, [f"{'++data.load.' * merged}held_out={HELD_OUT}", "evaluation.keep_best=val"])
 
 
 def collect(plan: Plan, out: Path, rule: str, missing: Sequence[str] = ()) -> Outcome:

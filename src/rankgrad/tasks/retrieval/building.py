@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...batches.memory import CrossBatchMemory, Memory, RowMemory
 from ...batches.samplers import ClassBatches
 from ...common.checks import as_keys, spelled
-from ...datasets.folds import held_out
+from ...datasets.folds import with_fold, with_val
 from ...datasets.noise import with_wrong_labels
 from ...datasets.rows import Rows
 from ...losses import RetrievalLoss, SumLoss
@@ -25,8 +25,9 @@ from ...models import TAKES, EmbeddingModel, build_model, load_weights, taking
 from ...workbench.config import ConfigError, make, named, section
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
-from .settings import RetrievalSettings
+from .settings import BEST, RetrievalSettings
 
+ENOUGH = 8  # held-out classes on which the share of the trained weights is chosen without being asked
 UNITS = {"in_channels": "channel", "width": "number"}  # units of `Rows.asks`
 
 
@@ -56,7 +57,8 @@ class RetrievalRows:
         train: rows for training.
         labels: [training row] their classes, numbered 0 .. C - 1 as classifiers need them.
         test: rows for the final evaluation.
-        held_out: rows that choose the best evaluation; None: the test rows do, or none is chosen.
+        held_out: rows that choose the best evaluation, or the share of the trained weights; None: nothing is chosen on
+            them.
     """
 
     table: Rows
@@ -107,24 +109,43 @@ def load_table(settings: RetrievalSettings, given: Rows | None = None, say: runn
 
 
 def _divided(settings: RetrievalSettings, table: Rows) -> Rows:
-    asked = [f"{name}={value}" for name in ("fold", "label_noise") if (value := getattr(settings, name))]
+    asked = [f"{name}={value}" for name in ("fold", "held_out", "label_noise") if (value := getattr(settings, name))]
     if table.several is not None and asked:
         raise ConfigError(
             f"{asked[0]} needs one class per {table.noun}, but each {table.noun} of {table.name} has several"
         )
-    return with_wrong_labels(held_out(table, settings.fold), settings.label_noise, settings.seed)
+    table = with_fold(table, settings.fold) if settings.held_out is None else with_val(table, settings.held_out)
+    return with_wrong_labels(table, settings.label_noise, settings.seed)
 
 
 def to_choose_on(settings: RetrievalSettings, table: Rows) -> Rows | None:
-    """The held-out classes, if they choose the best evaluation."""
-    if settings.evaluation.keep_best != "val":
+    """The held-out classes, if they choose the best evaluation or the share of the trained weights."""
+    wanted = {
+        "evaluation.keep_best=val": settings.evaluation.keep_best == "val",
+        "train.average=best": chooses_share(settings, table),
+    }
+    asked = [name for name, chosen in wanted.items() if chosen]
+    if not asked:
         return None
     if "val" not in table.splits:
         raise ConfigError(
-            f"evaluation.keep_best=val needs held-out classes, but {table.name} has no split val. To hold out classes: "
-            "data.load._target_=rankgrad.datasets.folds.load_with_val, see docs/laboratory/reproducing.md"
+            f"{asked[0]} needs held-out classes, but {table.name} has no split val. To hold out a tenth of the "
+            "training classes: held_out=0.1"
         )
+    if settings.evaluation.split == "val":
+        raise ConfigError(f"{asked[0]} chooses on the split val; give evaluation.split=test")
     return table.select("val")
+
+
+def chooses_share(settings: RetrievalSettings, table: Rows) -> bool:
+    """Whether the share of the trained weights is chosen on held-out classes: asked for, or a pretrained network is
+    trained and there are enough of these classes.
+    """
+    if settings.train.average is not None or not settings.pretrained or settings.frozen:
+        return settings.train.average == BEST
+    if settings.evaluation.split == "val" or "val" not in table.splits or table.several is not None:
+        return False
+    return len(torch.unique(table.select("val").label)) >= ENOUGH
 
 
 def relabelled(table: Rows, labels: Tensor) -> Rows:

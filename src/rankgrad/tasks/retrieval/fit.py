@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ from ...losses import RetrievalLoss
 from ...losses.called import CalledLoss
 from ...models import load_weights
 from ...models.build import kind_of
-from ...models.embedding_model import moved, place_of
+from ...models.embedding_model import evaluating, freeze_batch_norms, moved
 from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, for_kind, make, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
@@ -44,6 +44,7 @@ def fit(
     resume: bool = False,
     settings: Mapping[str, Any] | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
+    pretrained: bool = False,
     quiet: bool = False,
 ) -> Run:
     """Train a module of your own as `rankgrad train` trains its models: with class-balanced batches, a log, a saved
@@ -69,9 +70,11 @@ def fit(
         out: folder of the run; None: a new one in runs/.
         resume: continue the run in `out`, if there is one, with the same settings. trainer.max_epochs may be larger.
         settings: settings of `rankgrad train` by name: {"trainer.max_epochs": 5, "optimizer.lr": 1e-3}. Defaults are
-            those of the command. A model of rankgrad has the rate of its kind. For another module the default is for
-            an untrained one. For a pretrained module use about 1e-4, and keep its batch norm in eval mode.
+            those of the command. A model of rankgrad has the rate of its kind.
         collate: list of inputs -> batch for the model; None: as in torch's DataLoader.
+        pretrained: whether the module was trained before, on other data. It then has the defaults of `rankgrad train`
+            for pretrained weights: rate, number of steps, and `train.average`, with which the weights that are kept are
+            an average of those after and before. Its batch norm stays in eval mode during the training.
         quiet: show no progress bars, and print no table of the result.
 
     Returns:
@@ -109,6 +112,7 @@ def fit(
     own = own_settings(settings)
     like = kind_of(model)
     words = [] if like is None else [f"model.like={like[0]}", f"model.trained={as_word(like[1])}"]
+    words += ["model.pretrained=true"] if pretrained else []
     config = _settings(data, loss, out, own, quiet, words)
     if out is not None and not resume and Run(Path(out)).config.exists():
         raise ConfigError(f"{out} already holds a run; give resume=True to continue it, or choose another out=")
@@ -134,12 +138,25 @@ def fit(
             raise ValueError("resume=True needs the folder of the run: out=FOLDER")
         if Run(Path(out)).config.exists():
             config, changes = resumed(Path(out), config)
-    run = runner.train(task, config, changes=changes, quiet=quiet)
+    with _frozen_norms(model) if pretrained else nullcontext():
+        run = runner.train(task, config, changes=changes, quiet=quiet)
     if run.weights.exists():
         load_weights(run.weights, model)  # the run may have been finished before this call
     if not quiet:
         print(summary(run))
     return run
+
+
+@contextmanager
+def _frozen_norms(model: nn.Module) -> Iterator[None]:
+    """The batch norm of the model is in eval mode inside the context."""
+    modes = {part: part.training for part in model.modules()}
+    freeze_batch_norms(model)
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
 
 
 def _settings(
@@ -210,12 +227,8 @@ def _width(model: nn.Module, table: Rows, settings: RetrievalSettings) -> int:
             f"the inputs cannot be joined to a batch: {error}. Let the Dataset return tensors (for images: "
             "transform=torchvision.transforms.ToTensor()), or give collate="
         ) from None
-    was_training = model.training
-    try:
-        with torch.no_grad():
-            output = model.eval()(moved(inputs, *place_of(model)))
-    finally:
-        model.train(was_training)
+    with evaluating(model) as place:
+        output = model(moved(inputs, *place))
     if not isinstance(output, Tensor):
         raise TypeError(
             f"the model must return embeddings, a tensor [row, dim]; got {type(output).__name__}. Wrap the model in a "

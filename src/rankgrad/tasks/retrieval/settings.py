@@ -15,6 +15,8 @@ from ...datasets.rows import SPLITS
 from ...workbench.config import ConfigError, packages, plain, rate, typed
 from ...workbench.runs.history import CHOSEN_BY
 
+BEST = "best"  # train.average: the share is chosen on held-out classes
+
 
 @dataclass(frozen=True)
 class RetrievalData:
@@ -46,18 +48,19 @@ class RetrievalTraining:
     Attributes:
         sub_batch: rows embedded at a time; None: all.
         only: patterns of the weights to train; None: all.
-        average: share of the trained weights in the model that is kept; None: it follows from the number of steps.
+        average: share of the trained weights in the model that is kept; "best": the one that is best on the held-out
+            classes; None: "best" if there are enough of these, and otherwise it follows from the number of steps.
         hierarchy: whether the labels are (super-label, class).
     """
 
     sub_batch: int | None
     only: tuple[str, ...] | None
-    average: float | None
+    average: float | str | None
     hierarchy: bool
 
     def __post_init__(self) -> None:
-        if self.average is not None:
-            number(self.average, "train.average is a share of the trained weights, or null", low=0, high=1)
+        if self.average not in (None, BEST):
+            number(self.average, "train.average is a share of the trained weights, best, or null", low=0, high=1)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ class RetrievalSettings:
 
     Attributes:
         seed: seed of weights, batches and transforms.
-        fold: "1/3" holds out the first third of the training classes; None: no class is held out.
+        fold: "1/3" evaluates on the first third of the training classes, and leaves the test out; None: it does not.
+        held_out: fraction of the training classes that become the split val; None: no class does.
         label_noise: fraction of wrong labels in training.
         lean: keep only the numbers.
         init: run or file of weights to start from.
@@ -125,6 +129,7 @@ class RetrievalSettings:
 
     seed: int
     fold: str | None
+    held_out: float | None
     label_noise: float
     lean: bool
     init: str | None
@@ -143,6 +148,10 @@ class RetrievalSettings:
 
     def __post_init__(self) -> None:
         read_fold(self.fold)
+        if self.held_out is not None:
+            number(self.held_out, "held_out is a fraction of the training classes", low=0, high=0.9)
+            if self.fold is not None:
+                raise ConfigError("fold= and held_out= both make a split val of training classes: give one of them")
         number(self.label_noise, "label_noise is a fraction of the training rows", low=0, high=1)
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 from torch import Tensor, nn
@@ -54,6 +55,7 @@ from .building import (
     Given,
     RetrievalRows,
     check_targets,
+    chooses_share,
     load_table,
     loss_of,
     model_of,
@@ -64,8 +66,16 @@ from .building import (
 from .checking import check
 from .evaluating import DISTRACTED, evaluate_model
 from .page import read as read_run
-from .settings import RetrievalSettings, settings_of
+from .settings import BEST, RetrievalSettings, settings_of
 
+SHARES = (
+    1.0,
+    0.75,
+    0.5,
+    0.25,
+    0.0,
+)  # that train.average=best tries; 0 is the untouched network
+FEW = {"ks": [1], "bootstrap": 0, "clusters": "none", "levels": False, "extra": ()}  # to choose, one number is needed
 PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
 
 
@@ -90,6 +100,7 @@ class RetrievalTask:
         data: the batches.
         averaging: of the trained weights with those before.
         transform: for evaluation.
+        chooses_share: whether the share of the trained weights is chosen on the held-out classes, by mAP@R.
         quiet: show no progress bars.
         say: function that prints a text.
         best: best R@1 so far.
@@ -104,6 +115,7 @@ class RetrievalTask:
     data: TrainingData
     averaging: Averaging
     transform: Any
+    chooses_share: bool = False
     quiet: bool = False
     say: runner.Say = runner.silent
     best: float = field(default=-1.0, init=False)
@@ -147,7 +159,13 @@ class RetrievalTask:
         if trains_only:
             lines.append(trains_only)
         average = self.averaging.share
-        if average != 1:
+        if self.chooses_share:
+            assert self.rows.held_out is not None
+            lines.append(
+                "the model that is kept is an average of trained and pretrained weights, with the share that is best "
+                f"on {len(torch.unique(self.rows.held_out.label))} held-out classes (train.average)"
+            )
+        elif average != 1:
             share = f"{average:.0%} trained weights and {1 - average:.0%} pretrained ones"
             lines.append(f"the model that is kept is the average of {share} (train.average)")
         why = f"for {by_default.of}, with {settings.optimizer['name']}"
@@ -211,25 +229,38 @@ class RetrievalTask:
         return features
 
     def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
-        settings = self.settings
-
-        def evaluated(table: Rows, **changes: Any) -> tuple[Report, Tensor]:
-            return evaluate_model(
-                model,
-                table,
-                self.transform,
-                {**vars(settings.evaluation), **changes},
-                workers=settings.data.workers,
-                seed=settings.seed,
-                progress=self.bars,
-                device=trainer.strategy.root_device,
-            )
-
-        report, embeddings = evaluated(self.rows.test)
-        if self.rows.held_out is not None:  # only R@1 is needed to choose the best evaluation
-            chosen, _ = evaluated(self.rows.held_out, ks=[1], bootstrap=0, clusters="none", levels=False)
+        report, embeddings = self._report(trainer, model, self.rows.test)
+        if self.settings.evaluation.keep_best == "val":
+            assert self.rows.held_out is not None
+            chosen, _ = self._report(trainer, model, self.rows.held_out, FEW)
             report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
         return report.values, EvaluatedEmbeddings(report, embeddings)
+
+    def _report(
+        self, trainer: L.Trainer, model: nn.Module, table: Rows, changes: Mapping[str, Any] | None = None
+    ) -> tuple[Report, Tensor]:
+        return evaluate_model(
+            model,
+            table,
+            self.transform,
+            {**vars(self.settings.evaluation), **(changes or {})},
+            workers=self.settings.data.workers,
+            seed=self.settings.seed,
+            progress=self.bars,
+            device=trainer.strategy.root_device,
+        )
+
+    def _choose_share(self, trainer: L.Trainer, model: nn.Module) -> None:
+        """Set the share of the trained weights to the one with the best mAP@R on the held-out classes."""
+        assert self.rows.held_out is not None
+        found = {}
+        for share in SHARES:
+            self.averaging.share = share
+            with self.averaging.applied():
+                found[share] = self._report(trainer, model, self.rows.held_out, FEW)[0].values["mAP@R"]
+        self.averaging.share = max(found, key=lambda share: found[share])
+        told = ", ".join(f"{100 * value:.1f} with {share:.0%}" for share, value in found.items())
+        self.say(f"train.average {self.averaging.share:g}: mAP@R on the held-out classes is {told} trained weights")
 
     def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
         """Write the weights if this evaluation is better than all earlier ones."""
@@ -242,6 +273,8 @@ class RetrievalTask:
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
         """Evaluate by the protocol of the data."""
+        if self.chooses_share:
+            self._choose_share(trainer, model)
         with self.averaging.applied():
             values, evaluated = self._evaluated(trainer, model)
             if trainer.training:
@@ -257,6 +290,7 @@ class RetrievalTask:
 
     def write(self, run: Run, result: EvaluatedEmbeddings, facts: dict[str, Any]) -> str:
         """Write weights, embeddings, facts and page, and return the report. A lean run keeps only the numbers."""
+        facts = {**facts, "average": self.averaging.share} if self.chooses_share else facts
         if self.settings.lean:
             write_text(run.facts, json.dumps(facts, indent=1))
             run.state.unlink(missing_ok=True)
@@ -292,14 +326,14 @@ def build(
     with named_as_settings():
         even, epochs = data.sampler.even, _epochs(settings, len(data.sampler))
     derived = {"derived.num_classes": int(rows.labels.max()) + 1, "derived.embedding_size": given.embedding_size}
-    average = settings.train.average
-    if average is None:
-        average = share_kept(epochs * runner.steps_of(settings.trainer, len(data.sampler)))
-    settled = {**derived, "trainer.max_epochs": epochs, "train.average": average}
+    chooses, share = chooses_share(settings, rows.table), settings.train.average
+    if not isinstance(share, (int, float)):  # until it is chosen, that of the untouched network
+        share = 0.0 if chooses else share_kept(epochs * runner.steps_of(settings.trainer, len(data.sampler)))
+    settled = {**derived, "trainer.max_epochs": epochs, "train.average": BEST if chooses else share}
     of_the_trainer, settings = settings.trainer, settings_of(replaced(config, settled))
     loss = loss_of(settings, rows, data.sampler, given.loss)
     trains_only = train_only(model, settings.train.only)
-    averaging = Averaging(model.backbone if isinstance(model, EmbeddingModel) else model, average)
+    averaging = Averaging(model.backbone if isinstance(model, EmbeddingModel) else model, share)
     targets = targets_of(settings, rows.train)
     if targets is not None:
         check_targets(loss, targets)
@@ -310,7 +344,7 @@ def build(
         # needed to build the model from a state, see `unfinished`
         module.kept |= {"model": model.config, "pixels": [list(model.pixel_mean), list(model.pixel_std)]}
     transform = make(settings.data.eval_transform, slot="transform", trust=settings.trust)
-    task = RetrievalTask(settings, settled, rows, model, module, data, averaging, transform, quiet, say)
+    task = RetrievalTask(settings, settled, rows, model, module, data, averaging, transform, chooses, quiet, say)
     say(task.chosen(trains_only))
     say(runner.budget(of_the_trainer, len(data.sampler), epochs))
     return task

@@ -31,7 +31,7 @@ WORDS = (
 )
 # Settings whose value may be a number, a word or a list.
 NUMBERS = ("trainer.max_epochs",)  # by default they are null, because they follow the data
-FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class")
+FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class", "train.average")
 SEEDS = 2**32 - 1  # largest seed of numpy
 
 

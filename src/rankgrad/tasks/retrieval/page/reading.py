@@ -140,12 +140,12 @@ def read_embeddings(path: Path, images: Path | None = None) -> Content:
 
 def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
     """The images of the evaluated split of a run, or the reason why they cannot be read."""
-    from ....datasets.folds import held_out
-    from ....workbench.config import load, make
+    from ....workbench.config import load
+    from ..building import load_table
+    from ..settings import settings_of
 
-    config = load(run.config, trust)
+    settings = settings_of(load(run.config, trust))
     try:
-        table: Rows = held_out(make(config.data.load, slot="data", trust=trust), config.get("fold"))
-        return Pictures(table.select(config.evaluation.split))
+        return Pictures(load_table(settings).select(settings.evaluation.split))
     except (OSError, ValueError, MemoryError) as error:
         return str(error)
