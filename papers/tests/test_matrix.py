@@ -15,7 +15,7 @@ from rankgrad_papers.studies import loss_setting, matrix
 from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS
 from rankgrad_papers.values import append, cells
 
-FAST = ("photographs", "banking77")  # to compose the settings takes seconds: images and texts stand for the other sets
+FAST = ("banking77",)  # to compose the settings takes seconds: one stands for the other sets
 
 
 @pytest.mark.parametrize("data", [d if d in FAST else pytest.param(d, marks=pytest.mark.slow) for d in SETS])

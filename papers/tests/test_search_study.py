@@ -68,6 +68,7 @@ def test_minilm_needs_its_folder(root, capsys):
     assert "minilm needs --encoder DIR" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # reads the modules of the standard library
 def test_the_docstrings_are_real_ones_and_a_fold_is_judged_on_modules_it_was_not_trained_on(tmp_path, capsys):
     rows = docstrings.sample(200)
     docstrings.write(tmp_path, rows)

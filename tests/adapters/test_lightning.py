@@ -47,6 +47,7 @@ def measured(folder: Path, devices: str) -> list[list[float]]:
     return [[float(line) for line in path.read_text().split()] for path in sorted(folder.glob("of_*.txt"))]
 
 
+@pytest.mark.slow  # starts Lightning three times; losses on two processes are in tests/test_distributed.py
 def test_the_example_on_two_devices_has_the_numbers_of_one(tmp_path):
     [alone] = measured(tmp_path / "one", "devices=1")
     assert len(alone) == 3 and alone[0] < alone[1] < alone[2]  # the first is of the check before training

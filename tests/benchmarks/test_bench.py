@@ -253,7 +253,7 @@ def test_a_command_is_timed_on_one_thread_in_a_process_of_its_own(fresh, tmp_pat
     assert (tmp_path / "called").read_text() == "1 -m rankgrad search a text\n"
 
 
-LONG = ("allocator", "step_profile", "sub_batch", "resnet_step")  # their steps are whole networks
+LONG = ("allocator", "step_profile", "sub_batch", "resnet_step", "command_step", "corpus")  # ten seconds and more
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in SUITES])
