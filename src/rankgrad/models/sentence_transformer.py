@@ -29,6 +29,7 @@ from ..common.files import inside
 from .embedding_model import EmbeddingModel
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput
+from .lora import merge_lora
 from .state_dicts import one_line, why_unread
 
 # Modules that build nothing else by a name in their files. A Router and a SentenceTransformer build what they name.
@@ -85,6 +86,7 @@ def sentence_transformer_model(
     *,
     head: Head | None = None,
     max_tokens: int | None = None,
+    lora: str | Path | None = None,
     files: Mapping[str, Any] | None = None,
 ) -> EmbeddingModel:
     """A model of sentence-transformers with a head.
@@ -94,13 +96,14 @@ def sentence_transformer_model(
         embedding_size: dim of the embeddings; None keeps the model's own.
         head: see `EmbeddingHead`; "none" gives the model's embeddings.
         max_tokens: texts are cut after this number of tokens; None keeps the model's limit.
-        files: all files of the model except the weights, as a file of `save_weights` holds them. Then `name` is
-            ignored, and the weights are zeros.
+        lora: folder of a LoRA adapter of peft, which is added to the weights, see `lora.merge_lora`; None: none.
+        files: all files of the model except the weights, as a file of `save_weights` holds them. Then `name` and
+            `lora` are ignored, and the weights are zeros.
 
     Raises:
         ModuleNotFoundError: sentence-transformers is not installed.
         ValueError: the model has modules or activation functions that are not on the list of those that can be built
-            safely, is damaged, or has pickled weights; or it cannot cut texts after max_tokens.
+            safely, is damaged, or has pickled weights; it cannot cut texts after max_tokens; or see `merge_lora`.
         OSError: the model does not exist.
 
     >>> import tempfile
@@ -118,6 +121,8 @@ def sentence_transformer_model(
         encoder = _found(name)
         if max_tokens is not None:
             _cut(encoder, integer(max_tokens, "max_tokens is a number of tokens", low=1), name)
+        if lora is not None:
+            merge_lora(encoder, Path(lora))
         files = _described(encoder)
     else:
         encoder = _rebuilt(files)
@@ -134,6 +139,7 @@ def sentence_transformer_model(
             "embedding_size": embedding_size,
             "head": head,
             "max_tokens": max_tokens,
+            "lora": None if lora is None else str(lora),
             "files": dict(files),
         },
     )
@@ -284,7 +290,10 @@ def check_files(root: Path, name: str) -> None:
         if path.suffix.lower() != ".json" or path.name in VOCABULARIES or not path.is_file():
             continue
         if path.name.lower() == "adapter_config.json":  # peft imports modules that it names
-            raise ValueError(f"{name} is an adapter of another model ({file}). Merge it into that model, and save it")
+            raise ValueError(
+                f"{name} is an adapter of another model ({file}). Give that model as model.name=, and the adapter as "
+                "model.lora="
+            )
         try:
             content = json.loads(path.read_text("utf-8"))
             if file.lower() == "modules.json":
