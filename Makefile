@@ -16,8 +16,8 @@ BESIDE = packages/rankgrad-detection papers
 INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # a worker takes whole files, as the tests of a file share what they make (pytest-xdist 3.8 cannot group under pytest 9.2)
 # (and what it compiles serves the hundred processes that tests start, also where the variable is set, as in containers)
-# (two workers share the cores: with a thread for each core in both, the threads wait for each other)
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
+# (two workers share the cores: with a thread for each core in both, the threads wait for each other; LightGBM asks joblib)
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} LOKY_MAX_CPU_COUNT=$${LOKY_MAX_CPU_COUNT:-1} $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
 .PHONY: demo test check test-code test-library test-all coverage test-faults test-browser test-gpu test-oldest test-newest test-install \
 	lint docs tables bench bench-gpu dist check-tag clean
