@@ -23,7 +23,7 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
                                     An OTHER of another file has that before it: FILE.csv: OTHER
     pretrained FILE                 a pretrained network fine-tuned with each loss: fine_tuned.compared
     ahead FILE: METRIC; ONE; OTHER  one loss of that file minus another, or minus "untouched", within a sentence: the
-                                    mean over the data sets and its 95 % interval
+                                    mean over the data sets and its 95 % interval; with "; folds" over their folds
     share FILE: METRIC; ONE; OTHER  one setting in per cent of another, within a sentence: the same of the shares
 
 Measured numbers are kept value by value, and all that a page says of them is computed here:
@@ -349,12 +349,12 @@ def _with_interval(found: PairedDifference, digits: int) -> str:
 
 
 def ahead(what: str) -> str:
-    """A loss for a pretrained network minus another: the mean over the data sets, and its 95 % interval."""
+    """A loss for a pretrained network minus another: the mean over the data sets or folds, and its 95 % interval."""
     file, _, rest = what.partition(": ")
-    metric, one, other = rest.split("; ")
-    found = minus(*paired(read(DOCS / "results" / file), one, other, metric, trials=1))
-    if found is None:
-        raise ValueError(f"ahead {what}: fewer than two data sets have both")
+    metric, one, other, *unit = rest.split("; ")
+    found = minus(*paired(read(DOCS / "results" / file), one, other, metric, trials=1, by_fold=unit == ["folds"]))
+    if found is None or unit not in ([], ["folds"]):
+        raise ValueError(f"ahead {what}: fewer than two data sets have both, or the unit is not folds")
     return _with_interval(found, 1)
 
 

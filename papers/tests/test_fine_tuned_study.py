@@ -50,8 +50,11 @@ def test_with_one_trial_each_loss_has_its_defaults_and_shared_folds_are_compared
     assert fine_tuned.tuned(found, "banking77", "log_sum_exp", "AP", 1) == {"1/3": 40, "2/3": 52, "3/3": 99}
     assert fine_tuned.tuned(found, "banking77", "log_sum_exp", "AP") == {}
     lines = list(fine_tuned.verdicts(values, 1))
-    assert len(lines) == len(fine_tuned.METRICS)
-    assert all("supap − log_sum_exp" in line and "+9.00" in line and "sets: 1" in line for line in lines)
+    assert len(lines) == 2 * len(fine_tuned.METRICS)
+    assert all("supap − log_sum_exp" in line and "+9.00" in line for line in lines)
+    assert all("sets: 1 " in line for line in lines[::2]) and all("folds: 2 " in line for line in lines[1::2])
+    folds = {"banking77 1/3": 50, "banking77 2/3": 60}, {"banking77 1/3": 40, "banking77 2/3": 52}
+    assert fine_tuned.paired(found, "supap", "log_sum_exp", "AP", 1, by_fold=True) == folds
 
 
 def test_the_table_has_the_folds_that_most_losses_have_and_the_untouched_network(tmp_path):

@@ -115,27 +115,41 @@ def tuned(values: Values, data: str, loss: str, metric: str, trials: int = 4) ->
 
 
 def paired(
-    values: Values, one: str, other: str, metric: str, trials: int = 4
+    values: Values, one: str, other: str, metric: str, trials: int = 4, *, by_fold: bool = False
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Data set -> mean of each of two losses over the folds that both have; the other may be "untouched"."""
-    means: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    """The values of two losses where both were trained; the other may be "untouched".
+
+    Args:
+        values: of the csv.
+        one: name of a loss.
+        other: name of a loss, or "untouched": the network before the training with the first.
+        metric: name of the value.
+        trials: see `tuned`.
+        by_fold: return the values of the folds, named "set fold". False: their mean for each data set.
+    """
+    found: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for data in DATA:
         first = tuned(values, data, one, metric, trials)
         second = tuned(values, data, *((one, f"{metric} before") if other == "untouched" else (other, metric)), trials)
-        if both := set(first) & set(second):
-            for into, of in zip(means, (first, second), strict=True):
+        both = sorted(set(first) & set(second))
+        for into, of in zip(found, (first, second), strict=True):
+            if by_fold:
+                into.update({f"{data} {fold}": of[fold] for fold in both})
+            elif both:
                 into[data] = fmean(of[fold] for fold in both)
-    return means
+    return found
 
 
 def verdicts(path: Path, trials: int = 4) -> Iterator[str]:
-    """A line for each comparison of two losses: the mean over the data sets that have both, and its interval."""
+    """Two lines for each comparison of losses: its mean and interval over the data sets, and over the folds."""
     values = read(path)
     for metric in METRICS:
-        for one, other in combinations(LOSSES, 2):
-            means = paired(values, one, other, metric, trials)
-            if means[0]:
-                yield str(Compared.of(f"sets: {len(means[0])}", metric, f"{one} − {other}", *means))
+        untouched = [(loss, "untouched") for loss in LOSSES if f"{metric} before" in values.metrics]
+        for one, other in [*combinations(LOSSES, 2), *untouched]:
+            for unit in ("sets", "folds"):
+                both = paired(values, one, other, metric, trials, by_fold=unit == "folds")
+                if both[0]:
+                    yield str(Compared.of(f"{unit}: {len(both[0])}", metric, f"{one} − {other}", *both))
 
 
 def compared(values: Values) -> list[list[str]]:
