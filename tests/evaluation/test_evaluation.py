@@ -773,3 +773,16 @@ def test_a_query_without_an_irrelevant_item_has_no_roc_auc():
     # at the coarse level all items are of one class
     levels = evaluate(x[:4], [[0, 0], [0, 0], [0, 1], [0, 1]], clusters="none", bootstrap=0).levels
     assert levels[0]["AP"] == 1 and "ROC AUC" not in levels[0]
+
+
+@pytest.mark.parametrize("absent", [-7, 99])
+def test_ids_that_the_gallery_does_not_have_exclude_nothing(absent):
+    x, labels = whole(6, 3), torch.arange(6) % 2
+    gallery = {"ref_embeddings": whole(8, 3, seed=1), "ref_labels": torch.arange(8) % 2, "ref_ids": torch.arange(8)}
+    ids = torch.arange(20, 26)
+    ids[3] = absent
+    want = plain(x, labels, ids=torch.arange(20, 26), **gallery)
+    ignore = [[absent]] * 6
+    for more in ({}, {"ignore": ignore}):
+        report = plain(x, labels, ids=ids, **gallery, **more)
+        assert report.per_query["AP"].tolist() == want.per_query["AP"].tolist()
