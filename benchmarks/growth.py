@@ -25,6 +25,7 @@ LARGEST_MATRIX = 8_192
 ROUNDS = 3
 
 OF_BATCHES = {"softmax": LogSumExpLoss(normalize=False), "supap": SupAPLoss(normalize=False)}
+IN_BATCHES = [f"{loss}, {way}" for loss in OF_BATCHES for way in ("matrix", "tiles")]
 OF_LISTS: dict[str, Callable[..., Tensor]] = {
     "softmax": LogSumExpLoss(tau=1.0).from_scores,
     "supap": SupAPLoss(tau=0.1).from_scores,
@@ -43,12 +44,10 @@ def growth(options: Options) -> Result:
     )
     lists = options.pick(quick=[2, 4], cpu=[16, 64, 256, 1_024], gpu=[64, 256, 1_024, 4_096])
     items = 20 if options.quick else LENGTH_OF_LISTS
-    of_batch = [name for name in CASES if name.endswith(("tiles", "matrix"))]
-    of_lists = [name for name in CASES if name not in of_batch]
     tables = [
-        *_tables(BATCH, "B", of_batch, [(size, 1) for size in batches], options),
-        *_tables(LENGTH, "n", of_lists, [(size, 1) for size in lengths], options),
-        *_tables(LISTS, "lists", of_lists, [(items, many) for many in lists], options),
+        *_tables(BATCH, "B", IN_BATCHES, [(size, 1) for size in batches], options),
+        *_tables(LENGTH, "n", [*OF_LISTS], [(size, 1) for size in lengths], options),
+        *_tables(LISTS, "lists", [*OF_LISTS], [(items, many) for many in lists], options),
     ]
     memory_of_tiles = next(row[-1] for row in tables[1].rows if row[0] == "softmax, tiles")
     checks = []
@@ -68,7 +67,7 @@ def _tables(
         [
             name,
             *(
-                memory.peak_mib(CASES, name, items, many, device=options.device, module="benchmarks.case")
+                memory.peak_mib(CASES, f"growth {name}", items, many, device=options.device, module="benchmarks.case")
                 if _runs(name, items)
                 else None
                 for items, many in shapes
@@ -130,7 +129,4 @@ def _peak(name: str, items: int, many: int, device: torch.device = CPU) -> int:
     return memory.peak_rise(_action(name, items, many, device), device)
 
 
-CASES: memory.Cases = {
-    name: partial(_peak, name)
-    for name in (*(f"{loss}, {way}" for loss in OF_BATCHES for way in ("matrix", "tiles")), *OF_LISTS)
-}
+CASES: memory.Cases = {f"growth {name}": partial(_peak, name) for name in (*IN_BATCHES, *OF_LISTS)}

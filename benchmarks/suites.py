@@ -74,14 +74,7 @@ GPU_SUITES: dict[str, Suite] = {
     "mining": mining.mining,
 }
 
-CASES: memory.Cases = {
-    **scaling.CASES,
-    **growth.CASES,
-    **long_list.CASES,
-    **bank.CASES,
-    **evaluator.CASES,
-    **detection.CASES,
-    **sub_batch.CASES,
-    **tiles.CASES,
-    **mining.CASES,
-}
+_OF_SUITES = (scaling, growth, long_list, bank, evaluator, detection, sub_batch, tiles, mining)
+CASES: memory.Cases = {name: case for suite in _OF_SUITES for name, case in suite.CASES.items()}
+if len(CASES) < sum(len(suite.CASES) for suite in _OF_SUITES):
+    raise RuntimeError("two suites have a case of the same name, and one would be measured for the other")
