@@ -221,6 +221,21 @@ def test_copies_of_an_item_are_equal_also_if_the_product_rounds_by_column(monkey
     assert keys[:, 40:].equal(keys[:, :10]) and not keys[:, 30:40].equal(keys[:, :10])
 
 
+def test_keys_of_embeddings_that_are_nearly_alike_do_not_show_how_the_product_rounds(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    points = 1 + 1e-4 * torch.randint(-4, 5, (30, 33), generator=generator).float()
+    want = Scorer(points, points, "inner product")(torch.arange(30)).clone()
+    product = Scorer._product
+
+    def rounded(self, rows, out):
+        keys = product(self, rows, out)
+        return keys.mul_(1 + (torch.arange(keys.shape[1]).double() % 3 - 1) * 2.0**-52)
+
+    monkeypatch.setattr(Scorer, "_product", rounded)
+    keys = Scorer(points, points, "inner product")(torch.arange(30))
+    assert (keys != want).double().mean() < 0.05  # a key beside the middle of two steps of the grid may change
+
+
 @pytest.mark.parametrize("similarity", ["cosine", "inner product", "euclidean"])
 @pytest.mark.parametrize("step", [1e-3, 1e-4, 1e-6])
 def test_embeddings_that_are_nearly_alike_have_the_same_numbers_in_any_block(similarity, step):
