@@ -53,5 +53,9 @@ def test_beyond_the_cap_and_when_pairs_are_asked_for_every_pair_is_computed(coun
     far, relevant = torch.tensor([[0.0, 70.0, 1.0]]), torch.tensor([[True, False, False]])
     assert counted(LogSumExpLoss(tau=1.0), far / 2, relevant)[0]
     assert not counted(LogSumExpLoss(tau=1.0), far, relevant)[0]
+    # the lowest relevant item decides
+    two = torch.tensor([[0.0, 70.0, 1.0, 69.0]]), torch.tensor([[True, False, False, True]])
+    taken, (one, other) = counted(LogSumExpLoss(tau=1.0), *two)
+    assert not taken and torch.equal(one[0], other[0])
     slow = RankLoss(Soft(Heaviside(), Exponential(1.0), method="pairs"), penalty=Log())
     assert not counted(slow, far / 2, relevant)[0]
