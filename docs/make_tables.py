@@ -21,7 +21,8 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     difference FILE: METRIC; ONE; OTHER
                                     one setting minus another, within a sentence: the mean and its 95 % interval.
                                     An OTHER of another file has that before it: FILE.csv: OTHER
-    pretrained FILE                 a pretrained network fine-tuned with each loss: fine_tuned.compared
+    pretrained FILE; FOLD           a pretrained network fine-tuned with each loss: fine_tuned.compared; on all folds, or
+                                    on one
     ahead FILE: METRIC; ONE; OTHER  one loss of that file minus another, or minus "untouched", within a sentence: the
                                     mean over the data sets and its 95 % interval; with "; folds" over their folds
     share FILE: METRIC; ONE; OTHER  one setting in per cent of another, within a sentence: the same of the shares
@@ -325,9 +326,10 @@ def fine_tuning(file: str) -> str:
     return _markdown(rows)
 
 
-def pretrained(file: str) -> str:
+def pretrained(what: str) -> str:
     """A pretrained network fine-tuned with each loss, beside the untouched one."""
-    return _markdown(compared(read(DOCS / "results" / file)))
+    file, _, fold = what.partition("; ")
+    return _markdown(compared(read(DOCS / "results" / file), *([[fold]] if fold else [])))
 
 
 def _interval(ends: tuple[float, float] | None, digits: int = 1) -> str:

@@ -13,7 +13,7 @@ the csv when its training ends. If the command is interrupted, run it again and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -152,18 +152,23 @@ def verdicts(path: Path, trials: int = 4) -> Iterator[str]:
                     yield str(Compared.of(f"{unit}: {len(both[0])}", metric, f"{one} − {other}", *both))
 
 
-def compared(values: Values) -> list[list[str]]:
+def compared(values: Values, of_folds: Collection[str] = FOLDS) -> list[list[str]]:
     """The rows of a table: R@1 / mAP@R of each loss with its defaults, and their mean mAP@R over the data sets.
 
-    A data set is measured on the folds that two thirds of its losses have; a loss without all of these is blank.
-    The row "untouched" is the network before any training. The losses are in the order of their mean.
+    A data set is measured on the given folds that most of them were trained on for one loss; a loss without all of
+    these is blank. The row "untouched" is the network before any training. The losses are in the order of their mean.
+
+    Args:
+        values: of the csv.
+        of_folds: the folds to show.
     """
     found: dict[str, dict[str, tuple[float, float]]] = {"untouched": {}}
     heads = {}
     for data in DATA:
         of = {loss: [tuned(values, data, loss, metric, 1) for metric in ("R@1", "mAP@R")] for loss in LOSSES}
         of = {loss: both for loss, both in of.items() if both[0]}
-        folds = [fold for fold in FOLDS if 3 * sum(fold in both[0] for both in of.values()) >= 2 * len(of) > 0]
+        trained = [[fold for fold in FOLDS if fold in of_folds and fold in first] for first, _ in of.values()]
+        folds = max(trained, key=len, default=[])
         if not folds:
             continue
         heads[data] = f"{data}, {len(folds)} fold{'s' * (len(folds) > 1)}"
