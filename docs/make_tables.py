@@ -21,8 +21,8 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     difference FILE: METRIC; ONE; OTHER
                                     one setting minus another, within a sentence: the mean and its 95 % interval.
                                     An OTHER of another file has that before it: FILE.csv: OTHER
-    pretrained FILE; FOLD           a pretrained network fine-tuned with each loss: fine_tuned.compared; on all folds, or
-                                    on one
+    pretrained FILE; FOLD           a pretrained network fine-tuned with each loss, on all folds or on one:
+                                    fine_tuned.compared
     ahead FILE: METRIC; ONE; OTHER  one loss of that file minus another, or minus "untouched", within a sentence: the
                                     mean over the data sets and its 95 % interval; with "; folds" over their folds
     share FILE: METRIC; ONE; OTHER  one setting in per cent of another, within a sentence: the same of the shares
