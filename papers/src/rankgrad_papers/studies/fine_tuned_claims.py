@@ -1,4 +1,4 @@
-"""Claims of the papers where they claim them: wrong labels, small and large batches, memory, margin and λ.
+"""Claims of the papers where they claim them: wrong labels, batches, memory, margin, λ, and SGD.
 
     python -m rankgrad_papers.studies.fine_tuned_claims --data-root DIR --weights lite0.safetensors --encoder MINILM
     python -m rankgrad_papers.studies.fine_tuned_claims --verdicts
@@ -31,6 +31,7 @@ CHANGED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "batch 32": (("sampler.classes_per_batch=8",), ("supap", "roadmap")),
     "λ = 0.2": (("loss.lambda_=0.2",), ("rambo_recall",)),
     "λ = 20": (("loss.lambda_=20",), ("rambo_recall",)),
+    "SGD": (("optimizer.name=sgd",), ("adaptive_roadmap", "log_sum_exp")),
     "batch 512": (("sampler.samples_per_class=32", "train.sub_batch=64"), ("supap",)),
 }
 
