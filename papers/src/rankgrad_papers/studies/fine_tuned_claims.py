@@ -32,6 +32,7 @@ CHANGED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "λ = 0.2": (("loss.lambda_=0.2",), ("rambo_recall",)),
     "λ = 20": (("loss.lambda_=20",), ("rambo_recall",)),
     "SGD": (("optimizer.name=sgd",), ("adaptive_roadmap", "log_sum_exp")),
+    "SGD, rate .003": (("optimizer.name=sgd", "optimizer.lr=0.003"), ("adaptive_roadmap", "log_sum_exp")),
     "batch 512": (("sampler.samples_per_class=32", "train.sub_batch=64"), ("supap",)),
 }
 
