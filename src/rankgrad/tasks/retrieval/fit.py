@@ -99,7 +99,7 @@ def fit(
     test       32        4             8
     batches of 4 classes x 8 inputs
     loss SmoothAPLoss
-    optimizer.lr 0.001, for a module of your own (if it was trained before, take about 1e-4), with adamw
+    optimizer.lr 0.001, for a module of your own (was it trained before? pretrained=True), with adamw
     trainer.max_epochs 1, as given; at most 1 step
     ['AP', 'AUC_hardest', 'MRR']
     """
