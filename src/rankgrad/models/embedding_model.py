@@ -196,12 +196,25 @@ def freeze_batch_norms(model: nn.Module) -> None:
 
 
 @contextmanager
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """Each part of the model is in training or eval mode after the context as it was before.
+
+    Parts may differ: a caller's own batch norm in eval mode stays there, whatever the mode of the whole is.
+    """
+    was_training = {part: part.training for part in model.modules()}
+    try:
+        yield
+    finally:
+        model.train(was_training[model])  # first, as a part may do more than to set the mode
+        for part in model.modules():
+            part.training = was_training.get(part, part.training)
+
+
+@contextmanager
 def evaluating(
     model: nn.Module, device: torch.device | str | None = None
 ) -> Iterator[tuple[torch.device, torch.dtype]]:
     """Eval mode on a device, without gradients; the mode of each part is restored afterwards.
-
-    Parts may differ: a caller's own batch norm in eval mode stays there, whatever the mode of the whole is.
 
     Args:
         model: the model.
@@ -212,15 +225,10 @@ def evaluating(
     """
     where, dtype = place_of(model)
     where = where if device is None else torch.device(device)
-    was_training = {part: part.training for part in model.modules()}
-    model.to(where).eval()
-    try:
+    with modes_kept(model):
+        model.to(where).eval()
         with torch.inference_mode():
             yield where, dtype
-    finally:
-        model.train(was_training[model])  # first, as a part may do more than to set the mode
-        for part in model.modules():
-            part.training = was_training.get(part, part.training)
 
 
 def extract_features(

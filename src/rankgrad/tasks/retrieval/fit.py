@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from ...losses import RetrievalLoss
 from ...losses.called import CalledLoss
 from ...models import load_weights
 from ...models.build import kind_of
-from ...models.embedding_model import evaluating, freeze_batch_norms, moved
+from ...models.embedding_model import evaluating, freeze_batch_norms, modes_kept, moved
 from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, for_kind, make, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
@@ -138,25 +137,15 @@ def fit(
             raise ValueError("resume=True needs the folder of the run: out=FOLDER")
         if Run(Path(out)).config.exists():
             config, changes = resumed(Path(out), config)
-    with _frozen_norms(model) if pretrained else nullcontext():
+    with modes_kept(model):
+        if pretrained:
+            freeze_batch_norms(model)
         run = runner.train(task, config, changes=changes, quiet=quiet)
     if run.weights.exists():
         load_weights(run.weights, model)  # the run may have been finished before this call
     if not quiet:
         print(summary(run))
     return run
-
-
-@contextmanager
-def _frozen_norms(model: nn.Module) -> Iterator[None]:
-    """The batch norm of the model is in eval mode inside the context."""
-    modes = {part: part.training for part in model.modules()}
-    freeze_batch_norms(model)
-    try:
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 def _settings(

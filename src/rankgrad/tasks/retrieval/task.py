@@ -68,13 +68,8 @@ from .evaluating import DISTRACTED, evaluate_model
 from .page import read as read_run
 from .settings import BEST, RetrievalSettings, settings_of
 
-SHARES = (
-    1.0,
-    0.75,
-    0.5,
-    0.25,
-    0.0,
-)  # that train.average=best tries; 0 is the untouched network
+#: That train.average=best tries; 0 is the untouched network.
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 FEW = {"ks": [1], "bootstrap": 0, "clusters": "none", "levels": False, "extra": ()}  # to choose, one number is needed
 PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
 

@@ -144,8 +144,9 @@ def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
     from ..building import load_table
     from ..settings import settings_of
 
-    settings = settings_of(load(run.config, trust))
+    config = load(run.config, trust)
     try:
+        settings = settings_of(config)
         return Pictures(load_table(settings).select(settings.evaluation.split))
     except (OSError, ValueError, MemoryError) as error:
         return str(error)
