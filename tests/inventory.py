@@ -58,8 +58,8 @@ def commands() -> dict[str, list[str]]:
 
 def settings(known: Container[str] = ()) -> dict[str, list[str]]:
     """Every setting of each root file, what each group offers, and the settings of losses but the known."""
-    from rankgrad.tasks import TASKS
     from rankgrad.workbench.config import compose, keys, options
+    from rankgrad.workbench.kinds import TASKS
 
     found = {}
     for row in TASKS.values():

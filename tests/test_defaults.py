@@ -27,10 +27,10 @@ from rankgrad.models.embedding_model import parameter_groups
 from rankgrad.models.ngrams import NGrams
 from rankgrad.tasks.retrieval.fit import _settings
 from rankgrad.tasks.retrieval.task import build
+from rankgrad.workbench.allowed import find
 from rankgrad.workbench.config import ConfigError, compose, default_loss, options, plain
 from rankgrad.workbench.config.hydra import composed
 from rankgrad.workbench.runs.compare import own_settings
-from rankgrad.workbench.targets import find
 from rankgrad.workbench.training.module import Schedule
 
 # --- one table -------------------------------------------------------------------------------------------------------

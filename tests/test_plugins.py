@@ -17,10 +17,10 @@ from small_runs import FEW_WEIGHTS
 from rankgrad import datasets, losses
 from rankgrad.common import extras, plugins
 from rankgrad.evaluation import evaluate
-from rankgrad.tasks import TASKS, of_command
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.cli.settings import commented
 from rankgrad.workbench.config import ConfigError, compose, load, make, options
+from rankgrad.workbench.kinds import TASKS, of_command
 from rankgrad.workbench.runs.folder import Run, written
 from rankgrad.workbench.training.runner import lasting
 
@@ -241,7 +241,7 @@ def test_plug_ins_are_switched_off_all_or_all_but_some(tmp_path, fresh, monkeypa
 
 
 ROW = """
-from rankgrad.tasks import TASKS, TaskRow
+from rankgrad.workbench.kinds import TASKS, TaskRow
 ROW = TaskRow(
     command="toy", settings="toy", groups=("data",), trains="toy", reads="toy", result="toy.json",
     files=("config.yaml", "toy.npz", "toy.json"), columns=("toy",), mains=("toy",), kept=("seed",), compares="",
@@ -284,7 +284,7 @@ def test_a_kind_of_run_of_a_plug_in_is_known_to_commands_settings_and_folders(tm
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("ROW = None", "the kind of run toy of toy 1.2 must be a rankgrad.tasks.TaskRow; got a NoneType"),
+        ("ROW = None", "the kind of run toy of toy 1.2 must be a rankgrad.workbench.kinds.TaskRow; got a NoneType"),
         ("import nowhere", "the kind of run toy of toy 1.2 can't be imported: ModuleNotFoundError"),
     ],
 )

@@ -80,8 +80,8 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 @pytest.mark.parametrize("name", one_split.TABLES)
 def test_what_a_table_of_one_split_trains_are_settings_that_there_are(name):
-    from rankgrad.tasks import of_command
     from rankgrad.workbench.config import compose
+    from rankgrad.workbench.kinds import of_command
 
     table = one_split.TABLES[name]
     shared = [*table.shared, "data.root=.", *(["model.weights=model.pt"] if table.weights else [])]

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from rankgrad.tasks import TASKS
 from rankgrad.workbench.config import GROUPS, ConfigError, compose, keys, options
 from rankgrad.workbench.config.hints import MEANT, explain
 from rankgrad.workbench.config.hydra import composed
+from rankgrad.workbench.kinds import TASKS
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from text_models import sentences
 
 import rankgrad
 from rankgrad import losses, metrics
-from rankgrad.tasks import of_command
+from rankgrad.workbench.kinds import of_command
 from rankgrad.workbench.training.state import EPOCHS, MAY_CHANGE
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from rankgrad.tables.arrays import Arrays
 from rankgrad.tables.formats import FORMATS, Format, of_arrays, of_texts, read_rows
 from rankgrad.tasks.scores.table import ScoreTable, load_table
 from rankgrad.tasks.search.reading import read
+from rankgrad.workbench.at_path import is_search, tables_in
 from rankgrad.workbench.config.hints import data_settings
-from rankgrad.workbench.guess import is_search, tables_in
 
 LINES = "2 qid:7 1:0.5 3:0.25\n0 qid:7 2:1\n\n1 qid:3 1:1.5 # a comment\n0 qid:3 3:2\n"
 

@@ -10,8 +10,8 @@ import pytest
 from omegaconf import OmegaConf
 
 import rankgrad
-from rankgrad.tasks import TASKS
 from rankgrad.workbench.cli import main
+from rankgrad.workbench.kinds import TASKS
 
 ROOT = Path(rankgrad.__file__).parent
 

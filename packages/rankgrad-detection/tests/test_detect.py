@@ -23,10 +23,10 @@ from small_runs import Killed, die_after_writes
 from voc_trees import shapes
 
 from rankgrad.losses.detection import DETECTION_LOSSES
-from rankgrad.tasks import of_settings
 from rankgrad.workbench import config as configuration
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError, compose, make, options, plain
+from rankgrad.workbench.kinds import of_settings
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.runs.history import curves
 from rankgrad_detection import models

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankgrad.tasks import TaskRow
+from rankgrad.workbench.kinds import TaskRow
 
 DETECTIONS = "detections.npz"  # detections in the evaluated images
 

@@ -28,8 +28,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rankgrad.tasks import TASKS
 from rankgrad.workbench.config import ConfigError, options
+from rankgrad.workbench.kinds import TASKS
 
 # Reported evaluation: best on the test classes, as in papers; best on held-out training classes; after the last epoch.
 RULES = ("best", "held_out", "last")
@@ -129,7 +129,7 @@ class Grid:
 
     @property
     def tree(self) -> str:
-        """Root configuration of its runs, see `tasks.TaskRow.settings`."""
+        """Root configuration of its runs, see `kinds.TaskRow.settings`."""
         return self.command.split()[0]
 
     @property

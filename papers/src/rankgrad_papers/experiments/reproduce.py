@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rankgrad.common.extras import of_laboratory
 from rankgrad.common.files import write_text
-from rankgrad.tasks import TASKS
 from rankgrad.workbench.config import ConfigError, compose
+from rankgrad.workbench.kinds import TASKS
 from rankgrad.workbench.runs.compare import read_seeds, shared, train_all, with_threads
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.runs.launchers import LOCAL, Launcher, read_launcher

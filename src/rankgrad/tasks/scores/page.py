@@ -16,10 +16,10 @@ from ...workbench.html import charts
 from ...workbench.html.images import Images
 from ...workbench.html.page import render
 from ...workbench.html.text import percent
+from ...workbench.kinds import TASKS
 from ...workbench.report import tables, write_report
 from ...workbench.report.content import Extent, RunContent, Section, read_common
 from ...workbench.runs.folder import Run
-from .. import TASKS
 from .curves import Curve, curves_of
 from .evaluation import ScoreReport
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from ...common.checks import as_keys, as_options, spelled
 from ...common.checks import tensor as as_tensor
 from ...common.files import brief, read_npz, shown, write_npz
+from ...workbench.allowed import ConfigError
 from ...workbench.runs.folder import Run
-from ...workbench.targets import ConfigError
 from .evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, evaluate_scores
 from .model import load_ranker
 from .table import ScoreTable, load_table
@@ -136,7 +136,7 @@ def reading_of(settings: Any) -> dict[str, Any]:
     >>> reading_of({"data": None})
     Traceback (most recent call last):
         ...
-    rankgrad.workbench.targets.ConfigError: data must hold settings; got None. ...
+    rankgrad.workbench.allowed.ConfigError: data must hold settings; got None. ...
     """
     again = "The file is damaged, or it is not from a run"
     section = settings

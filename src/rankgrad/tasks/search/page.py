@@ -11,10 +11,10 @@ from markupsafe import Markup
 
 from ...workbench.html.images import Images
 from ...workbench.html.page import render
+from ...workbench.kinds import TASKS
 from ...workbench.report import tables, write_report
 from ...workbench.report.content import Extent, RunContent, Section, read_common
 from ...workbench.runs.folder import Run
-from .. import TASKS
 from .evaluation import SearchReport
 
 

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ...common.plugins import registered
     from ...datasets import DATASETS, find
     from ...tables.formats import of_arrays
-    from ..guess import is_search, tables_in
+    from ..at_path import is_search, tables_in
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
     given += settings

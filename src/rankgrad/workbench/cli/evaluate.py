@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...tables import aligned
-from ...tasks import TASKS
+from ..kinds import TASKS
 from .machine import add_machine, machine, say
 from .ranked import add_ranked, run_ranked, without_qrels
 from .trust import add_trust

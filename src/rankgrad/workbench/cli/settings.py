@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from ...tasks import of_settings
 from ..config import folders
+from ..kinds import of_settings
 
 KEY = re.compile(r"^(?P<indent> *)(?P<key>[^\s#'\":-][^\s:]*):(?P<value>.*?)(?:\s+# (?P<comment>.*))?$")
 COLUMN = 40  # where comments begin, if there is room
@@ -22,7 +22,7 @@ def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
     Args:
         config: settings by `config.compose`.
         overrides: settings of the user, such as "loss=pnp". Groups choose the files that are read.
-        tree: see `tasks.TaskRow.settings`.
+        tree: see `kinds.TaskRow.settings`.
     """
     known = comments(overrides, tree)
     lines = []

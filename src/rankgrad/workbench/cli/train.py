@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...tasks import TASKS
+from ..kinds import TASKS
 from .training import groups, train_one, train_options, with_out
 
 HELP = """\

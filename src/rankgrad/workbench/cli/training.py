@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ...common.extras import missing
-from ...tasks import of_command, of_settings
+from ..kinds import of_command, of_settings
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -114,8 +114,8 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
 
 def _check_task(config: DictConfig, settings: list[str]) -> None:
     """Raise if another task, or other data, is named than the data is for, and no column of it is named."""
+    from ..at_path import is_search
     from ..config.hints import data_settings
-    from ..guess import is_search
 
     root = config.data.get("root")
     named = any(setting.startswith("data.load.") for setting in settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..targets import ConfigError, make, named, packages, section
+from ..allowed import ConfigError, make, named, packages, section
 from .checking import PATHS, check_paths
 from .hydra import default_loss, differing, for_kind
 from .options import GIVEN, GROUPS, folders, options

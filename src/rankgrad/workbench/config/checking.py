@@ -12,8 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from ...common.checks import integer
 from ...common.files import shown
-from ...tasks import of_settings
-from ..targets import TARGET, ConfigError, check
+from ..allowed import TARGET, ConfigError, check
+from ..kinds import of_settings
 from .hydra import composed
 from .options import groups_in, options
 from .values import keys, plain

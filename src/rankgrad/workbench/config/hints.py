@@ -11,8 +11,8 @@ from ...common.checks import closest, unknown
 from ...common.extras import of_laboratory
 from ...common.files import shown
 from ...tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
-from ...tasks import TASKS, of_settings
-from ..guess import is_beside, is_search, tables_in
+from ..at_path import is_beside, is_search, tables_in
+from ..kinds import TASKS, of_settings
 from .hydra import composed
 from .options import groups_in, options
 from .values import keys

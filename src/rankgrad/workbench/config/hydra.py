@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ...common import defaults, plugins
-from ...tasks import of_settings
-from ..targets import TARGET, ConfigError
+from ..allowed import TARGET, ConfigError
+from ..kinds import of_settings
 from .options import data_sets, folders, groups_in
 from .values import plain
 

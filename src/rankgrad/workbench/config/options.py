@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from ...common import plugins
-from ...tasks import of_settings
+from ..kinds import of_settings
 
 GROUPS = of_settings("train").groups
 GIVEN = "_given"  # name of the model and the data of `rankgrad.fit`; a command line cannot name it

@@ -12,8 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 from ...common import defaults
 from ...common.checks import unknown
 from ...common.files import shown
-from ...tasks import TASKS, of_settings
-from ..targets import ConfigError, packages
+from ..allowed import ConfigError, packages
+from ..kinds import TASKS, of_settings
 from .checking import (
     PATHS,
     WORDS,
@@ -32,7 +32,7 @@ from .values import dotted, first_line, keys, replaced
 
 
 def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
-    """The configuration `name` (see `tasks.TaskRow.settings`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
+    """The configuration `name` (see `kinds.TaskRow.settings`) with overrides such as "loss=pnp" or "optimizer.lr=1e-3".
 
     Args:
         overrides: KEY=VALUE.

@@ -14,8 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ...common.checks import unknown
 from ...common.files import open_file
-from ...tasks import TASKS, of_settings
-from ..targets import ConfigError
+from ..allowed import ConfigError
+from ..kinds import TASKS, of_settings
 from .checking import FREE, check_kind, check_names
 from .options import GIVEN, folders
 from .resolvers import register_resolvers
@@ -30,7 +30,7 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
 
     Args:
         path: config.yaml of a run.
-        trust: packages whose classes the settings may name, beside those of `targets.SLOTS`; see `targets.packages`.
+        trust: packages whose classes the settings may name, beside those of `allowed.SLOTS`; see `allowed.packages`.
 
     Raises:
         ConfigError: a setting of every run is missing, a value has the wrong kind, a class is not allowed at its

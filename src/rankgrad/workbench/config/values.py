@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from ..targets import ConfigError
+from ..allowed import ConfigError
 
 T = TypeVar("T")
 

@@ -260,7 +260,7 @@ class Embedder:
             source: folder of a finished run, or its model.pt.
             invert: invert images (255 - pixel) first. Use it for dark ink on paper, if the model learned bright ink on
                 a dark background (Omniglot and the glyphs).
-            trust: packages whose transforms the file may name besides ours; see `targets.packages`.
+            trust: packages whose transforms the file may name besides ours; see `allowed.packages`.
             device: where the model computes; None: on the CPU.
 
         Raises:

@@ -33,8 +33,8 @@ from ...datasets.folder import find_images
 from ...datasets.rows import Rows
 from ...datasets.transforms import InkEval, PhotoEval
 from ...models.weights import load_weights
+from ..allowed import check
 from ..config import make, named
-from ..targets import check
 from .embedder import Embedder, Inverted
 
 FORMAT = "rankgrad-export-1"

@@ -15,9 +15,9 @@ from markupsafe import Markup
 from ...common.checks import one_of
 from ...common.progress import through
 from ...tables.formats import of_arrays
-from ...tasks import TASKS
 from ..config import differing, flat
 from ..html.images import Images
+from ..kinds import TASKS
 from ..runs.folder import Run
 from ..runs.history import curves, evaluations
 from ..runs.log import TEST

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ...common.files import check_archive, load_json, read_text, sha256_of
 from ...common.files.folders import LOCK
-from ...tasks import TASKS
 from ..config import parsed
+from ..kinds import TASKS
 from .folder import Run
 from .log import TABLE
 

@@ -23,9 +23,9 @@ from ...common.plugins import registered
 from ...common.progress import bar
 from ...evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test, spread
 from ...tables import markdown
-from ...tasks import TASKS, of_command, of_settings
 from ..config import PATHS, ConfigError, check_paths, compose, differing, plain
 from ..config.checking import SEEDS
+from ..kinds import TASKS, of_command, of_settings
 from . import signals
 from .children import Child, Children
 from .folder import Run

@@ -21,8 +21,8 @@ from ...common.extras import of_laboratory
 from ...common.files import AGAIN, read_json, read_text, remove_leftovers, sha256_of, shown, write_text
 from ...common.files.folders import HOLDER, lock
 from ...evaluation import Report
-from ...tasks import TASKS
-from ..targets import ConfigError
+from ..allowed import ConfigError
+from ..kinds import TASKS
 from .log import TABLE
 
 # The fact that the data does not have its published counts: a sentence, or an empty text.
@@ -36,7 +36,7 @@ FACTS: dict[str, tuple[type, ...]] = {
     OFF_COUNTS: (str,),
 }
 
-# Files that some runs have beside those of their kind (`tasks.TaskRow.files`): with a checksum, and without.
+# Files that some runs have beside those of their kind (`kinds.TaskRow.files`): with a checksum, and without.
 _SUMMED = (
     *("state.ckpt", "best.pt", "before.json", "health.json", "queries.pt"),
     *("untrained.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...common.files import AGAIN, read_json
-from ...tasks import TASKS
+from ..kinds import TASKS
 from .folder import OFF_COUNTS, Run
 
 # Training ended below the start if the main metric or this one did.

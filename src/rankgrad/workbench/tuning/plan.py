@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from ...common.checks import unknown
 from ...common.plugins import registered
-from ...tasks import TASKS, TaskRow, of_command
 from ..config import ConfigError
 from ..config.checking import SEEDS
+from ..kinds import TASKS, TaskRow, of_command
 from ..runs.compare import read_losses, read_seeds
 
 OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings of runs that the search sets itself

@@ -26,8 +26,8 @@ from optuna.trial import Trial
 
 from ...common.checks import closest
 from ...losses.sum import SumLoss, missing_references
-from ...tasks import of_settings
 from ..config import GROUPS, ConfigError, compose, keys, named, packages, plain
+from ..kinds import of_settings
 
 Value = float | int | str
 
@@ -180,7 +180,7 @@ def space_of(
         base: the same settings, composed.
         given: setting -> values, from the command. They replace those of spaces.yaml. A setting "loss.NAME" is used
             only for losses that have it.
-        tree: of the settings, see `tasks.TaskRow.settings`.
+        tree: of the settings, see `kinds.TaskRow.settings`.
 
     Raises:
         ConfigError: a setting is unknown; or values cannot be read or do not fit.

@@ -336,6 +336,6 @@ def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str]
         space: of a loss.
         chosen: setting -> value.
         settings: of these runs; `times` multiplies their values.
-        tree: of the settings, see `tasks.TaskRow.settings`.
+        tree: of the settings, see `kinds.TaskRow.settings`.
     """
     return settings_of(space, chosen, compose(settings, tree))

@@ -11,8 +11,8 @@ from omegaconf import DictConfig
 
 from ...common.files.folders import make_folder
 from ...common.progress import bar
-from ...tasks import TASKS
 from ..config import ConfigError, check_paths, compose
+from ..kinds import TASKS
 from ..runs.compare import (
     JOURNAL,
     UnderWay,

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ....common.checks import unknown
-from ...targets import ConfigError
+from ...allowed import ConfigError
 from .base import Launcher, RunCommand
 from .local import LOCAL
 

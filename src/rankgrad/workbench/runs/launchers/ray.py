@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, TaskCancelledError
 
-from ...targets import ConfigError
+from ...allowed import ConfigError
 from .. import signals
 from ..children import Child, Children
 from .base import Job, RunCommand

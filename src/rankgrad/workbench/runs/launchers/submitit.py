@@ -17,7 +17,7 @@ import submitit
 from submitit.helpers import Checkpointable, DelayedSubmission, clean_env, environment_variables
 
 from ....common.files.folders import remove_folder
-from ...targets import ConfigError
+from ...allowed import ConfigError
 from .. import signals
 from ..children import Child, Children
 from .base import Job, RunCommand, blocked

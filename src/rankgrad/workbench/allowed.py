@@ -178,7 +178,7 @@ def section(name: str) -> Iterator[None]:
     ...     raise ValueError("widths is empty")
     Traceback (most recent call last):
         ...
-    rankgrad.workbench.targets.ConfigError: model: widths is empty
+    rankgrad.workbench.allowed.ConfigError: model: widths is empty
     """
     try:
         yield
@@ -228,7 +228,7 @@ def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str
     >>> find("os.system", "penalty", where="loss.penalty")
     Traceback (most recent call last):
         ...
-    rankgrad.workbench.targets.ConfigError: loss.penalty is 'os.system', which is no penalty of rankgrad; ...
+    rankgrad.workbench.allowed.ConfigError: loss.penalty is 'os.system', which is no penalty of rankgrad; ...
     """
     offer, name = _listed(target, slot, tuple(trust), where)
     target_class: Callable[..., Any] | None

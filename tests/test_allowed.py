@@ -13,7 +13,7 @@ from torch import nn
 from rankgrad import losses, metrics, penalties, ranks, relaxations
 from rankgrad.datasets import DATASETS, transforms
 from rankgrad.losses.detection import DETECTION_LOSSES
-from rankgrad.workbench.targets import SLOTS, ConfigError, check, find, make, named, packages
+from rankgrad.workbench.allowed import SLOTS, ConfigError, check, find, make, named, packages
 
 
 def listed(slot: str) -> dict[str, object]:
