@@ -99,10 +99,10 @@ def dictionaries(queries: int, documents: int) -> tuple[Any, Any]:
 
 def with_rankgrad() -> Callable[[Any, Any], Means]:
     """Means of a run and judgements, files or dictionaries."""
-    from rankgrad import ranked
+    from rankgrad import trec
 
     def means(run: Any, qrels: Any) -> Means:
-        found = ranked.evaluate({"run": run}, qrels, ["map", "ndcg_cut_10", "recip_rank", "recall_100"], bootstrap=0)
+        found = trec.evaluate({"run": run}, qrels, ["map", "ndcg_cut_10", "recip_rank", "recall_100"], bootstrap=0)
         return found.values["run"]
 
     return means

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad import metrics, ranked, ranks
+from rankgrad import metrics, ranks, trec
 from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.datasets.given import given_table
 from rankgrad.evaluation import evaluate
@@ -55,11 +55,11 @@ CALLS = {
     "relevance": lambda: ScoreTable.of(POINTS, np.ma.masked_equal(np.arange(12) % 2, 1)),
     "queries": lambda: ScoreTable.of(POINTS, np.arange(12) % 2, query=NAMES),
     "curves": lambda: curves_of(ROW, HITS.ravel()),
-    "matrix of a run": lambda: ranked.from_scores(SCORES),
-    "retrieved": lambda: ranked.from_scores(PLAIN, retrieved=np.ma.masked_array(HITS, HITS)),
-    "documents": lambda: ranked.from_matrix(NAMES.reshape(2, 6), PLAIN),
-    "columns": lambda: ranked.from_columns(["q"] * 12, np.arange(12), ROW),
-    "names of columns": lambda: ranked.from_columns(["q"] * 12, NAMES, PLAIN.ravel()),
+    "matrix of a run": lambda: trec.from_scores(SCORES),
+    "retrieved": lambda: trec.from_scores(PLAIN, retrieved=np.ma.masked_array(HITS, HITS)),
+    "documents": lambda: trec.from_matrix(NAMES.reshape(2, 6), PLAIN),
+    "columns": lambda: trec.from_columns(["q"] * 12, np.arange(12), ROW),
+    "names of columns": lambda: trec.from_columns(["q"] * 12, NAMES, PLAIN.ravel()),
     "batches": lambda: MPerClassBatchSampler(LABELS, 2, 2),
     "ranks": lambda: ranks.exact_ranks(SCORES, torch.tensor(HITS)),
     "inputs of a training": lambda: given_table((MASKED_POINTS, np.arange(12) % 3)),

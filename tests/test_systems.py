@@ -37,7 +37,7 @@ from pathlib import Path
 import rankgrad
 from rankgrad import large_batch, losses, memory, metrics, ranks, relevance, search
 from rankgrad.batches.samplers import MPerClassBatchSampler
-from rankgrad import ranked
+from rankgrad import trec
 from rankgrad.evaluation import evaluate
 labels = torch.arange(4).repeat(2)
 points = torch.nn.functional.one_hot(labels, 8).float().requires_grad_()
@@ -47,7 +47,7 @@ assert evaluate(points.detach(), labels, ks=[1], bootstrap=0).values["R@1"] == 1
 assert search.topk(points.detach(), points.detach(), 1)[1].shape == (8, 1)
 Path("q.txt").write_text("1 0 a 1\\n1 0 b 0\\n")
 Path("a.run").write_text("1 Q0 a 1 2.5 x\\n1 Q0 b 2 1.5 x\\n")
-assert ranked.evaluate("a.run", "q.txt", ["map"]).values["a"]["map"] == 1
+assert trec.evaluate("a.run", "q.txt", ["map"]).values["a"]["map"] == 1
 """
 COMMAND = "from rankgrad.workbench import cli; sys.exit(cli.main(sys.argv[1:]))"
 NEEDS = r" needs a POSIX system such as Linux or macOS, because .*; this one is \w+\. Losses, metrics, .* work here too"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .ranks import blackbox_rank, relaxations, relevance
     from .ranks.types import Ranks
     from .tasks.retrieval.fit import fit as fit
-    from .workbench import ranked as ranked
+    from .workbench import trec as trec
 
 #: Public name -> its module, or the module that has it. All are imported on first use: some need more than torch.
 _PLACES = {
@@ -41,12 +41,12 @@ _MODULES = {
     "metrics": "metrics",
     "ops": "ranks.ops",
     "penalties": "losses.penalties",
-    "ranked": "workbench.ranked",
     "ranks": "ranks",
     "relaxations": "ranks.relaxations",
     "relevance": "ranks.relevance",
     "search": "search",
     "testing": "testing",
+    "trec": "workbench.trec",
 }
 
 __all__ = [

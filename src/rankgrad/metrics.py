@@ -441,7 +441,7 @@ def ndcg(
     place = torch.arange(len(weight), device=weight.device)
     ideal_rank = 1 + place - (read.num_relevant.cumsum(0) - read.num_relevant)[read.query]
     weight = weight / _largest(read, weight)
-    # a gain below 0 is possible in `ranked`, and no part of the best order
+    # a gain below 0 is possible in `trec`, and no part of the best order
     ideal = read.sum_per_query(weight[best_first].clamp(min=0) * _discount(ideal_rank.to(weight.dtype), k))
     return read.sum_per_query(weight * discounts) / torch.where(ideal > 0, ideal, 1)
 

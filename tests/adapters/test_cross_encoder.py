@@ -16,7 +16,7 @@ from sentence_transformers import CrossEncoder
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from text_models import bert_folder, static_model
 
-from rankgrad import losses, metrics, ranked
+from rankgrad import losses, metrics, trec
 from rankgrad.adapters.cross_encoder import GradedRerankingEvaluator, RankLoss
 
 QUERIES = ["my card", "a refund", "the pin"]
@@ -132,11 +132,11 @@ def test_relevant_documents_outside_the_lists_count_and_the_first_stage_stands_b
     values, report = evaluator(model), evaluator.report
     assert set(report.queries) == set(qrels) and evaluator.left_out == 0
     run = {f"q{q}": dict(zip(names[q], s.tolist(), strict=True)) for q, s in enumerate(scores_of(model))}
-    alone = ranked.evaluate({"a": run | {"empty": {"a": 1.0}}}, qrels, options["measures"], bootstrap=0)
+    alone = trec.evaluate({"a": run | {"empty": {"a": 1.0}}}, qrels, options["measures"], bootstrap=0)
     for name, value in alone.values["a"].items():
         assert values[name] == pytest.approx(value, abs=1e-6)
     first = {query: {name: -place for place, name in enumerate(listed)} for query, listed in run.items()}
-    expected = ranked.evaluate({"a": first}, qrels, ["map"], bootstrap=0).values["a"]["map"]
+    expected = trec.evaluate({"a": first}, qrels, ["map"], bootstrap=0).values["a"]["map"]
     assert values["first_stage_map"] == pytest.approx(expected)
     assert {(each.run, each.other) for each in report.differences} == {("model", "first stage")}
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad import metrics, ranked
+from rankgrad import metrics, trec
 from rankgrad.evaluation import evaluate, measures
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.tasks.scores.evaluation import evaluate_scores, values_of
 from rankgrad.tasks.scores.one_list import RankedRows
 from rankgrad.tasks.scores.table import ScoreTable
 from rankgrad.workbench.cli import main
-from rankgrad.workbench.ranked.measures import ALIASES, asked
+from rankgrad.workbench.trec.measures import ALIASES, asked
 
 QUERIES, ROWS = 7, 25
 GENERATOR = np.random.default_rng(0)
@@ -77,7 +77,7 @@ def of_gains() -> dict[str, float]:
 
 
 def of_runs() -> dict[str, float]:
-    values = ranked.evaluate({"a": RUN}, QRELS, list(TREC.values()), bootstrap=0).values["a"]
+    values = trec.evaluate({"a": RUN}, QRELS, list(TREC.values()), bootstrap=0).values["a"]
     return {name: values[theirs] for name, theirs in TREC.items()}
 
 
@@ -233,7 +233,7 @@ def test_name_meaning_definition_and_report_say_the_gain_of_the_value(name, gain
 def test_without_names_every_door_for_grades_has_ndcg_with_the_grades_as_gains():
     expected = in_python()["NDCG@10"]
     assert evaluate_scores(SCORES.ravel(), TABLE, bootstrap=0).values["NDCG@10"] == pytest.approx(expected)
-    assert ranked.evaluate({"a": RUN}, QRELS, bootstrap=0).values["a"]["ndcg_cut_10"] == pytest.approx(expected)
+    assert trec.evaluate({"a": RUN}, QRELS, bootstrap=0).values["a"]["ndcg_cut_10"] == pytest.approx(expected)
     assert values_of(SCORES.ravel(), TABLE, ["NDCG@10"])["NDCG@10"] == pytest.approx(expected)
 
 
@@ -298,7 +298,7 @@ def test_p_at_k_says_its_highest_possible_value_at_every_door():
     report = evaluate_scores(scores, ScoreTable({}, torch.tensor(np.roll(few, -9)), query), bootstrap=0)
     assert any("P@10 95.0 %" in note for note in report.notes)  # 10 and 9 of the first 10
     judged = {"q": {f"d{row}": int(few[row]) for row in range(400)}}
-    found = ranked.evaluate({"a": {"q": {"d0": 1.0}}}, judged, ["P_10", "P_20", "map"], bootstrap=0)
+    found = trec.evaluate({"a": {"q": {"d0": 1.0}}}, judged, ["P_10", "P_20", "map"], bootstrap=0)
     assert any(note.endswith(": P_20 0.9500.") for note in found.notes)
     points, labels = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) // 3
     assert any("P@5 40.0 %" in note for note in evaluate(points, labels, extra=["P@5"], bootstrap=0).notes)
@@ -306,5 +306,5 @@ def test_p_at_k_says_its_highest_possible_value_at_every_door():
 
 def test_negative_grades_are_not_judged_in_any_measure():
     judged = {"q": {"a": 1, "b": -1, "c": 0, "d": -2}}
-    found = ranked.evaluate({"r": {"q": dict.fromkeys("abcdxy", 1.0)}}, judged, ["judged", "judged_2"], bootstrap=0)
+    found = trec.evaluate({"r": {"q": dict.fromkeys("abcdxy", 1.0)}}, judged, ["judged", "judged_2"], bootstrap=0)
     assert found.values["r"] == {"judged": 2 / 6, "judged_2": 0.0}  # x and y come first, then d, c, b, a

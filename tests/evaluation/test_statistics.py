@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from rankgrad import ranked
+from rankgrad import trec
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_t_test, spread
@@ -73,7 +73,7 @@ def test_a_confidence_is_between_0_and_1_in_every_evaluation(bad):
         lambda: evaluate(rows, classes, confidence=bad),
         lambda: evaluate_graded(rows, rows, [{0: 1}] * 4, confidence=bad),
         lambda: evaluate_scores(np.arange(4.0), table, confidence=bad),
-        lambda: ranked.evaluate({"a": {"q": {"x": 1.0}}}, {"q": {"x": 1}}, confidence=bad),
+        lambda: trec.evaluate({"a": {"q": {"x": 1.0}}}, {"q": {"x": 1}}, confidence=bad),
     ):
         with pytest.raises(ValueError, match="confidence is a coverage and must be"):
             call()

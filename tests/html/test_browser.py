@@ -16,12 +16,12 @@ from kept_runs import copied
 from report_contents import SMOOTH_AP, content, large
 from small_runs import make_photos
 
-from rankgrad import ranked
+from rankgrad import trec
 from rankgrad.tasks.retrieval.page import Content
 from rankgrad.workbench.index.page import write_answers
 from rankgrad.workbench.index.query import Answer, Hit
 from rankgrad.workbench.report import write_comparison, write_report
-from rankgrad.workbench.report.ranked_folder import write
+from rankgrad.workbench.report.trec_folder import write
 
 pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 
@@ -62,7 +62,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     answers = [Answer(file, hits) for file in (*files[:2], folder / "lost.png")]
     made["compared"] = write_comparison(folder / "compared.html", seeds(folder / "seeds"))
     made["search"] = write_answers(folder / "search.html", answers, facts={"index": "photos.index"})
-    made["ranked"] = run_files(folder / "ranked")
+    made["trec"] = run_files(folder / "trec")
     return made
 
 
@@ -88,7 +88,7 @@ def run_files(folder: Path) -> Path:
         for name, step in (("<img src=x onerror=alert(1)>", 5), ("short", 7), ("a-name-that-goes-on-" * 6, 3))
     }
     groups = dict.fromkeys(judged, "a group of queries")
-    return write(ranked.evaluate(runs, judged, groups=groups, bootstrap=20), folder)
+    return write(trec.evaluate(runs, judged, groups=groups, bootstrap=20), folder)
 
 
 def focus(browser: Browser) -> Any:
@@ -136,8 +136,8 @@ def test_pictures_are_decoded_where_they_are_seen(browser, pages):
 
 
 def test_page_is_as_wide_as_a_telephone(browser, pages):
-    for name in ("single", "several", "long", "search", "ranked"):
-        browser.open(pages[name], width=390, height=800, script=name not in ("search", "ranked"))
+    for name in ("single", "several", "long", "search", "trec"):
+        browser.open(pages[name], width=390, height=800, script=name not in ("search", "trec"))
         assert browser.run("document.documentElement.scrollWidth") <= 390, name
         shot(browser, f"{name}-narrow")
         for part in ("gallery", "pictures"):
@@ -200,14 +200,14 @@ def test_answers_of_a_search_are_seen_without_a_script(browser, pages):
 
 
 def test_page_of_run_files_runs_no_script_and_every_chart_has_a_name(browser, pages):
-    browser.open(pages["ranked"])
-    assert browser.messages == [] and browser.requests == [pages["ranked"].as_uri()]
+    browser.open(pages["trec"])
+    assert browser.messages == [] and browser.requests == [pages["trec"].as_uri()]
     assert browser.run("document.scripts.length + document.images.length") == 0
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     charts = [node for node in nodes if not node["ignored"] and node["role"]["value"] in ("img", "image")]
     assert len(charts) == 2 and all(node.get("name", {}).get("value") for node in charts)
     assert browser.run("document.documentElement.scrollWidth") <= 1280
-    shot(browser, "ranked")
+    shot(browser, "trec")
 
 
 def test_without_script_everything_but_the_controls_is_there(browser, pages):

@@ -20,7 +20,7 @@ from rankgrad.datasets.vectors import load_table as load_vectors
 from rankgrad.tables import arrow
 from rankgrad.tasks.scores import reading
 from rankgrad.tasks.scores.table import load_table
-from rankgrad.workbench.ranked import evaluate
+from rankgrad.workbench.trec import evaluate
 
 QUESTIONS = [(f"question {row} of a customer", ("card", "fee", "limit")[row % 3]) for row in range(12)]
 

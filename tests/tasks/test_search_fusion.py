@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_searches import beir, settings
 
-from rankgrad import ranked
+from rankgrad import trec
 from rankgrad.tasks.search import fusion, task
 from rankgrad.tasks.search.division import collection_of
 from rankgrad.tasks.search.encoders import Found
@@ -61,8 +61,8 @@ def test_weights_are_those_of_the_function_for_runs(collection):
     words = fusion.bm25([collection.queries.texts[row] for row in rows], collection.documents.texts, 20)
     made = as_run(fusion.fused([model, words], [0.25, 1.0], collection, rows, 20), collection, rows)
     runs = {name: as_run(found, collection, rows) for name, found in (("model", model), ("words", words))}
-    want = ranked.fuse(runs, depth=20, weights={"model": 0.25, "words": 1.0})
-    found = ranked.evaluate({"one": made, "two": want}, collection.qrels("val"), ["nDCG@10"], bootstrap=0)
+    want = trec.fuse(runs, depth=20, weights={"model": 0.25, "words": 1.0})
+    found = trec.evaluate({"one": made, "two": want}, collection.qrels("val"), ["nDCG@10"], bootstrap=0)
     assert found.values["one"] == found.values["two"]
 
 

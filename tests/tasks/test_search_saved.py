@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_searches import beir, settings, texts, write_lines
 
-from rankgrad import ranked
+from rankgrad import trec
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.evaluation import SearchReport
 from rankgrad.tasks.search.saved import evaluate_run
@@ -60,7 +60,7 @@ def test_a_test_set_of_another_collection_is_evaluated_as_its_lists_say(finished
     assert {path.name for path in lists.iterdir()} == {"trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"}
     files = {"trained": "trained.trec", "BM25": "bm25.trec", "trained + BM25": "fusion.trec"}
     runs = {name: str(lists / file) for name, file in files.items()}
-    found = ranked.evaluate(runs, str(lists / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
+    found = trec.evaluate(runs, str(lists / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
     for name, each in report.systems.items():
         assert [*each["values"].values()] == pytest.approx([*found.values[name].values()])
     assert any("the test is easier than new queries are" in note for note in report.notes)

@@ -14,7 +14,7 @@ from forks import forked, start_by_fork, wait
 from markupsafe import escape
 from small_searches import beir, settings, texts, write_lines
 
-from rankgrad import ranked
+from rankgrad import trec
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.division import collection_of
 from rankgrad.tasks.search.encoders import load_encoders, retrieve
@@ -63,7 +63,7 @@ def test_the_numbers_of_a_run_are_those_of_its_lists(finished):
     report = SearchReport.from_json(finished.after)
     files = {"untrained": "untrained", "trained": "trained", "BM25": "bm25", "trained + BM25": "fusion"}
     runs = {name: str(finished.folder / f"{file}.trec") for name, file in files.items()}
-    found = ranked.evaluate(runs, str(finished.folder / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
+    found = trec.evaluate(runs, str(finished.folder / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
     for name, each in report.systems.items():
         assert [*each["values"].values()] == pytest.approx([*found.values[name].values()])
     assert finished.read_values() == report.systems["trained"]["values"]
@@ -72,7 +72,7 @@ def test_the_numbers_of_a_run_are_those_of_its_lists(finished):
 
 def test_the_fusion_of_a_run_is_that_of_its_two_lists_by_the_function(finished, tmp_path):
     lists = [str(finished.folder / f"{name}.trec") for name in ("trained", "bm25")]
-    again = ranked.write_run(ranked.fuse(lists, depth=100), tmp_path / "again.trec")
+    again = trec.write_run(trec.fuse(lists, depth=100), tmp_path / "again.trec")
     two = [[line.split()[:5] for line in Path(file).read_text().splitlines()] for file in (again, lists[0])]
     kept = [line.split()[:5] for line in (finished.folder / "fusion.trec").read_text().splitlines()]
     assert sorted(kept) == sorted(two[0]) != sorted(two[1])
@@ -259,7 +259,7 @@ def test_names_that_files_of_trec_cannot_hold_are_written_so_that_they_stay_diff
     )
     values = SearchReport.from_json(finished.after).values
     files = [str(run.folder / f"{name}.trec") for name in ("trained", "qrels")]
-    found = ranked.evaluate({"it": files[0]}, files[1], ["nDCG@10"], bootstrap=0)
+    found = trec.evaluate({"it": files[0]}, files[1], ["nDCG@10"], bootstrap=0)
     assert found.values["it"]["ndcg_cut_10"] == pytest.approx(SearchReport.from_json(run.after).values["NDCG@10"])
     assert found.values["it"]["ndcg_cut_10"] == pytest.approx(values["NDCG@10"])
 

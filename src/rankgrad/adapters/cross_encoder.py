@@ -26,8 +26,8 @@ except ModuleNotFoundError as error:
 
 from ..common.checks import integer
 from ..losses import RetrievalLoss
-from ..workbench import ranked
-from ..workbench.ranked.measures import USUAL
+from ..workbench import trec
+from ..workbench.trec.measures import USUAL
 
 
 class RankLoss(nn.Module):
@@ -159,17 +159,17 @@ class GradedRerankingEvaluator(Evaluator):
             "grades" and "relevant".
         name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_ndcg_cut_10".
         qrels: query id -> document id -> grade, for all judged documents. A query without a list counts 0.
-        measures: see `rankgrad.ranked.evaluate`.
+        measures: see `rankgrad.trec.evaluate`.
         primary_metric: one of them.
         first_stage: whether to measure the given order too, and to test the difference. In the metrics it is
             "first_stage_" and the primary metric. False: the documents are in no order.
         batch_size: pairs scored at once.
         write_csv: write a line with all numbers and intervals for every evaluation.
         show_progress_bar: while scoring.
-        options: of `ranked.evaluate`, such as bootstrap.
+        options: of `trec.evaluate`, such as bootstrap.
 
     Attributes:
-        report: the `ranked.Evaluation` of the last call, of the runs "model" and "first stage", with paired tests.
+        report: the `trec.Evaluation` of the last call, of the runs "model" and "first stage", with paired tests.
         left_out: number of queries without a known relevant document.
 
     Raises:
@@ -220,7 +220,7 @@ class GradedRerankingEvaluator(Evaluator):
         super().__init__(name, primary, batch_size, None, write_csv, show_progress_bar, {"measures": names, **options})
         self.first_stage = first_stage
 
-    def report_of(self, model: Any) -> ranked.Evaluation:
+    def report_of(self, model: Any) -> trec.Evaluation:
         """The measures of the lists as the model ranks them, and as they were given."""
         pairs = [(each.text, document) for each in self.lists for document in each.documents.values()]
         given = iter(model.predict(pairs, activation_fn=nn.Identity(), convert_to_numpy=True, **self.encoding).tolist())
@@ -229,7 +229,7 @@ class GradedRerankingEvaluator(Evaluator):
             runs[FIRST] = {
                 each.query: {name: -float(place) for place, name in enumerate(each.documents)} for each in self.lists
             }
-        report = ranked.evaluate(runs, self.qrels, **self.options)
+        report = trec.evaluate(runs, self.qrels, **self.options)
         return report if self.complete else replace(report, notes=(*report.notes, INCOMPLETE))
 
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:

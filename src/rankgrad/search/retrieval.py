@@ -50,7 +50,7 @@ def retrieve(
         block: number of documents that are searched at a time.
 
     Returns:
-        query -> document -> score, best first: a run, as `ranked` evaluates, fuses and writes it.
+        query -> document -> score, best first: a run, as `trec` evaluates, fuses and writes it.
 
     Raises:
         ValueError: there are no queries or documents, or an id occurs twice.

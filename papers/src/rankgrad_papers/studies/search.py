@@ -22,7 +22,7 @@ import numpy as np
 from rankgrad.tasks.search import task
 from rankgrad.tasks.search.evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport
 from rankgrad.workbench.config import compose
-from rankgrad.workbench.ranked.comparison import chance, differences
+from rankgrad.workbench.trec.comparison import chance, differences
 
 from ..values import append, cells, read
 from . import command, docstrings

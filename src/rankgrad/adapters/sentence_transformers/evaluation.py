@@ -18,10 +18,10 @@ from ...evaluation import Report, evaluate
 from ...evaluation.graded import NAMES, evaluate_graded
 from ...ranks.normalize import unit_rows
 from ...search.scores import Scorer
-from ...workbench import ranked
-from ...workbench.ranked.given import Run
-from ...workbench.ranked.measures import USUAL, asked
-from ...workbench.report.ranked_folder import write
+from ...workbench import trec
+from ...workbench.report.trec_folder import write
+from ...workbench.trec.given import Run
+from ...workbench.trec.measures import USUAL, asked
 
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> our names
 PAIRS = 2**25  # scores of queries and documents that are in memory at once
@@ -141,7 +141,7 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
 
 
 def measure_names(measures: Sequence[str], primary_metric: str) -> tuple[list[str], str]:
-    """Names of the measures and of the primary one, as `ranked.evaluate` writes them.
+    """Names of the measures and of the primary one, as `trec.evaluate` writes them.
 
     Raises:
         ValueError: a measure is unknown, or the primary one is not among the measures.
@@ -306,7 +306,7 @@ class GradedRetrievalEvaluator(_OfCorpus):
 
 
 class RankedRetrievalEvaluator(_OfCorpus):
-    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.ranked`.
+    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.trec`.
 
     The page and its csv and json files are in the folder `ranked_retrieval_evaluation_NAME` of the output folder. Each
     evaluation replaces them. The page compares the model with the runs of other systems, and tests the differences.
@@ -317,23 +317,23 @@ class RankedRetrievalEvaluator(_OfCorpus):
         qrels: id of a query -> id of a document -> integer grade; or id of a query -> a set of relevant documents.
         name: name of the model's run on the page, and first part of the metrics' names: with "dev",
             metric_for_best_model is "eval_dev_ndcg_cut_10".
-        measures: see `ranked.evaluate`.
+        measures: see `trec.evaluate`.
         primary_metric: one of the measures.
         depth: number of documents in a list.
-        others: name -> run of another system, see `ranked.evaluate`, such as {"bm25": "bm25.run"}.
+        others: name -> run of another system, see `trec.evaluate`, such as {"bm25": "bm25.run"}.
         batch_size: number of texts that are embedded at once.
         truncate_dim: use only this number of first dimensions of the embeddings.
         write_csv: write a line with all measures and intervals for every evaluation.
         write_page: write the page of each evaluation.
         show_progress_bar: show the progress of the embedding.
-        options: options of `ranked.evaluate`, such as level, groups, bootstrap.
+        options: options of `trec.evaluate`, such as level, groups, bootstrap.
 
     Attributes:
-        report: the whole `ranked.Evaluation` of the last call.
+        report: the whole `trec.Evaluation` of the last call.
 
     Raises:
         ValueError: qrels have a query or a document that does not exist, or a measure is unknown; in a call: see
-            `ranked.evaluate`.
+            `trec.evaluate`.
 
     >>> from sentence_transformers.sentence_transformer.modules import BoW
     >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
@@ -380,7 +380,7 @@ class RankedRetrievalEvaluator(_OfCorpus):
         super().__init__(queries, corpus, grades, *shared)
         self.queries = {query: text for query, text in self.queries.items() if query in grades}
 
-    def measured(self, model: Any, similarity: str) -> ranked.Evaluation:
+    def measured(self, model: Any, similarity: str) -> trec.Evaluation:
         """The measures of the model and of the other runs."""
         queries, corpus = (side.to(torch.promote_types(side.dtype, torch.float32)) for side in self.sides(model))
         if similarity == "cosine":
@@ -392,8 +392,8 @@ class RankedRetrievalEvaluator(_OfCorpus):
             best, index = scorer(rows).topk(depth)
             scores.append(scorer.scores(best, rows).cpu())
             documents.append(names[index.cpu().numpy()])
-        run = ranked.from_matrix(np.concatenate(documents), torch.cat(scores), list(map(str, self.queries)), self.run)
-        return ranked.evaluate({self.run: run, **self.others}, self.qrels, **self.options)
+        run = trec.from_matrix(np.concatenate(documents), torch.cat(scores), list(map(str, self.queries)), self.run)
+        return trec.evaluate({self.run: run, **self.others}, self.qrels, **self.options)
 
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
         """(measure -> value, measure -> interval) of the model's run."""

@@ -12,14 +12,14 @@ import numpy as np
 from ...common.files import write_text
 from ...evaluation.json_report import JSONReport, are_numbers
 from ...tables import aligned
-from ...workbench import ranked
-from ...workbench.ranked.comparison import chance
+from ...workbench import trec
+from ...workbench.trec.comparison import chance
 from .collection import Array, Collection
 from .encoders import Found
 from .reading import beginning
 from .sizes import Size
 
-#: Name of a metric here -> its name in `ranked`.
+#: Name of a metric here -> its name in `trec`.
 METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
 MAIN = "NDCG@10"
 UNTRAINED, TRAINED, BM25, FUSED = "untrained", "trained", "BM25", "trained + BM25"
@@ -41,7 +41,7 @@ class SearchReport(JSONReport):
         intervals: metric -> (low, high) of the bootstrap over queries.
         per_query: metric -> [query] of the trained model.
         systems: system -> "values", "intervals", and "per_query" with the main metric.
-        tests: paired tests, see `ranked.Difference`; the p are corrected by Holm over all tests of a metric.
+        tests: paired tests, see `trec.Difference`; the p are corrected by Holm over all tests of a metric.
         verdict: sentences: is the model better than BM25, and than it was before.
         examples: best and worst queries: what each system found, and what was missed.
         query_names: [query] names.
@@ -131,7 +131,7 @@ def main_values(found: Found, collection: Collection, rows: Array, split: str) -
     return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).per_query[TRAINED][METRICS[MAIN]]
 
 
-def as_run(found: Found, collection: Collection, rows: Array) -> ranked.rows.Source:
+def as_run(found: Found, collection: Collection, rows: Array) -> trec.rows.Source:
     """The lists by the names of queries and documents. Of equal scores the later name is first, as in trec_eval.
 
     Args:
@@ -141,7 +141,7 @@ def as_run(found: Found, collection: Collection, rows: Array) -> ranked.rows.Sou
     """
     names = np.array([*collection.documents.names, ""], object)[found.document]
     queries = [collection.queries.names[row] for row in rows.tolist()]
-    return replace(ranked.from_matrix(names.astype(str), found.score, queries), empty=True)
+    return replace(trec.from_matrix(names.astype(str), found.score, queries), empty=True)
 
 
 def write_lists(folder: Path, lists: Mapping[str, Found], collection: Collection) -> None:
@@ -155,7 +155,7 @@ def write_lists(folder: Path, lists: Mapping[str, Found], collection: Collection
         documents=replace(documents, names=words(documents.names)),
     )
     for system, found in lists.items():
-        ranked.write_run(as_run(found, named, rows), folder / LISTS[system], *words([system]))
+        trec.write_run(as_run(found, named, rows), folder / LISTS[system], *words([system]))
     lines = [
         f"{query} 0 {document} {grade}\n"
         for query, grades in named.qrels("test").items()
@@ -187,9 +187,9 @@ def words(names: Sequence[str], first: bool = False) -> Sequence[str]:
 
 def _evaluated(
     systems: Mapping[str, Found], collection: Collection, rows: Array, split: str, bootstrap: int, seed: int
-) -> ranked.Evaluation:
+) -> trec.Evaluation:
     runs = {name: as_run(found, collection, rows) for name, found in systems.items()}
-    return ranked.evaluate(runs, collection.qrels(split), list(METRICS.values()), bootstrap=bootstrap, seed=seed)
+    return trec.evaluate(runs, collection.qrels(split), list(METRICS.values()), bootstrap=bootstrap, seed=seed)
 
 
 def evaluate_systems(
@@ -262,7 +262,7 @@ def _sized(smaller: Mapping[str, Size], collection: Collection, rows: Array, spl
         return ()
     whole = next(iter(smaller))
     lists = {name: as_run(size.found, collection, rows) for name, size in smaller.items()}
-    found = ranked.evaluate(lists, collection.qrels(split), list(METRICS.values()), bootstrap=0, baseline=whole)
+    found = trec.evaluate(lists, collection.qrels(split), list(METRICS.values()), bootstrap=0, baseline=whole)
     less = {each.run: asdict(each) for each in found.differences if each.measure == METRICS[MAIN]}
     return tuple(
         {

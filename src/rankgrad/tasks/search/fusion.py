@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...workbench import ranked
+from ...workbench import trec
 from .bm25 import bm25
 from .collection import Array, Collection
 from .encoders import Found
@@ -50,7 +50,7 @@ def chosen_weight(found: Found, collection: Collection, depth: int) -> float:
 
 
 def fused(lists: Sequence[Found], weights: Sequence[float], collection: Collection, rows: Array, depth: int) -> Found:
-    """Reciprocal rank fusion of the lists of several systems, see `ranked.fuse`.
+    """Reciprocal rank fusion of the lists of several systems, see `trec.fuse`.
 
     Args:
         lists: one for each system.
@@ -60,7 +60,7 @@ def fused(lists: Sequence[Found], weights: Sequence[float], collection: Collecti
         depth: number of documents in a list.
     """
     runs = {str(at): as_run(found, collection, rows) for at, found in enumerate(lists)}
-    made = ranked.fuse(runs, depth=depth, weights=weights)
+    made = trec.fuse(runs, depth=depth, weights=weights)
     place = {name: row for row, name in enumerate(collection.documents.names)}
     documents, scores = np.full((len(rows), depth), -1), np.zeros((len(rows), depth))
     for at, row in enumerate(rows.tolist()):

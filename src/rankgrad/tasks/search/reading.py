@@ -20,10 +20,10 @@ from ...datasets.text import LINES, plain_lines
 from ...tables.delimited import other_delimiter
 from ...tables.formats import of_texts, read_rows
 from ...tables.text import kind_of, stem_of
-from ...workbench.ranked.reading import DOCUMENT as NAMES_OF_DOCUMENTS
-from ...workbench.ranked.reading import QRELS
-from ...workbench.ranked.reading import QUERY as NAMES_OF_QUERIES
-from ...workbench.ranked.reading import read as read_list
+from ...workbench.trec.reading import DOCUMENT as NAMES_OF_DOCUMENTS
+from ...workbench.trec.reading import QRELS
+from ...workbench.trec.reading import QUERY as NAMES_OF_QUERIES
+from ...workbench.trec.reading import read as read_list
 from .collection import Collection, Judged, NamedTexts, StoredTexts, digest
 from .layout import LAYOUTS, judgements, of_splits, tables
 
@@ -280,7 +280,7 @@ class _Builder:
     # --------------------------------------------------------------------------------------------- judgements by names
 
     def read_judgements(self, file: Path, split: str) -> None:
-        """The rows of a file of judgements by names, as `ranked.reading` reads it."""
+        """The rows of a file of judgements by names, as `trec.reading` reads it."""
         known = total = 0
         missing: dict[str, str] = {}
         for part in read_list(file, QRELS).parts():

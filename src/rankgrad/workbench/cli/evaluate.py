@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...tables import aligned
 from ..kinds import TASKS
 from .machine import add_machine, machine, say
-from .ranked import add_ranked, run_ranked, without_qrels
+from .trec import add_trec, run_trec, without_qrels
 from .trust import add_trust
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", type=Path, help="json file to write; with --qrels: folder for a page, csv and json"
     )
-    add_ranked(parser)
+    add_trec(parser)
     add_machine(parser)
     add_trust(parser)
 
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.qrels:
         none = {**OF_EMBEDDINGS, **OF_SEARCH, "extra": "", "root": None}
         _refuse(arguments, none, "for run files, choose measures with -m MEASURES")
-        run_ranked(arguments)
+        run_trec(arguments)
         return
     without_qrels(arguments)
     device = machine(arguments)

@@ -24,7 +24,7 @@ NEEDS = (
 FUSED = "fusion"  # name of the fused run
 
 
-def add_ranked(parser: argparse.ArgumentParser) -> None:
+def add_trec(parser: argparse.ArgumentParser) -> None:
     """Add the options of `evaluate --qrels`."""
     group = parser.add_argument_group("options for TREC run files")
     group.add_argument(
@@ -92,16 +92,16 @@ def without_qrels(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{what} also needs the judgements of the run files: --qrels FILE")
 
 
-def run_ranked(arguments: argparse.Namespace) -> None:
+def run_trec(arguments: argparse.Namespace) -> None:
     """Print the measures of run files, and write their page.
 
     Raises:
-        ValueError: see `ranked.evaluate`; also if an option has a wrong value.
+        ValueError: see `trec.evaluate`; also if an option has a wrong value.
     """
     from ..html.text import enumeration
-    from ..ranked import evaluate, fuse
-    from ..ranked.given import runs_of
-    from ..report.ranked_folder import FILES, write
+    from ..report.trec_folder import FILES, write
+    from ..trec import evaluate, fuse
+    from ..trec.given import runs_of
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
     lines = options.pop("lines", None)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...common.files import atomic_write, open_file, write_text
-from ..ranked.comparison import Difference
-from ..ranked.result import Evaluation
-from .ranked import write_page
+from ..trec.comparison import Difference
+from ..trec.result import Evaluation
+from .trec import write_page
 
 FILES = ("evaluation.html", "evaluation.json", "values.csv", "per-query.csv", "differences.csv", "groups.csv")
 GROUP_COLUMNS = ("group", "queries", "run", "measure", "value", "low", "high")
@@ -35,8 +35,8 @@ def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str 
         The page.
 
     >>> import tempfile
-    >>> from rankgrad import ranked
-    >>> found = ranked.evaluate({"mine": {"q1": {"d1": 0.9}}}, {"q1": {"d1": 1}}, ["map"], bootstrap=0)
+    >>> from rankgrad import trec
+    >>> found = trec.evaluate({"mine": {"q1": {"d1": 0.9}}}, {"q1": {"d1": 1}}, ["map"], bootstrap=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = write(found, folder)
     ...     print(page.name, sorted(path.name for path in page.parent.glob("*.csv")))

@@ -15,9 +15,9 @@ from markupsafe import Markup
 from ..html import charts
 from ..html.page import write_page as write_html
 from ..html.text import DASH, enumeration, verdict
-from ..ranked.comparison import Difference, chance
-from ..ranked.result import Evaluation
-from ..ranked.texts import Array
+from ..trec.comparison import Difference, chance
+from ..trec.result import Evaluation
+from ..trec.texts import Array
 
 COLOURS = 8  # number of runs with different colours and dashes
 MOST_TESTS = 60  # largest number of rows of a table of tests; the csv has all tests
@@ -45,8 +45,8 @@ def write_page(path: str | os.PathLike[str], evaluation: Evaluation, *, title: s
     tests = {name: _tests([each for each in evaluation.differences if each.measure == name], level) for name in means}
     return write_html(
         path,
-        "workbench/report/ranked.html",
-        styles=["workbench/html/base.css", "workbench/html/sections.css", "workbench/report/ranked.css"],
+        "workbench/report/trec.html",
+        styles=["workbench/html/base.css", "workbench/html/sections.css", "workbench/report/trec.css"],
         title=title or f"Runs: {enumeration(list(evaluation.runs), 4)}",
         facts=_facts(evaluation),
         notes=evaluation.notes,

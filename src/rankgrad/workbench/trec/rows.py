@@ -202,9 +202,9 @@ def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the map
         values: the mapping; queries and documents are strings or integers.
         name: its name in messages.
 
-    >>> from rankgrad import ranked
+    >>> from rankgrad import trec
     >>> run = from_mapping({"q1": {"d1": 0.9, "d2": 0.4}}, name="mine")
-    >>> ranked.evaluate({"mine": run}, {"q1": {"d2": 1}}, ["recip_rank"], bootstrap=0).values["mine"]["recip_rank"]
+    >>> trec.evaluate({"mine": run}, {"q1": {"d2": 1}}, ["recip_rank"], bootstrap=0).values["mine"]["recip_rank"]
     0.5
     """
 
@@ -325,9 +325,9 @@ def from_scores(
     Raises:
         ValueError: the shapes do not fit.
 
-    >>> from rankgrad import ranked
+    >>> from rankgrad import trec
     >>> run = from_scores([[0.1, 0.9, 0.5]], queries=["q1"], documents=["d1", "d2", "d3"])
-    >>> ranked.evaluate({"mine": run}, {"q1": {"d3": 1}}, ["recip_rank"], bootstrap=0).values["mine"]["recip_rank"]
+    >>> trec.evaluate({"mine": run}, {"q1": {"d3": 1}}, ["recip_rank"], bootstrap=0).values["mine"]["recip_rank"]
     0.5
     """
     numbers = as_tensor(scores, "scores").detach().cpu().numpy()

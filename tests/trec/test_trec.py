@@ -16,12 +16,12 @@ import pytest
 from html_pages import Page
 from scipy import stats
 
-from rankgrad import ranked
+from rankgrad import trec
 from rankgrad.workbench.cli import main
-from rankgrad.workbench.ranked import Evaluation, comparison, evaluate, reading, rows
-from rankgrad.workbench.ranked.measures import asked
-from rankgrad.workbench.ranked.texts import TextColumn, mixed
-from rankgrad.workbench.report.ranked_folder import write
+from rankgrad.workbench.report.trec_folder import write
+from rankgrad.workbench.trec import Evaluation, comparison, evaluate, reading, rows
+from rankgrad.workbench.trec.measures import asked
+from rankgrad.workbench.trec.texts import TextColumn, mixed
 
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
 OFFICIAL = Path(__file__).parent / "trec_eval"  # files of trec_eval's own tests
@@ -159,7 +159,7 @@ def test_scores_that_differ_only_in_double_precision_are_ties_in_version_9():
 def test_of_equal_scores_the_later_name_comes_first_also_where_names_are_integers():
     documents, scores = np.array([[2, 10, 9]]), np.ones((1, 3))
     found = [
-        evaluate({"a": ranked.from_matrix(documents, scores)}, {"0": {str(name): 1}}, ["RR"]).values["a"]["recip_rank"]
+        evaluate({"a": trec.from_matrix(documents, scores)}, {"0": {str(name): 1}}, ["RR"]).values["a"]["recip_rank"]
         for name in (9, 2, 10)
     ]
     assert found == pytest.approx([1, 1 / 2, 1 / 3])
@@ -243,11 +243,11 @@ def test_a_run_has_the_same_numbers_from_any_file(tmp_path, kind):
 def test_a_run_has_the_same_numbers_from_columns_and_matrices():
     queries, documents, scores = zip(*rows_of_run(), strict=True)
     expected = numbers({"a": RUN})
-    assert numbers({"a": ranked.from_columns(queries, documents, scores)}) == expected
+    assert numbers({"a": trec.from_columns(queries, documents, scores)}) == expected
     width = max(map(len, RUN.values())) + 3
     names = [[*each, *[""] * (width - len(each))] for each in RUN.values()]
     values = [[*each.values(), *[99.0] * (width - len(each))] for each in RUN.values()]
-    assert numbers({"a": ranked.from_matrix(names, values, queries=list(RUN))}) == expected
+    assert numbers({"a": trec.from_matrix(names, values, queries=list(RUN))}) == expected
 
 
 def test_places_of_no_document_and_scores_of_minus_infinity_are_not_retrieved():
@@ -255,17 +255,17 @@ def test_places_of_no_document_and_scores_of_minus_infinity_are_not_retrieved():
     qrels = {"0": {"2": 1, "1": 1}, "1": {"0": 1}}
     expected = numbers({"a": short}, qrels)
     scores = np.array([[3.0, -np.inf, 1.0], [-np.inf, 2.0, -np.inf]])
-    assert numbers({"a": ranked.from_scores(scores)}, qrels) == expected
+    assert numbers({"a": trec.from_scores(scores)}, qrels) == expected
     full = np.array([[3.0, -1e6, 1.0], [-1e6, 2.0, -1e6]])
-    assert numbers({"a": ranked.from_scores(full, retrieved=full > -1e6)}, qrels) == expected
-    lists = ranked.from_matrix([[0, 2], [1, -1]], [[3.0, 1.0], [2.0, 5.0]])
+    assert numbers({"a": trec.from_scores(full, retrieved=full > -1e6)}, qrels) == expected
+    lists = trec.from_matrix([[0, 2], [1, -1]], [[3.0, 1.0], [2.0, 5.0]])
     assert numbers({"a": lists}, qrels) == expected
 
 
 def test_padding_by_a_low_score_is_noticed():
     scores = np.full((4, 50), -1e6)
     scores[:, :3] = [3.0, 2.0, 1.0]
-    found = evaluate({"a": ranked.from_scores(scores)}, {"0": {"7": 1}, "1": {"0": 1}}, ["map"], bootstrap=0)
+    found = evaluate({"a": trec.from_scores(scores)}, {"0": {"7": 1}, "1": {"0": 1}}, ["map"], bootstrap=0)
     assert any("-1e+06" in note and "94 of 100" in note for note in found.notes)
 
 
@@ -276,8 +276,8 @@ def test_the_size_of_the_parts_that_are_read_does_not_matter(tmp_path, monkeypat
     monkeypatch.setattr(reading, "AT_ONCE", size)
     monkeypatch.setattr(reading, "BYTES", 5 * size)
     columns = list(zip(*rows_of_run(), strict=True))
-    together = ranked.from_columns(*columns)
-    apart = ranked.from_columns(*(column[::2] + column[1::2] for column in columns))
+    together = trec.from_columns(*columns)
+    apart = trec.from_columns(*(column[::2] + column[1::2] for column in columns))
     for run in (RUN, together, apart):
         assert numbers({"a": run}) == expected
     for kind in ("trec", "csv", "jsonl"):
@@ -407,7 +407,7 @@ def test_only_a_comment_may_begin_with_the_sign_of_a_comment(tmp_path):
     with pytest.raises(ValueError, match=r"a.qrels, line 2 begins with #"):
         evaluate(tmp_path / "a.run", tmp_path / "a.qrels")
     with pytest.raises(ValueError, match="the query '#1' begins with #"):
-        ranked.write_run({"#1": {"d": 1.0}}, tmp_path / "b.run")
+        trec.write_run({"#1": {"d": 1.0}}, tmp_path / "b.run")
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), -float("inf")])
@@ -430,7 +430,7 @@ def test_a_score_that_is_no_number_at_all_is_refused_with_query_and_document():
 
 def test_nan_in_a_matrix_of_scores_is_refused_and_not_taken_for_a_document_that_was_not_retrieved():
     with pytest.raises(ValueError, match="nan"):
-        evaluate({"a": ranked.from_scores(np.array([[1.0, np.nan]]))}, {"0": {"1": 1}})
+        evaluate({"a": trec.from_scores(np.array([[1.0, np.nan]]))}, {"0": {"1": 1}})
 
 
 @pytest.mark.parametrize(("gains", "named"), [({"2": 3.0}, "'2'"), ({2: float("nan")}, "nan"), ({2: "x"}, "'x'")])
@@ -712,9 +712,9 @@ def test_tables_of_an_earlier_evaluation_do_not_stay(tmp_path):
     judged = {"q1": {"d1": 1}, "q2": {"d1": 1}}
     runs = {name: {query: {"d1": 1.0, "d2": 2.0} for query in judged} for name in ("a", "b")}
     out = tmp_path / "out"
-    write(ranked.evaluate(runs, judged, groups={"q1": "x", "q2": "y"}, bootstrap=0), out)
+    write(trec.evaluate(runs, judged, groups={"q1": "x", "q2": "y"}, bootstrap=0), out)
     assert {"differences.csv", "groups.csv"} < {path.name for path in out.iterdir()}
-    one = ranked.evaluate({"a": runs["a"]}, judged, bootstrap=0)
+    one = trec.evaluate({"a": runs["a"]}, judged, bootstrap=0)
     write(one, out)
     assert sorted(path.name for path in out.glob("*.csv")) == ["per-query.csv", "values.csv"]
     (out / "groups.csv").write_text("query,group\nq1,x\n", encoding="utf-8")
@@ -784,32 +784,32 @@ def test_fusion_equals_a_slow_one_in_fractions(k, depth, weights, tmp_path):
     for seed in range(4):
         runs = drawn_runs(seed)
         wanted = fused_slowly(runs, k, dict(zip(runs, weights, strict=True)), depth)
-        paths = [ranked.write_run(run, tmp_path / f"{name}.run.gz", name) for name, run in runs.items()]
+        paths = [trec.write_run(run, tmp_path / f"{name}.run.gz", name) for name, run in runs.items()]
         for given in (runs, paths):
-            found = ranked.fuse(given, k, depth, weights=weights)
+            found = trec.fuse(given, k, depth, weights=weights)
             assert {*found} == {*wanted}
             for query, listed in found.items():
                 assert list(listed) == [document for document, _ in wanted[query]]
                 assert list(listed.values()) == pytest.approx([float(score) for _, score in wanted[query]], rel=1e-15)
-        by_name = ranked.fuse(runs, k, depth, weights=dict(zip(runs, weights, strict=True)))
-        assert by_name == ranked.fuse(dict(reversed(runs.items())), k, depth, weights=weights[::-1])
+        by_name = trec.fuse(runs, k, depth, weights=dict(zip(runs, weights, strict=True)))
+        assert by_name == trec.fuse(dict(reversed(runs.items())), k, depth, weights=weights[::-1])
 
 
 def test_a_run_that_was_written_is_the_same_run(tmp_path):
     [run] = drawn_runs(5, 1).values()
     qrels = {query: {"d1": 1, "d2": 2} for query in run}
-    path = ranked.write_run(run, tmp_path / "mine.run", tag="mine")
+    path = trec.write_run(run, tmp_path / "mine.run", tag="mine")
     for line in path.read_text().splitlines():
         query, q0, document, rank, score, tag = line.split(" ")
         assert q0 == "Q0" and tag == "mine" and run[query][document] == float(score) and int(rank) >= 1
     assert numbers({"a": run}, qrels) == numbers([path], qrels)
     for wrong in ({"q 1": {"d": 1.0}}, {"q": {"": 1.0}}, {"q": {"a\u2003b": 1.0}}):
         with pytest.raises(ValueError, match="white space"):
-            ranked.write_run(wrong, tmp_path / "wrong.run")
+            trec.write_run(wrong, tmp_path / "wrong.run")
     with pytest.raises(ValueError, match="tag"):
-        ranked.write_run(run, tmp_path / "wrong.run", tag="my system")
+        trec.write_run(run, tmp_path / "wrong.run", tag="my system")
     with pytest.raises(ValueError, match="finite"):
-        ranked.write_run({"q": {"d": float("nan")}}, tmp_path / "wrong.run")
+        trec.write_run({"q": {"d": float("nan")}}, tmp_path / "wrong.run")
     assert not (tmp_path / "wrong.run").exists()
 
 
@@ -818,7 +818,7 @@ def test_the_command_adds_the_fusion_with_its_tests(tmp_path, capsys):
     qrels = {f"q{query}": {f"d{query}": 1} for query in range(12)}
     for name in ("one", "two"):
         run = {query: {f"d{document}": float(g.random()) for document in range(12)} for query in qrels}
-        ranked.write_run(run, tmp_path / f"{name}.run", name)
+        trec.write_run(run, tmp_path / f"{name}.run", name)
     lines = [f"{query} 0 {document} 1\n" for query, each in qrels.items() for document in each]
     (tmp_path / "q.qrels").write_text("".join(lines))
     paths = [str(tmp_path / f"{name}.run") for name in ("one", "two")]
@@ -827,7 +827,7 @@ def test_the_command_adds_the_fusion_with_its_tests(tmp_path, capsys):
     assert "fusion - one" in capsys.readouterr().out
     content = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert content["runs"] == ["one", "two", "fusion"] and "map" in content["intervals"]["fusion"]
-    wanted = evaluate({"fusion": ranked.fuse(paths)}, qrels, ["map"], bootstrap=0).values["fusion"]["map"]
+    wanted = evaluate({"fusion": trec.fuse(paths)}, qrels, ["map"], bootstrap=0).values["fusion"]["map"]
     assert content["values"]["fusion"]["map"] == wanted
     assert main(["evaluate", paths[0], *command]) == 2
     assert "two or more runs" in capsys.readouterr().err
@@ -847,4 +847,4 @@ def test_the_command_adds_the_fusion_with_its_tests(tmp_path, capsys):
 )
 def test_wrong_options_of_a_fusion_are_named(given, message):
     with pytest.raises(ValueError, match=message):
-        ranked.fuse({"a": RUN, "b": RUN}, **given)
+        trec.fuse({"a": RUN, "b": RUN}, **given)
