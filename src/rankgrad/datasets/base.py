@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -120,7 +119,7 @@ class Table(Rows):
         """Colour, size and storage of the images."""
         what = "files" if self.images is None else "{} x {}".format(*self.images.shape[-2:])
         if self.pixels is not None:
-            what += f" kept {'in memory' if self.pixels.path is None else 'on disk'}: {self.pixels.nbytes / 1e6:.0f} MB"
+            what += f" kept {'in memory' if isinstance(self.pixels.memory, Tensor) else 'on disk'}: {self.pixels.nbytes / 1e6:.0f} MB"
         if self.box is not None:
             what += ", cropped to boxes"
         return f" ({'grey' if self.channels == 1 else 'RGB'}, {what})"
@@ -175,7 +174,7 @@ class Table(Rows):
         # one file per data set and settings; it is replaced when the images change
         name = cache.file_name(self.name, os.path.commonpath(paths), *settings)
         home = cache.default_folder() if folder is None else Path(folder)
-        return replace(self, pixels=cache.on_disk(home / name, identity, sizes, read))
+        return replace(self, pixels=cache.on_disk(home, name, identity, sizes, read))
 
 
 def check_reading(
@@ -264,13 +263,7 @@ class ImageSet(Dataset[tuple[Tensor, int, int]]):
         table = self.table
         assert table.paths is not None
         if table.pixels is not None and self.channels == table.channels:
-            try:
-                return table.pixels[index]
-            except cache.DamageError as error:
-                assert table.pixels.path is not None
-                table.pixels.path.unlink(missing_ok=True)
-                instead = f"{shown(table.paths[index])} is read instead. The next run builds the cache again"
-                warnings.warn(f"{error}; {instead}", cache.CacheWarning, stacklevel=2)
+            return table.pixels[index]
         return read_image(table.paths[index], self.channels, table.shorter_side, table.draft, table.box_of(index))
 
 
