@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,7 @@ from PIL import Image
 from rankgrad.datasets import (
     CountWarning,
     ImageSet,
-    check,
-    inspect,
+    Inspection,
     trials,
 )
 from rankgrad.workbench import cli
@@ -34,6 +34,8 @@ from rankgrad_papers.datasets import (
     load_vehicleid,
     vehicleid,
 )
+from rankgrad_papers.datasets import official as of_official
+from rankgrad_papers.datasets.official import inspect, missing_files
 from rankgrad_papers.experiments.merged import load_merged
 
 NAMES = list(TREES)
@@ -73,7 +75,7 @@ def official(name: str, tree: Tree):
     return replace(OFFICIAL[name], counts=tree.counts, super_labels=tree.super_labels)
 
 
-def problems(found: check.Inspection) -> list[str]:
+def problems(found: Inspection) -> list[str]:
     return [finding.text for finding in found.findings if finding.status == "wrong"]
 
 
@@ -397,7 +399,7 @@ def test_a_whole_data_set_is_complete(originals, name, images):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_check_opens_no_image_unless_asked(originals, name, monkeypatch):
     tree = originals(name)
-    monkeypatch.setattr(check, "look", lambda path: pytest.fail(f"opened {path}"))
+    monkeypatch.setattr(of_official, "look", lambda path: pytest.fail(f"opened {path}"))
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("opened an image"))
     assert inspect(official(name, tree), tree.root).wrong == 0
 
@@ -527,7 +529,7 @@ def test_a_box_outside_of_its_image_is_found_when_asked(damaged):
 
 def test_the_command_prints_what_was_found_and_fails_when_something_is_wrong(damaged, monkeypatch, capsys):
     tree = damaged("cub")
-    monkeypatch.setattr(load_cub, "official", official("cub", tree))
+    monkeypatch.setattr(load_cub, "inspect", partial(inspect, official("cub", tree)))
     assert cli.main(["datasets", "check", "cub", "--root", str(tree.root)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "complete"
     assert cli.main(["datasets", "check", "cub", "--root", str(tree.root), "--images"]) == 0
@@ -584,3 +586,15 @@ def test_query_gallery_is_the_division_that_came_with_the_data(originals):
         assert [test.names[i] for i in found] == [row.file for row in rows if row.role == kind]
     with pytest.raises(ValueError, match="train has 0 queries .*evaluation.split=test"):
         trials(load_inshop(tree.root).select("train"))
+
+
+def test_missing_files_are_those_that_a_look_at_each_would_miss(tmp_path):
+    paths = [tmp_path / folder / f"{number}.jpg" for folder in ("a", "b c", "é") for number in range(4)]
+    for path in paths[:-5]:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    (tmp_path / "b c" / "dangling.jpg").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "b c" / "folder.jpg").mkdir()
+    (tmp_path / "b c" / "linked.jpg").symlink_to(paths[0])
+    asked = [*paths, *(tmp_path / "b c" / f"{name}.jpg" for name in ("dangling", "folder", "linked")), paths[0] / "x"]
+    assert missing_files(asked) == [path for path in asked if not path.is_file()]

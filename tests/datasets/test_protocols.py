@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from rankgrad.datasets import Table, check, over_draws, read_image, trials
+from rankgrad.datasets import Table, over_draws, read_image, trials
 from rankgrad.datasets.images import image_area
 from rankgrad.evaluation import evaluate
 
@@ -183,18 +183,3 @@ def test_images_in_memory_have_no_boxes():
     with pytest.raises(ValueError, match="box needs images as files"):
         Table("one", torch.tensor([0]), ("a",), ("test",), ("x",), 1, torch.zeros(1, 1, 2, 2, dtype=torch.uint8),
               box=torch.tensor([[0.0, 0.0, 1.0, 1.0]]))  # fmt: skip
-
-
-# --- files that are not there ----------------------------------------------------------------------------------------
-
-
-def test_missing_files_are_those_that_a_look_at_each_would_miss(tmp_path):
-    paths = [tmp_path / folder / f"{number}.jpg" for folder in ("a", "b c", "é") for number in range(4)]
-    for path in paths[:-5]:
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    (tmp_path / "b c" / "dangling.jpg").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "b c" / "folder.jpg").mkdir()
-    (tmp_path / "b c" / "linked.jpg").symlink_to(paths[0])
-    asked = [*paths, *(tmp_path / "b c" / f"{name}.jpg" for name in ("dangling", "folder", "linked")), paths[0] / "x"]
-    assert check.missing_files(asked) == [path for path in asked if not path.is_file()]

@@ -11,11 +11,11 @@ from ..batches import samplers as samplers  # so that `import rankgrad` is enoug
 from ..common.checks import unknown
 from ..common.plugins import registered
 from .base import ImageSet, Table
-from .check import CountWarning, Inspection, Official, inspect, official_of, published
 from .contact_sheet import contact_sheet
 from .folder import find_images, load_folder
 from .glyphs import GlyphFontWarning, load_glyphs
 from .images import read_image
+from .inspection import CountWarning, Inspection
 from .manifest import load_manifest
 from .protocols import Trial, over_draws, trials
 from .rows import Rows
@@ -53,7 +53,6 @@ __all__ = [
     "GlyphFontWarning",
     "ImageSet",
     "Inspection",
-    "Official",
     "Rows",
     "Table",
     "TextTable",
@@ -62,15 +61,12 @@ __all__ = [
     "contact_sheet",
     "find",
     "find_images",
-    "inspect",
     "load_folder",
     "load_glyphs",
     "load_manifest",
     "load_table",
     "load_text",
-    "official_of",
     "over_draws",
-    "published",
     "read_image",
     "trials",
 ]

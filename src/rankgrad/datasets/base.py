@@ -119,7 +119,8 @@ class Table(Rows):
         """Colour, size and storage of the images."""
         what = "files" if self.images is None else "{} x {}".format(*self.images.shape[-2:])
         if self.pixels is not None:
-            what += f" kept {'in memory' if isinstance(self.pixels.memory, Tensor) else 'on disk'}: {self.pixels.nbytes / 1e6:.0f} MB"
+            where = "in memory" if isinstance(self.pixels.memory, Tensor) else "on disk"
+            what += f" kept {where}: {self.pixels.nbytes / 1e6:.0f} MB"
         if self.box is not None:
             what += ", cropped to boxes"
         return f" ({'grey' if self.channels == 1 else 'RGB'}, {what})"

@@ -1,8 +1,7 @@
 """A cache of decoded images, in memory or in a file that is mapped into it. Only the first epoch decodes them.
 
 The name of a file has a hash of all that its pixels depend on: names, sizes and times of the image files, settings, and
-versions of the decoders. So a file is used as long as its name is the wanted one. A json beside it has the shapes of the
-images, and is written when all pixels are.
+versions of the decoders. A json beside it has the shapes of the images, and is written when all pixels are.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ class Pixels:
     def __getitem__(self, row: int) -> Tensor:
         """A copy of an image, uint8 [channel, height, width]."""
         if self._map is None:
-            inside = isinstance(self.memory, Tensor)
-            self._map = self.memory.numpy() if inside else np.memmap(self.memory, dtype=np.uint8, mode="r")
+            memory = self.memory
+            self._map = memory.numpy() if isinstance(memory, Tensor) else np.memmap(memory, dtype=np.uint8, mode="r")
         channels, height, width = self.shapes[row]
         image = np.array(self._map[self.starts[row] : self.starts[row] + channels * height * width])
         return torch.from_numpy(image).view(height, width, channels).permute(2, 0, 1)
@@ -100,8 +99,8 @@ def in_memory(sizes: Sequence[int], read: Callable[[int], Tensor]) -> Pixels:
     total, free = sum(sizes), free_memory()
     if free is not None and total > 0.9 * free:
         raise ValueError(
-            f"a cache of {len(sizes)} images in memory needs {total / 1e6:.3g} MB; {free / 1e6:.3g} MB are free, of which a tenth "
-            f"must stay free. Cache them on disk ({setting('cache', 'disk')}), cache smaller images "
+            f"a cache of {len(sizes)} images in memory needs {total / 1e6:.3g} MB; {free / 1e6:.3g} MB are free, "
+            f"of which a tenth must stay free. Cache them on disk ({setting('cache', 'disk')}), cache smaller images "
             f"({setting('shorter_side')}), or use no cache ({setting('cache', 'none')})"
         )
     memory = torch.empty(total, dtype=torch.uint8)
@@ -205,8 +204,8 @@ def _written(path: Path, sizes: Sequence[int], read: Callable[[int], Tensor]) ->
     total, free = sum(sizes), shutil.disk_usage(path.parent).free
     if total > free:
         raise OSError(
-            f"a cache of {len(sizes)} images in {path.parent} needs {total / 1e6:.3g} MB; {free / 1e6:.3g} MB are free. "
-            f"Choose a folder on another disk ({setting('cache_dir', 'DIR')}), or cache smaller images "
+            f"a cache of {len(sizes)} images in {path.parent} needs {total / 1e6:.3g} MB; {free / 1e6:.3g} MB are "
+            f"free. Choose a folder on another disk ({setting('cache_dir', 'DIR')}), or cache smaller images "
             f"({setting('shorter_side')})"
         )
     with atomic_write(path) as file:

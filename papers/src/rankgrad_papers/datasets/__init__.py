@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rankgrad.datasets.check import Official
 from rankgrad.datasets.rows import Rows
 
 from . import cub, inaturalist, inshop, sop, vehicleid
@@ -17,6 +16,7 @@ from .icons import load_icons
 from .inaturalist import load_inaturalist
 from .inshop import load_inshop
 from .intents import load_banking77, load_clinc150
+from .official import Official
 from .omniglot import load_omniglot
 from .photographs import load_photographs
 from .sop import load_sop

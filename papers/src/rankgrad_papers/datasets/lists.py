@@ -15,8 +15,10 @@ from torch import Tensor
 from rankgrad.common.checks import setting
 from rankgrad.common.files import inside
 from rankgrad.datasets.base import Cache, Table, check_reading
-from rankgrad.datasets.check import Counts, CountWarning, missing_files, off_counts
 from rankgrad.datasets.images import some
+from rankgrad.datasets.inspection import CountWarning
+
+from .official import Counts, missing_files, off_counts
 
 Row = tuple[Any, ...]
 Key = TypeVar("Key", int, str)

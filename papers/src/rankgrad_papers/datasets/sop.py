@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankgrad.datasets.base import Table
-from rankgrad.datasets.check import Need, Official, parts_of, published
 
 from .lists import Reading, find_home, finished, first_of, listed, read_rows
+from .official import Need, Official, parts_of, published
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rankgrad.datasets.base import Table
-from rankgrad.datasets.check import Need, Official, parts_of, published
 
 from .lists import Reading, by_id, find_home, finished, listed, read_rows
+from .official import Need, Official, parts_of, published
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

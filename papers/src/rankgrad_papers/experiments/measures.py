@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rankgrad.common.files import read_json, read_npz, write_text
-from rankgrad.datasets.check import NOT_COMPARABLE
+from rankgrad.datasets.inspection import NOT_COMPARABLE
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.models.weights import load_weights
 from rankgrad.workbench.runs.folder import OFF_COUNTS, Run

@@ -125,15 +125,12 @@ def _describe_search(arguments: argparse.Namespace, settings: list[str]) -> None
 
 
 def _check_dataset(name: str, load: Callable[..., object], arguments: argparse.Namespace) -> None:
-    from ...datasets import inspect as look
-    from ...datasets import official_of
-
-    official = official_of(load)
-    if official is None:
+    look = getattr(load, "inspect", None)
+    if look is None:
         raise ValueError(f"{name} has no official layout to check. To describe it: rankgrad datasets {name}")
     if arguments.sheet:
         raise ValueError(f"check draws no sheet. To draw one: rankgrad datasets {name} --root DIR --sheet FILE")
-    observations = look(official, Path(arguments.root), arguments.images)
+    observations = look(Path(arguments.root), arguments.images)
     print(observations)
     if observations.wrong:
         raise ValueError(f"{name} differs from the published data set in {observations.wrong} point(s), listed above")

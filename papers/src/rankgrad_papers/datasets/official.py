@@ -5,27 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-from ..common.files import shown
-from .base import Table
-from .cache import in_threads
-from .identical import identical_lines
-from .images import Box, image_area, look, some
+from rankgrad.datasets.base import Table
+from rankgrad.datasets.cache import in_threads
+from rankgrad.datasets.identical import identical_lines
+from rankgrad.datasets.images import Box, image_area, look, some
+from rankgrad.datasets.inspection import NOT_COMPARABLE, Inspection, Observation
 
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
-Status = Literal["ok", "note", "wrong"]
-
-# End of the sentence on counts that differ.
-NOT_COMPARABLE = "Its results are not comparable with those of papers"
 NAMED = 5  # number of broken images that are named
-
-
-class CountWarning(UserWarning):
-    """The counts of a data set differ from the published ones, so its results cannot be compared with a paper's."""
 
 
 @dataclass(frozen=True)
@@ -74,69 +66,16 @@ class Official:
     archives: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Observation:
-    """The result of one check.
-
-    Attributes:
-        status: "ok", "note" (information) or "wrong".
-        text: the result, in words.
-        todo: what to do; empty: nothing.
-    """
-
-    status: Status
-    text: str
-    todo: str = ""
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """The results of all checks. Print it to get a list.
-
-    Attributes:
-        title: name and folder of the data set.
-        findings: the results, in the order of the checks.
-    """
-
-    title: str
-    findings: tuple[Observation, ...]
-
-    @property
-    def wrong(self) -> int:
-        """Number of results with status "wrong"."""
-        return sum(finding.status == "wrong" for finding in self.findings)
-
-    def __str__(self) -> str:
-        lines = [shown(self.title)]
-        for finding in self.findings:
-            lines.append(f"  {finding.status:7}{shown(finding.text)}")
-            if finding.todo:
-                lines.append(f"         -> {shown(finding.todo)}")
-        end = f"{self.wrong} problem{'s' if self.wrong > 1 else ''}" if self.wrong else "complete"
-        return "\n".join([*lines, end])
-
-
 def published(load: Callable[..., object], official: Official) -> None:
-    """Attach the published layout and counts to a loader, for `rankgrad datasets check`.
+    """Attach the check of a published data set to its loader, for `rankgrad datasets check`.
 
     >>> def load_mine(root):
     ...     ...
-    >>> mine = Official("my photos", "Ask me for them.", home=Path, needs=(), parts=lambda home: {}, counts={})
-    >>> published(load_mine, mine)
-    >>> official_of(load_mine).title
-    'my photos'
+    >>> published(load_mine, Official("mine", "Ask me.", home=Path, needs=(), parts=lambda home: {}, counts={}))
+    >>> load_mine.inspect(Path("photos")).title
+    'mine: photos'
     """
-    load.official = official  # type: ignore[attr-defined]
-
-
-def official_of(load: Callable[..., object]) -> Official | None:
-    """The published layout and counts that `published` attached to a loader; None: it has none.
-
-    >>> official_of(print) is None
-    True
-    """
-    official: Official | None = getattr(load, "official", None)
-    return official
+    load.inspect = partial(inspect, official)  # type: ignore[attr-defined]
 
 
 def inspect(official: Official, root: str | Path, images: bool = False) -> Inspection:
@@ -145,7 +84,7 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
     Only lists and folders are read: the 461 939 images of iNaturalist took 13 s on a local disk.
 
     Args:
-        official: the published data set; see `official_of`.
+        official: the published data set.
         root: the folder that holds it.
         images: also decode every image (a JPEG at 1/8 of its size), and check that its box lies inside. This takes
             minutes to hours.
