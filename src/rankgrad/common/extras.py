@@ -19,6 +19,7 @@ EXTRAS = {
     "datasets": "sentence-transformers",
     "transformers": "transformers",
     "accelerate": "transformers",
+    "peft": "lora",
     "torchmetrics": "torchmetrics",
     "lightgbm": "lightgbm",
     "xgboost": "xgboost",

@@ -1,106 +1,98 @@
-"""Add a LoRA adapter, as the package peft saves it, to the weights of a network. No code from its folder is run."""
+"""Merge a LoRA adapter of the package peft into a network. No code from its folder is run."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections import defaultdict
+import warnings
 from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from .state_dicts import one_line
+from ..common.extras import missing
+from .state_dicts import misfits, no_larger_than, not_finite, one_line, sample
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
-# Settings with which the change of a matrix is another one than below, and the values with which it is not.
-OTHERS = {
-    "use_dora": (None, False),
-    "fan_in_fan_out": (None, False),
-    "bias": (None, "none"),
-    "alora_invocation_tokens": (None,),
-}
-OTHERS |= {
-    name: (None, {}, []) for name in ("modules_to_save", "rank_pattern", "alpha_pattern", "trainable_token_indices")
-}
+# Settings that are passed on to peft. Any other one must be empty, unless it is about something else than the network.
+PASSED = (
+    *("r", "lora_alpha", "lora_dropout", "lora_bias", "bias", "use_rslora", "use_dora", "fan_in_fan_out"),
+    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern"),
+    *("modules_to_save", "trainable_token_indices", "init_lora_weights"),
+)
+BESIDE = (
+    *("peft_type", "peft_version", "task_type", "auto_mapping", "base_model_name_or_path", "revision"),
+    *("inference_mode", "megatron_core", "qalora_group_size", "loftq_config", "eva_config"),
+)
+# How matrices may begin: without a change of the network, or with one that peft computes again from the network alone.
+BEGINNINGS = (True, False, None, "gaussian", "orthogonal", "eva", "pissa", "olora")
 
 
-@torch.no_grad()
-def merge_lora(network: nn.Module, folder: Path) -> int:
-    r"""Add an adapter to the linear layers of a network: W + alpha / r B A, with rslora alpha / sqrt(r).
-
-    Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (ICLR 2022), equation 3. The merged network is as
-    large and as fast as before, and can be trained further.
+def merge_lora(network: nn.Module, folder: Path) -> nn.Module:
+    """A network with an adapter in its weights, as large and as fast as before; it can be trained further.
 
     Args:
-        network: the network that the adapter was trained on, or a module that contains it.
+        network: the network that the adapter was trained on. It is changed, also if the adapter is refused.
         folder: with adapter_config.json and adapter_model.safetensors.
 
-    Returns:
-        The number of layers that were changed.
-
     Raises:
+        ModuleNotFoundError: peft is not installed.
         OSError: a file is missing.
-        ValueError: the adapter is of another kind, is damaged, or does not fit the network.
+        ValueError: the adapter has settings that are not passed on, is damaged, or does not fit the network.
     """
-    try:
-        settings = json.loads((folder / SETTINGS).read_text("utf-8"))
-        kind, r, alpha = str(settings["peft_type"]), int(settings["r"]), float(settings["lora_alpha"])
-        scale = alpha / (r**0.5 if settings.get("use_rslora") else r)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, RecursionError) as error:
-        raise ValueError(
-            f"{folder / SETTINGS} is not that of a LoRA adapter, or it is damaged ({one_line(error)})"
-        ) from None
-    other = [name for name, plain in OTHERS.items() if settings.get(name) not in plain]
-    if kind != "LORA" or other:
-        what = f"{other[0]}={settings[other[0]]!r}" if kind == "LORA" else f"the kind {kind!r}"
-        raise ValueError(
-            f"the adapter {folder} has {what}, which is not supported: merge it with peft, and save the model"
-        )
-    layers = dict(network.named_modules())
-    changes = [(_layer(layers, path, folder), path, pair) for path, pair in _pairs(folder).items()]
-    for layer, path, pair in changes:
-        wanted = ((r, layer.in_features), (layer.out_features, r))
-        found = tuple(tuple(matrix.shape) for matrix in pair)
-        if found != wanted:
-            raise ValueError(f"the adapter {folder} does not fit {path}: its matrices are {found}, and not {wanted}")
-    for layer, _, (a, b) in changes:
-        layer.weight += (scale * (b.double() @ a.double())).to(layer.weight)
-    return len(changes)
-
-
-def _pairs(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """Path of a layer -> its matrices A and B."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    try:
+        from peft import LoraConfig, PeftModel
+        from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
+    settings = _settings(folder)
     if not (folder / WEIGHTS).is_file():
         raise FileNotFoundError(f"no {WEIGHTS} in {folder}; pickled weights of an adapter are not read")
     try:
         tensors = load_file(folder / WEIGHTS)
     except SafetensorError as error:
         raise ValueError(f"{folder / WEIGHTS} is damaged ({one_line(error)})") from None
-    found: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for name, value in tensors.items():
-        match = TENSOR.fullmatch(name)
-        if match is None:
-            raise ValueError(f"the adapter {folder} has {name}, which is no matrix of a linear layer")
-        found[match[1]][match[2]] = value
-    if not found or any(len(pair) < 2 for pair in found.values()):
-        raise ValueError(f"{folder / WEIGHTS} is damaged: a layer has one matrix of two")
-    return {path: (pair["A"], pair["B"]) for path, pair in found.items()}
-
-
-def _layer(layers: dict[str, nn.Module], path: str, folder: Path) -> nn.Linear:
-    """The one layer of this path, which the network may have below other modules."""
-    found = [layer for name, layer in layers.items() if name == path or name.endswith(f".{path}")]
-    if len(found) != 1 or not isinstance(found[0], nn.Linear):
-        why = f"{len(found)} such layers" if len(found) != 1 else f"a {type(found[0]).__name__}"
+    if bad := not_finite(tensors):
+        raise ValueError(f"the adapter {folder} holds numbers that are not finite: {sample(bad)}")
+    try:
+        with no_larger_than(tensors), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on names that transformers has replaced, and on the beginning of matrices
+            changed = PeftModel(network, LoraConfig(**settings))  # type: ignore[arg-type]
+            wrong = misfits(get_peft_model_state_dict(changed), tensors)
+            if wrong:
+                raise ValueError("; ".join(wrong))
+            set_peft_model_state_dict(changed, tensors)
+            merged: nn.Module = changed.merge_and_unload(safe_merge=True)  # type: ignore[operator]
+    except Exception as error:  # peft and torch each raise their own
         raise ValueError(
-            f"the adapter {folder} changes the linear layer {path}, but the network has {why}: is it of another model?"
+            f"the adapter {folder} does not fit the network, or is damaged: is it of another model? ({one_line(error)})"
+        ) from None
+    if bad := not_finite(merged.state_dict()):
+        raise ValueError(f"the adapter {folder} makes weights that are not finite: {sample(bad)}")
+    return merged.requires_grad_(True)  # peft had frozen it
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """The settings of an adapter that are passed on to peft."""
+    try:
+        settings = dict(json.loads((folder / SETTINGS).read_text("utf-8")))
+        kind = settings["peft_type"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{folder / SETTINGS} is not that of a LoRA adapter, or it is damaged ({one_line(error)})"
+        ) from None
+    passed = {name: value for name, value in settings.items() if name in PASSED}
+    other = [name for name, value in settings.items() if value and name not in (*PASSED, *BESIDE)]
+    if passed.get("init_lora_weights") not in BEGINNINGS:
+        other.insert(0, "init_lora_weights")
+    if kind != "LORA" or other:
+        what = f"{other[0]}={settings[other[0]]!r}" if kind == "LORA" else f"the kind {kind!r}"
+        raise ValueError(
+            f"the adapter {folder} has {what}, which is not supported: merge it with peft, and save the model"
         )
-    return found[0]
+    return passed
 
 
 __all__ = ["merge_lora"]

@@ -122,7 +122,7 @@ def sentence_transformer_model(
         if max_tokens is not None:
             _cut(encoder, integer(max_tokens, "max_tokens is a number of tokens", low=1), name)
         if lora is not None:
-            merge_lora(encoder, Path(lora))
+            merge_lora(_transformer(encoder, name), Path(lora))
         files = _described(encoder)
     else:
         encoder = _rebuilt(files)
@@ -202,6 +202,14 @@ def _found(name: str) -> Any:
         check_files(root, name)
         return _read(full, name, revision=root.name)  # the commit, so the files that are read were checked
     raise OSError(f"{name} is no folder, and it cannot be read from the hub ({why})")
+
+
+def _transformer(encoder: Any, name: str) -> nn.Module:
+    """The network of transformers in a model."""
+    found: list[nn.Module] = [part.auto_model for part in encoder if hasattr(part, "auto_model")]
+    if not found:
+        raise ValueError(f"{name} has no network of transformers, so a LoRA adapter cannot change it; leave lora out")
+    return found[0]
 
 
 def _cut(encoder: Any, tokens: int, name: str) -> None:
