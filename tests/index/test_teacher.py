@@ -180,7 +180,7 @@ def test_what_cannot_be_scored_is_one_line(model, texts, tmp_path, capsys, monke
     for path in model.iterdir():
         (hostile / path.name).write_bytes(path.read_bytes())
     (hostile / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "os.system"}]))
-    assert "has the module 'os.system'" in fails(capsys, "score", hostile, lists, "-o", out)
+    assert "has the setting type='os.system'" in fails(capsys, "score", hostile, lists, "-o", out)
     assert not out.exists()
     monkeypatch.setattr(theirs.CrossEncoder, "predict", lambda self, pairs, **_: np.full(len(pairs), np.nan))
     assert "is the model damaged?" in fails(capsys, "score", model, lists, "-o", out)

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 pytest.importorskip("sentence_transformers", reason="sentence-transformers comes with an extra")
-peft = pytest.importorskip("peft", reason="peft comes with an extra")
+pytest.importorskip("peft", reason="peft comes with an extra")
 
+import peft
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from small_runs import make_texts, small_texts, train

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,15 @@ def _elsewhere(folder: Path) -> None:
     _settings(folder, tokenizer_name_or_path="/elsewhere")
 
 
+def _unknown(folder: Path) -> None:
+    """A setting that no list has, at any depth, of a later version or of somebody else's class."""
+    _second_module(folder, "sentence_transformers.models.Dense", {"later": [{"loader": "this.s"}]})
+
+
+def _quantised(folder: Path) -> None:
+    _second_module(folder, "sentence_transformers.models.Transformer", {"quantization_config": {"quant_method": "x"}})
+
+
 def _adapter(folder: Path) -> None:
     """The package peft imports the module that `megatron_core` names."""
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "megatron_core": "this"}')
@@ -187,16 +197,18 @@ def _scrambled(folder: Path) -> None:
     ("harm", "told"),
     [
         (_pickled, "can be read safely: it wants to run .*. Nothing was run.* safetensors"),
-        (_coded, "has the module 'own.Module', .* never runs code"),
-        (_whole, "has the module 'sentence_transformers.SentenceTransformer', .* never runs code"),
-        (_trusting, "asks for trust .*1/config.json.* never runs code"),
-        (_active, "has the activation function 'this.s', .* never runs code"),
-        (_unpickled, "has the setting model_args.weights_only, .* never runs code"),
-        (_kernel, "has attn_implementation='somebody/kernels'.* never runs code"),
-        (_method, "calls the method 'save_pretrained' .* never runs code"),
-        (_elsewhere, "has the setting tokenizer_name_or_path .* never runs code"),
+        (_coded, "has the setting type='own.Module' .modules.json.*never runs code"),
+        (_whole, "has the setting type='sentence_transformers.SentenceTransformer'.*never runs code"),
+        (_trusting, "has the setting trust_remote_code=True .1/config.json.* never runs code"),
+        (_active, "has the setting activation_function='this.s'.* never runs code"),
+        (_unpickled, "has the setting model_args=.*weights_only.* never runs code"),
+        (_kernel, "has the setting attn_implementation='somebody/kernels'.* never runs code"),
+        (_method, "has the setting method='save_pretrained' .* never runs code"),
+        (_elsewhere, "has the setting tokenizer_name_or_path='/elsewhere' .* never runs code"),
+        (_unknown, "has the setting loader='this.s' .1/config.json.* never runs code"),
+        (_quantised, "has the setting quantization_config=.* never runs code"),
         (_adapter, "is an adapter of another model .adapter_config.json."),
-        (_words, "has the tokenizer 'sentence_transformers.SentenceTransformer', .* never runs code"),
+        (_words, "has the setting tokenizer_class='sentence_transformers.SentenceTransformer'.* never runs code"),
         (_deep, "is damaged: modules.json .* Download or copy it again"),
         (_scrambled, "is damaged .* Download or copy it again"),
     ],
@@ -207,7 +219,8 @@ def test_a_folder_of_somebody_else_is_refused_in_one_line_and_runs_nothing(tmp_p
     harm(folder)
     with pytest.raises(ValueError, match=f"^{folder} .*{told}") as error:
         sentence_transformer_model(str(folder))
-    assert "\n" not in str(error.value) and "trust_remote_code" not in str(error.value)  # which nobody can set
+    assert "\n" not in str(error.value)
+    assert harm is _trusting or "trust_remote_code" not in str(error.value)  # which nobody can set
     assert not (folder / "ran").exists()
 
 
@@ -234,14 +247,30 @@ def test_modules_of_older_versions_are_read(tmp_path, spelling):
     assert sentence_transformer_model(str(tmp_path)).embedding_size == 16
 
 
+def test_what_only_describes_a_model_is_no_reason_to_refuse_it(tmp_path):
+    from rankgrad.models.foreign_settings import check_files
+
+    bert_model(tmp_path / "body").save(str(tmp_path / "model"), create_model_card=False)
+    prompts = {"query": "Represent: ", "passage": "passage:", "other": "a/b"}
+    said: dict[str, dict[str, Any]] = {
+        "config.json": {"_name_or_path": "/home/me/bert", "rope_scaling": {"type": "linear"}, "torch_dtype": "float32"},
+        "tokenizer_config.json": {"cls_token": "</s>", "eos_token": {"content": "a.b"}, "name_or_path": "./x"},
+        "config_sentence_transformers.json": {"prompts": prompts, "__version__": {"torch": "2.6.0.dev0"}},
+    }
+    for name, more in said.items():
+        file = tmp_path / "model" / name
+        file.write_text(json.dumps({**json.loads(file.read_text()), **more, "auto_map": {"A": "modeling.B"}}))
+    check_files(tmp_path / "model", "a model")
+
+
 def test_every_module_of_the_list_is_a_class_of_its_name():
     from sentence_transformers.sentence_transformer import modules
 
-    from rankgrad.models.sentence_transformer import KNOWN, MODULE
+    from rankgrad.models.foreign_settings import ALLOWED, KNOWN
 
     for name in KNOWN:
         kind = getattr(modules, name)
-        assert kind.__name__ == name and MODULE.fullmatch(f"{kind.__module__}.{name}")
+        assert kind.__name__ == name and re.fullmatch(ALLOWED["type"], f"{kind.__module__}.{name}")
 
 
 def test_word_embeddings_are_read(tmp_path):
@@ -279,7 +308,7 @@ def test_a_model_of_the_hub_is_checked_before_it_is_read(tmp_path, monkeypatch):
         _on_the_hub(tmp_path / "model", tmp_path, name)
     assert sentence_transformer_model("somebody/good").embedding_size == 16
     assert sentence_transformer_model("short").embedding_size == 16
-    with pytest.raises(ValueError, match="^somebody/bad has the activation function 'this.s'"):
+    with pytest.raises(ValueError, match="^somebody/bad has the setting activation_function='this.s'"):
         sentence_transformer_model("somebody/bad")
     with pytest.raises(OSError, match="somebody/else is no folder, and it cannot be read from the hub"):
         sentence_transformer_model("somebody/else")
@@ -293,12 +322,12 @@ def test_a_file_that_names_code_of_its_own_is_refused(tmp_path):
     modules = json.loads(files["modules.json"])
     modules[0]["type"] = "os.path.join"
     for changed, told in (
-        ({**files, "modules.json": json.dumps(modules)}, "has the module 'os.path.join'"),
-        ({**files, "./modules.json": json.dumps(modules)}, "has the module 'os.path.join'"),  # the same file
+        ({**files, "modules.json": json.dumps(modules)}, "has the setting type='os.path.join'"),
+        ({**files, "./modules.json": json.dumps(modules)}, "has the setting type='os.path.join'"),  # the same file
         ({**files, "own.py": ""}, "its own code, own.py"),
         ({**files, "odd.bin": 3}, "is damaged: odd.bin"),
         (None, "requests other weights"),
-        ({**files, "1/config.json": '{"trust_remote_code": 1}'}, "asks for trust"),
+        ({**files, "1/config.json": '{"trust_remote_code": 1}'}, "has the setting trust_remote_code=1"),
         ({name: text for name, text in files.items() if name != "modules.json"}, "modules.json is missing"),
         ({**files, "../outside.json": "{}"}, "outside"),
     ):

@@ -59,12 +59,12 @@ def merge_lora(network: nn.Module, folder: Path) -> nn.Module:
     try:
         with no_larger_than(tensors), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on names that transformers has replaced, and on the beginning of matrices
-            changed = PeftModel(network, LoraConfig(**settings))  # type: ignore[arg-type]
+            changed = PeftModel(network, LoraConfig(**settings))
             wrong = misfits(get_peft_model_state_dict(changed), tensors)
             if wrong:
                 raise ValueError("; ".join(wrong))
             set_peft_model_state_dict(changed, tensors)
-            merged: nn.Module = changed.merge_and_unload(safe_merge=True)  # type: ignore[operator]
+            merged: nn.Module = changed.merge_and_unload(safe_merge=True)
     except Exception as error:  # peft and torch each raise their own
         raise ValueError(
             f"the adapter {folder} does not fit the network, or is damaged: is it of another model? ({one_line(error)})"

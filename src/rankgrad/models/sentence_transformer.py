@@ -10,12 +10,10 @@ code. So all files are checked before that package reads them: only the modules 
 from __future__ import annotations
 
 import base64
-import json
 import math
 import os
-import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, cast
@@ -27,36 +25,13 @@ from ..common.checks import integer
 from ..common.extras import missing
 from ..common.files import inside
 from .embedding_model import EmbeddingModel
+from .foreign_settings import NEVER, OWN_CODE, check_files
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput
 from .lora import merge_lora
 from .state_dicts import one_line, why_unread
 
-# Modules that build nothing else by a name in their files. A Router and a SentenceTransformer build what they name.
-KNOWN = (
-    *("CNN", "Dense", "Dropout", "LSTM", "LayerNorm", "Normalize", "Pooling", "StaticEmbedding", "Transformer"),
-    *("WeightedLayerPooling", "WordEmbeddings", "WordWeights"),
-)
-# Where versions before 5.4 kept their modules, and where later ones keep them.
-_PLACE = r"sentence_transformers\.(models|base\.modules|sentence_transformer\.modules)\."
-MODULE = re.compile(rf"{_PLACE}(\w+\.)?({'|'.join(KNOWN)})")
-SPLITTER = re.compile(rf"{_PLACE}tokenizer\.(\w+\.)?WhitespaceTokenizer")
-ACTIVATION = re.compile(r"torch\.nn\.(modules\.(activation|linear)\.)?(\w+)")
-# Sections whose entries are passed on to transformers, and the safe entries. Other entries are not safe: for example,
-# weights_only=false unpickles the weights, and kernels are code from the hub.
-SECTIONS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
-HARMLESS = (
-    *("add_bos_token", "add_eos_token", "add_pooling_layer", "add_prefix_space", "attn_implementation"),
-    *("clean_up_tokenization_spaces", "do_lower_case", "dtype", "is_causal", "is_decoder", "low_cpu_mem_usage"),
-    *("max_length", "max_position_embeddings", "model_max_length", "output_hidden_states", "padding_side"),
-    *("torch_dtype", "truncation_side", "unpad_inputs", "use_cache", "use_fast", "use_memory_efficient_attention"),
-    *("use_safetensors",),
-)
-IMPLEMENTATIONS = (None, "eager", "sdpa")  # of attention; others may be code from the hub
-VOCABULARIES = ("tokenizer.json", "vocab.json")  # long, and no settings
 WEIGHTS = ".safetensors"
-OWN_CODE = "train it with sentence-transformers and rankgrad.adapters.sentence_transformers"
-NEVER = f"and rankgrad never runs code of a model: {OWN_CODE}"
 LEFT_OUT = (".md", ".bin", ".onnx", ".py")
 
 
@@ -281,80 +256,4 @@ def _rebuilt(files: Mapping[str, Any]) -> Any:
         return _read(temporary, "this model", local_files_only=True)
 
 
-def check_files(root: Path, name: str) -> None:
-    """Raise unless the files of a model make sentence-transformers import only what is on our lists.
-
-    Args:
-        root: folder of the model.
-        name: name of the model in messages.
-
-    Raises:
-        ValueError: naming the class, the folder or the file.
-    """
-    for path in sorted(root.rglob("*")):
-        file = path.relative_to(root).as_posix()
-        if path.is_dir() and path.is_symlink():  # `rglob` does not look into it, but a module would
-            raise ValueError(f"the folder {file} of {name} is a link. Replace it by a copy of its target")
-        if path.suffix.lower() != ".json" or path.name in VOCABULARIES or not path.is_file():
-            continue
-        if path.name.lower() == "adapter_config.json":  # peft imports modules that it names
-            raise ValueError(
-                f"{name} is an adapter of another model ({file}). Give that model as model.name=, and the adapter as "
-                "model.lora="
-            )
-        try:
-            content = json.loads(path.read_text("utf-8"))
-            if file.lower() == "modules.json":
-                _check_modules(content, name)
-        except (KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{name} is damaged: {file} ({one_line(error)}). Download or copy it again") from None
-        for key, value in _entries(content):
-            wrong = _wrong(key, value)
-            if wrong:
-                raise ValueError(f"{name} {wrong} ({file}), {NEVER}")
-
-
-def _check_modules(modules: Any, name: str) -> None:
-    for kind, folder in [(str(module["type"]), str(module["path"])) for module in modules]:
-        if not MODULE.fullmatch(kind):
-            raise ValueError(f"{name} has the module {kind!r}, which is none of {', '.join(KNOWN)}, {NEVER}")
-        inside(Path("the model"), folder)
-
-
-def _wrong(key: str, value: Any) -> str:
-    """Why a setting of a model could run code or read other files; "" if it cannot."""
-    if key == "trust_remote_code" and value:
-        return "asks for trust in its own code"
-    if key == "activation_function" and isinstance(value, str) and "." in value:
-        match = ACTIVATION.fullmatch(value)
-        kind = getattr(nn, match[3], None) if match else None
-        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-            return f"has the activation function {value!r}, which is none of torch.nn"
-    if key == "tokenizer_class" and isinstance(value, str) and "." in value and not SPLITTER.fullmatch(value):
-        return f"has the tokenizer {value!r}, which is none of transformers"
-    if key in SECTIONS and value:
-        known = {*HARMLESS, "trust_remote_code"}  # false is harmless; true was refused above
-        others = [each for each in value if each not in known] if isinstance(value, dict) else [value]
-        if others:
-            return f"has the setting {key}.{others[0]}, which could run code"
-    if key.strip("_") in ("attn_implementation", "experts_implementation"):
-        if any(each not in IMPLEMENTATIONS for each in (value.values() if isinstance(value, dict) else [value])):
-            return f"has {key}={value!r}, which is neither eager nor sdpa and may be code of the hub"
-    if key == "modality_config" and isinstance(value, dict):
-        methods = [each.get("method") for each in value.values() if isinstance(each, dict)]
-        others = [each for each in methods if not re.fullmatch(r"forward|get_\w+_features", str(each))]
-        if others:
-            return f"calls the method {others[0]!r} of its network"
-    if key in ("quantization_config", "tokenizer_name_or_path") and value:  # packages, or a place, of its own choice
-        return f"has the setting {key}"
-    return ""
-
-
-def _entries(content: Any) -> Iterator[tuple[str, Any]]:
-    """Every key of a json content with its value, at any depth."""
-    waiting = [content]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            yield from part.items()
-        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+__all__ = ["SentenceEncoder", "sentence_transformer_model"]

@@ -17,7 +17,7 @@ from ...common.checks import integer
 from ...common.extras import missing
 from ...common.files import sha256_of, shown, write_text
 from ...datasets.tabular import AUTO
-from ...models.sentence_transformer import check_files
+from ...models.foreign_settings import check_files
 from ...tables.formats import read_rows
 from ...tables.written import write_columns
 from ...tasks.search.reading import table_texts
