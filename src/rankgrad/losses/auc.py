@@ -84,7 +84,7 @@ class AUCLoss(RetrievalLoss):
         if scores.shape[1] == 0:  # a minimum over no items is an error
             return scores.sum(1), relevant.any(1)
         true_pos, false_pos, kept = self._rates(scores, relevant, valid)
-        if self._tiles is None:
+        if self.tiles is None:
             false_pos = false_pos.sum(0) / kept.sum().clamp(min=1)
             return 1 - _middles(true_pos) @ _steps(false_pos), kept
         sums = self.over_batch("rates", self._sums, relevant, valid, scores)

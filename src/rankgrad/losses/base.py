@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
@@ -69,6 +69,7 @@ class RetrievalLoss(CheckedLoss):
             "zero_rows", and what a loss adds. Without a relevant and an irrelevant item there is no order to learn: a
             loss of 0 then does not mean that the batch is solved. The next call replaces `stats`. They are not part of
             the state_dict.
+        tiles: the parts in which `per_query` gets a large batch, during the call; None: it gets all queries at once.
         graded: whether the loss uses float gains (hierarchical labels). If not, it reads hierarchical labels at their
             finest level and raises on float gains.
         levels: whether the loss also takes integers: the number of levels that query and item share, 0 .. 64. It then
@@ -127,7 +128,7 @@ class RetrievalLoss(CheckedLoss):
             self.positives = integer(positives, "positives is the number of relevant items of every query", low=1)
         self.stats = {}
         self._still = False
-        self._tiles: Tiles | None = None
+        self.tiles: Tiles | None = None
 
     # ------------------------------------------------------------------ what a loss defines
 
@@ -170,15 +171,19 @@ class RetrievalLoss(CheckedLoss):
             count: (relevant, valid) or (relevant, valid, scores) of some queries -> their sum.
             part: the arguments for the queries that `per_query` got.
         """
-        tiles = self._tiles
+        tiles = self.tiles
         if tiles is None:
             with torch.no_grad():
                 return count(*part)
         return tiles.once((self, name), lambda: tiles.sum(count, scored=len(part) > 2))
 
+    def with_value(self, name: str, value: object) -> AbstractContextManager[None]:
+        """A context in which an attribute of the loss, and of the losses inside it, has this value."""
+        return held(self, name, value)
+
     def queries(self, scores: Scores) -> int:
         """Number of queries of the whole batch, from the scores that `per_query` got."""
-        return len(scores) if self._tiles is None else self._tiles.queries
+        return len(scores) if self.tiles is None else self.tiles.queries
 
     # ------------------------------------------------------------------ what a user calls
 

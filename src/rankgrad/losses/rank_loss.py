@@ -76,7 +76,7 @@ class RankLoss(RetrievalLoss):
 
     def found(self) -> Tensor | None:
         """[2] numbers of queries with a relevant item and of relevant pairs in the whole batch; None: count here."""
-        tiles = self._tiles
+        tiles = self.tiles
         return None if tiles is None else tiles.once((self, "found"), lambda: tiles.sum(_found))
 
     def read(self, ranks: Ranks) -> PerQuery:

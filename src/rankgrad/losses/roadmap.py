@@ -98,7 +98,7 @@ class CalibrationLoss(RetrievalLoss):
         """Alpha and beta of this call."""
         if self.quantiles is None:
             return self.alpha, self.beta
-        moves, tiles = self.moves, self._tiles
+        moves, tiles = self.moves, self.tiles
 
         def followed() -> Tensor:
             return self._followed(scores.detach(), relevant, rest, moves)
@@ -119,11 +119,11 @@ class CalibrationLoss(RetrievalLoss):
             self.running = old  # like a loss without state, it need not be moved to the device first
         if not moves and not asynchronous(old) and not bool(old.isnan().any()):
             return old  # sorting the scores of a long memory takes time: do it only if needed
-        if self._tiles is None:
+        if self.tiles is None:
             sides = zip((relevant, rest), self.quantiles, strict=True)
             own = torch.stack([_quantile(scores, *side) for side in sides])
         else:
-            own = self._tiles.quantiles(self.quantiles)
+            own = self.tiles.quantiles(self.quantiles)
         mixed = torch.lerp(own, old, self.momentum) if moves else old
         return torch.where(old.isnan(), own, torch.where(own.isnan(), old, mixed))
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,10 +19,7 @@ from torch import Tensor
 from ..ranks.first_order import refuse_graph
 from ..ranks.lists import both_kinds
 from ..ranks.types import Mask, PerQuery, Scores
-from .checked import Batch, held
-
-if TYPE_CHECKING:
-    from .base import RetrievalLoss
+from .checked import Batch
 
 Again = Callable[[PerQuery], "list[Tensor | None]"]  # weights of the costs -> gradient, see `Tiles.gradient`
 
@@ -30,7 +28,36 @@ TILE = 2**22  # number of scores in memory at once
 DIGITS = 16  # bits of a score that one pass counts to find a quantile
 
 
-def worth_tiles(loss: RetrievalLoss, batch: Batch) -> bool:
+class Tiled(Protocol):
+    """A loss whose batch may come in tiles."""
+
+    stats: dict[str, Tensor]
+
+    @property
+    def reduction(self) -> str:
+        """See `RetrievalLoss`."""
+
+    @property
+    def by_parts(self) -> bool:
+        """Whether the queries may be computed in parts."""
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The weights of the loss."""
+
+    def relevance(self, batch: Batch, rows: slice) -> tuple[Tensor, Mask | None]:
+        """Relevance and validity of some rows."""
+
+    def score_rows(self, batch: Batch, rows: slice) -> tuple[Scores, Tensor, Mask | None]:
+        """Scores, relevance and validity of some rows."""
+
+    def costs(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[Tensor, ...]:
+        """[query] costs, which queries count, and whether they have an item of either kind."""
+
+    def with_value(self, name: str, value: object) -> AbstractContextManager[None]:
+        """A context in which an attribute of the loss, and of the losses inside it, has this value."""
+
+
+def worth_tiles(loss: Tiled, batch: Batch) -> bool:
     """Whether this batch goes by tiles: it is large, and the loss takes the queries in parts."""
     queries, items = batch.shape
     if queries < 2 or queries * items < WORTH or not loss.by_parts or batch.indices_tuple is not None:
@@ -38,8 +65,8 @@ def worth_tiles(loss: RetrievalLoss, batch: Batch) -> bool:
     return not (torch.compiler.is_compiling() or any(weight.requires_grad for weight in loss.parameters()))
 
 
-def costs_by_tiles(loss: RetrievalLoss, batch: Batch) -> list[Tensor] | None:
-    """What `RetrievalLoss.costs` returns for a `prepared` batch; None if only the whole matrix gives all gradients."""
+def costs_by_tiles(loss: Tiled, batch: Batch) -> list[Tensor] | None:
+    """What `Tiled.costs` returns for a `prepared` batch; None if only the whole matrix gives all gradients."""
     tiles = Tiles(loss, batch)
     learns = torch.is_grad_enabled() and any(tiles.needed)
     at_once = learns and loss.reduction == "mean"
@@ -76,7 +103,7 @@ class Tiles:
         gradient: gradient by the embeddings and by the references, after `costs`.
     """
 
-    def __init__(self, loss: RetrievalLoss, batch: Batch) -> None:
+    def __init__(self, loss: Tiled, batch: Batch) -> None:
         self.queries, items = batch.shape
         rows = max(TILE // items, 1)
         self._parts = [slice(start, min(start + rows, self.queries)) for start in range(0, self.queries, rows)]
@@ -94,7 +121,7 @@ class Tiles:
         learned = zip((rows, items), self.needed, strict=True)
         into = [torch.zeros_like(each) if needed and weights is not None else None for each, needed in learned]
         to_items = into[0] if self._batch.ref_emb is None else into[1]
-        with held(self._loss, "_tiles", self):
+        with self._loss.with_value("tiles", self):
             for part, scores, relevant, valid in self.blocks():
                 self._loss.stats = {}
                 costs, *seen = self._loss.costs(scores.requires_grad_(weights is not None), relevant, valid)
@@ -114,7 +141,7 @@ class Tiles:
     def again(self, weights: PerQuery) -> list[Tensor | None]:
         """The gradient of the weighted costs. They are computed as before, and the loss does not notice it."""
         cuda = [weights.device] if weights.is_cuda else []
-        with held(self._loss, "stats", {}), torch.enable_grad(), torch.random.fork_rng(cuda):
+        with self._loss.with_value("stats", {}), torch.enable_grad(), torch.random.fork_rng(cuda):
             torch.set_rng_state(self._random[0])
             for state in self._random[1:]:
                 torch.cuda.set_rng_state(state, weights.device)
