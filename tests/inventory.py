@@ -112,7 +112,9 @@ def trainings(work: Path, *more: str) -> dict[str, Callable[[], Path]]:
     return {
         "glyphs, default loss": retrieval("data=glyphs", *FEW_WEIGHTS, *STEPS, name="glyphs"),
         "photographs, roadmap": retrieval(*small(photos, "loss=roadmap"), name="roadmap"),
-        "photographs, rambo_ap, memory": retrieval(*small(photos, "loss=rambo_ap", "memory=joint"), name="memory"),
+        "photographs, rambo_ap, memory": retrieval(
+            *small(photos, "loss=rambo_ap", "memory=sum", "memory.warmup=0"), name="memory"
+        ),
         "photographs, multi-similarity": retrieval(*small(photos, "loss=pml/multi_similarity"), name="ms"),
         "texts, default loss": retrieval(*small_texts(texts), name="texts"),
     }

@@ -57,7 +57,7 @@ def kept(name: str) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retrieval, "write_report", lambda path, _: path.write_text(""))  # a third of the time
         if name == "retrieval":
-            config = compose(small(home / "photos", "memory=joint", "evaluation.every=1", out))
+            config = compose(small(home / "photos", "memory=sum", "memory.warmup=0", "evaluation.every=1", out))
             config.loss = OmegaConf.create(LOSS)
             retrieval.train(config, quiet=True)
         elif name == "scores":
@@ -66,7 +66,7 @@ def kept(name: str) -> Path:
             own = {
                 "multi": ["loss=pml/multi_similarity"],
                 "frozen": ["loss=roadmap", "frozen=true", f"init={kept('retrieval')}"],
-                "interrupted": ["loss=roadmap", "memory=joint", "checkpoint_minutes=0"],
+                "interrupted": ["loss=roadmap", "memory=sum", "memory.warmup=0", "checkpoint_minutes=0"],
             }[name]
             given = compose(small(home / "photos", *own, out))
             trained(lambda: retrieval.train(given, quiet=True), name)

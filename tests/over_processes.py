@@ -26,7 +26,7 @@ from rankgrad.losses.baselines import CrossEntropyLoss
 
 ROWS, CLASSES, DIM = 12, 5, 4
 # Losses of which one is exact, one has statistics over the batch, and one a memory.
-TILED = ("supap", "log_sum_exp", "adaptive_roadmap", "rambo_recall", "adaptive_roadmap memory joint")
+TILED = ("supap", "log_sum_exp", "adaptive_roadmap", "rambo_recall", "adaptive_roadmap memory")
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 # Rows of each process: uneven, with classes that are on one process only, and a process without any.
 SPLITS: dict[int, tuple[tuple[int, ...], ...]] = {
@@ -93,11 +93,8 @@ def cases() -> dict[str, Callable[[], nn.Module]]:
     """Name -> loss: all of them, one with weights, and memories."""
     found: dict[str, Callable[[], nn.Module]] = {**LOSSES}
     found["cross_entropy"] = NoIds
-    for combine in ("sum", "joint"):
-        for name in ("adaptive_roadmap", "rambo_ap"):
-            found[f"{name} memory {combine}"] = lambda name=name, combine=combine: CrossBatchMemory(  # type: ignore[misc]
-                LOSSES[name](), size=20, combine=combine, dtype=torch.float64
-            )
+    for name in ("adaptive_roadmap", "rambo_ap"):
+        found[f"{name} memory"] = lambda name=name: CrossBatchMemory(LOSSES[name](), size=20, dtype=torch.float64)  # type: ignore[misc]
     return found
 
 

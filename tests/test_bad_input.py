@@ -821,7 +821,6 @@ def test_numbers_of_numpy_are_numbers():
         (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, weight=bad), "weight"),
         (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, warmup=bad), "warmup"),
         (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, dtype=bad), "dtype"),
-        (lambda bad: CrossBatchMemory(losses.SmoothAPLoss(), 5, combine=bad), "combine"),
     ],
 )
 def test_parts_of_a_loss_refuse_what_they_are_not(make, name):

@@ -39,8 +39,7 @@ from rankgrad.workbench.training.module import Schedule
 DIFFER = {
     "model/convnet.head": "in Python embedding_size asks for the layer, which a run has only if it is asked for",
     "model/convnet.embedding_size": "likewise",
-    "memory/joint.combine": "two uses of one class, a file each",
-    "memory/sum.warmup": "likewise",
+    "memory/sum.warmup": "a training has a start, where embeddings drift fast",
     "data/text.test_fraction": "in Python a file is read whole; a run holds classes out",
     "data/table.test_fraction": "likewise",
 }

@@ -224,11 +224,10 @@ def test_a_training_step_is_a_cuda_graph(name, gpu):
 # ---------------------------------------------------------------------------------------------- memories and ranks
 
 
-@pytest.mark.parametrize("combine", ["sum", "joint"])
 @pytest.mark.parametrize("name", ["supap", "rambo_recall", "pnp"])
-def test_a_memory_holds_and_ranks_what_it_does_on_the_cpu(name, combine, device, dtype):
+def test_a_memory_holds_and_ranks_what_it_does_on_the_cpu(name, device, dtype):
     def run(where: torch.device, kind: torch.dtype) -> tuple[list[Tensor], CrossBatchMemory]:
-        memory = CrossBatchMemory(LOSSES[name](), size=40, combine=combine, dtype=kind).to(where)
+        memory = CrossBatchMemory(LOSSES[name](), size=40, dtype=kind).to(where)
         found = []
         for step in range(3):
             embeddings, labels, _ = batch(seed=step)
@@ -407,7 +406,7 @@ def test_embedding_in_parts_has_the_gradient_of_the_whole_batch(device):
 
 def test_a_run_begins_as_on_the_cpu_and_goes_on_after_its_end(gpu, tmp_path):
     photos = make_photos(tmp_path / "photos")
-    settings = small(photos, "memory=joint", "memory.batches=2", "checkpoint_minutes=0")
+    settings = small(photos, "memory=sum", "memory.warmup=0", "memory.size=16", "checkpoint_minutes=0")
     begins_as_on_the_cpu(retrieval.train, ["train"], settings, tmp_path)
 
 

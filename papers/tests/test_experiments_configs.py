@@ -323,7 +323,6 @@ PROTOCOLS: list[tuple[str, str, Any, str]] = [
     ("roadmap/sota_sop", "data.train_transform.resize", 256, "B.2"),
     ("roadmap/sota_inaturalist", "sampler.classes_per_batch", 96, "tables 6 and 8: 384"),
     ("roadmap/deit_cub", "model.head", "none", "text: 384-d, no linear layer"),
-    ("roadmap/xbm_sop", "memory.combine", "joint", "XBM, algorithm 1"),
     ("roadmap/xbm_sop", "memory.size", "auto", "table 5: the whole training set"),
     ("roadmap/xbm_inaturalist", "memory.size", 60000, "table 5"),
     ("roadmap/xbm_cub", "loss.loss.neg_margin", 0.5, "code"),

@@ -234,9 +234,9 @@ def test_a_table_with_a_mistake_is_refused(change, message):
 
 
 def test_image_sides_and_embeddings_are_scaled_and_nothing_else_is():
-    given = ["loss=pnp", "data.size=224", "model.embedding_size=512", "sampler.classes_per_batch=96", "memory=joint"]
+    given = ["loss=pnp", "data.size=224", "model.embedding_size=512", "sampler.classes_per_batch=96", "memory=sum"]
     sides = ["data.train_transform.size=28", "data.eval_transform.size=28"]
-    rest = ["sampler.classes_per_batch=96", "memory=joint"]
+    rest = ["sampler.classes_per_batch=96", "memory=sum"]
     expected = ["loss=pnp", *sides, "data.load.size=28", "model.embedding_size=128", *rest]
     assert standin.translate(given, "omniglot") == expected
     assert standin.translate(given, "glyphs") == [s for s in expected if s != "data.load.size=28"]

@@ -248,10 +248,9 @@ def test_the_batch_as_its_own_references_is_the_batch(name):
 
 
 @pytest.mark.parametrize("name", WITH_REFERENCES)
-@pytest.mark.parametrize("combine", ["sum", "joint"])
-def test_a_memory_works_around_it_and_has_no_graph(name, combine):
+def test_a_memory_works_around_it_and_has_no_graph(name):
     torch.manual_seed(0)
-    memory = CrossBatchMemory(baseline(name), size=30, combine=combine)
+    memory = CrossBatchMemory(baseline(name), size=30)
     for step in range(3):
         embeddings = rows(seed=step).float().requires_grad_()
         value = memory(embeddings, LABELS, ids=IDS)  # the same images again
@@ -281,16 +280,18 @@ def contrastive_by_hand(batch: Tensor, batch_ids: list[int], items: Tensor, item
     return sum(sum(part) / max(sum(p > 0 for p in part), 1) for part in (pull, push))
 
 
-def test_xbm_is_the_contrastive_loss_of_the_batch_against_batch_and_memory():
+def test_xbm_is_the_contrastive_loss_of_the_batch_and_of_the_batch_against_the_memory():
     labels = [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
     batches = [[0, 1, 3, 4], [2, 5, 6, 7], [1, 0, 8, 9], [3, 2, 6, 4]]  # images come again: 1 and 0, then 3, 2, 6, 4
-    memory = CrossBatchMemory(baseline("pml/contrastive"), size=8, combine="joint", dtype=torch.float64)
+    memory = CrossBatchMemory(baseline("pml/contrastive"), size=8, dtype=torch.float64)
     held: list[tuple[Tensor, int]] = []
     for step, ids in enumerate(batches):
         batch = rows(4, seed=step)
         value = memory(batch, torch.tensor([labels[i] for i in ids]), ids=torch.tensor(ids))
-        items = torch.stack([*batch, *(row for row, _ in held)])
-        expected = contrastive_by_hand(batch, ids, items, [*ids, *(number for _, number in held)], labels)
+        expected = contrastive_by_hand(batch, ids, batch, ids, labels)
+        if held:
+            items = torch.stack([row for row, _ in held])
+            expected += contrastive_by_hand(batch, ids, items, [number for _, number in held], labels)
         assert expected > 0
         torch.testing.assert_close(float(value), expected, rtol=1e-12, atol=0)
         held = [*held, *zip(batch, ids, strict=True)][-8:]  # two batches
@@ -298,14 +299,16 @@ def test_xbm_is_the_contrastive_loss_of_the_batch_against_batch_and_memory():
 
 def test_a_run_of_xbm_remembers_the_whole_training_set(tmp_path):
     photos = make_photos(tmp_path / "photos")
-    xbm = ["loss=pml/contrastive", "memory=joint", "memory.batches=null", "memory.size=auto"]
+    xbm = ["loss=pml/contrastive", "memory=sum", "memory.warmup=0"]
     run = train(*small(photos, *xbm, f"out={tmp_path / 'run'}"))
     assert [value for _, value in curves(run)["memory_entries"]] == [0, 8, 16, 24, 25, 25]  # 25 images, batches of 8
 
 
 def test_a_run_with_a_miner_and_a_memory_comes_to_its_end(tmp_path):
     photos = make_photos(tmp_path / "photos")
-    run = train(*small(photos, "loss=pml/batch_hard_triplet", "memory=joint", f"out={tmp_path / 'run'}"))
+    run = train(
+        *small(photos, "loss=pml/batch_hard_triplet", "memory=sum", "memory.warmup=0", f"out={tmp_path / 'run'}")
+    )
     assert run.finished
     assert all(math.isfinite(value) for _, value in curves(run)["loss"])
 

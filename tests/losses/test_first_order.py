@@ -18,9 +18,9 @@ from rankgrad.ranks.relaxations import AutogradStep, Heaviside, Sigmoid
 REFUSED = pytest.raises(RuntimeError, match="create_graph=True")
 
 
-def remembered(loss: torch.nn.Module, given, combine: str) -> CrossBatchMemory:
+def remembered(loss: torch.nn.Module, given) -> CrossBatchMemory:
     """A memory that holds the references, and takes no more."""
-    memory = CrossBatchMemory(loss, size=20, need_ids=False, combine=combine)
+    memory = CrossBatchMemory(loss, size=20, need_ids=False)
     memory(given.ref_emb, given.ref_labels)
     return memory.eval()
 
@@ -38,8 +38,7 @@ PATHS = {
     "hierarchy": lambda make, b: lambda e: make()(e, torch.stack([b.labels // 2, b.labels], 1)),
     "each query": lambda make, b: lambda e: torch.linspace(0.5, 2, 10).double() @ make(reduction="none")(e, b.labels),
     "dot products": lambda make, b: lambda e: make(normalize=False)(e / 4, b.labels),
-    "memory": lambda make, b: partial(remembered(make(), b, "sum"), labels=b.labels),
-    "one list with a memory": lambda make, b: partial(remembered(make(), b, "joint"), labels=b.labels),
+    "memory": lambda make, b: partial(remembered(make(), b), labels=b.labels),
     "lists": rows,
     "sum of losses": lambda make, b: (
         lambda e: losses.SumLoss({"one": make(), "two": make()}, {"one": 1.0, "two": 2.0})(e, b.labels)

@@ -34,25 +34,19 @@ def make(name: str, **kwargs: Any) -> RetrievalLoss:
     return loss
 
 
-def by_hand(loss: RetrievalLoss, size: int, combine: str, weight: float, warmup: int) -> list[tuple[Tensor, Tensor]]:
+def by_hand(loss: RetrievalLoss, size: int, weight: float, warmup: int) -> list[tuple[Tensor, Tensor]]:
     """Value and gradient of each batch, the memory being a Python list of (embedding, label, id)."""
     held: list[tuple[Tensor, Tensor, Tensor]] = []
     found = []
     for step, (embeddings, labels, ids) in enumerate(batches()):
         x = embeddings.clone().requires_grad_()
         items = [torch.stack(column) for column in zip(*held, strict=True)]
-        if combine == "joint":
-            refs = (
-                [torch.cat([a, b]) for a, b in zip((x, labels, ids), items, strict=True)] if held else [x, labels, ids]
-            )
-            value = loss(x, labels, ref_emb=refs[0], ref_labels=refs[1], ids=ids, ref_ids=refs[2])
-        else:
-            value = loss(x, labels, ids=ids)
-            if held and step >= warmup:
-                loss.eval()  # thresholds that follow the scores move once in a step
-                more = loss(x, labels, ref_emb=items[0], ref_labels=items[1], ids=ids, ref_ids=items[2])
-                loss.train()
-                value = value + weight * more
+        value = loss(x, labels, ids=ids)
+        if held and step >= warmup:
+            loss.eval()  # thresholds that follow the scores move once in a step
+            more = loss(x, labels, ref_emb=items[0], ref_labels=items[1], ids=ids, ref_ids=items[2])
+            loss.train()
+            value = value + weight * more
         (gradient,) = torch.autograd.grad(value, x)
         found.append((value.detach(), gradient))
         if step >= warmup:
@@ -72,10 +66,9 @@ def trained(memory: CrossBatchMemory, steps: slice = slice(None)) -> list[tuple[
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize(("combine", "weight"), [("sum", 0.3), ("joint", 1.0)])
-def test_value_and_gradient_are_those_of_lists_put_together_by_hand(name: str, combine: Any, weight: float) -> None:
-    memory = CrossBatchMemory(make(name), size=13, combine=combine, weight=weight, dtype=torch.float64)
-    expected = by_hand(make(name), 13, combine, weight, 0)
+def test_value_and_gradient_are_those_of_lists_put_together_by_hand(name: str) -> None:
+    memory = CrossBatchMemory(make(name), size=13, weight=0.3, dtype=torch.float64)
+    expected = by_hand(make(name), 13, 0.3, 0)
     for (value, gradient), (wanted, slope) in zip(trained(memory), expected, strict=True):
         torch.testing.assert_close(value, wanted, rtol=0, atol=1e-12)
         torch.testing.assert_close(gradient, slope, rtol=0, atol=1e-12)
@@ -86,7 +79,7 @@ def test_value_and_gradient_are_those_of_lists_put_together_by_hand(name: str, c
 def test_the_ring_keeps_the_newest_entries_after_the_warm_up(size: int, warmup: int) -> None:
     loss = SupAPLoss()
     memory = CrossBatchMemory(loss, size=size, warmup=warmup, dtype=torch.float64)
-    for (value, _), (wanted, _) in zip(trained(memory), by_hand(loss, size, "sum", 1.0, warmup), strict=True):
+    for (value, _), (wanted, _) in zip(trained(memory), by_hand(loss, size, 1.0, warmup), strict=True):
         torch.testing.assert_close(value, wanted, rtol=0, atol=1e-12)
     kept = [row for embeddings, _, _ in batches()[warmup:] for row in embeddings][-size:]
     assert memory.filled == len(kept)
@@ -96,7 +89,7 @@ def test_the_ring_keeps_the_newest_entries_after_the_warm_up(size: int, warmup: 
 
 def test_a_query_never_meets_its_own_older_embedding() -> None:
     embeddings, labels = torch.eye(3)[[0, 1, 2]], torch.tensor([0, 1, 2])
-    memory = CrossBatchMemory(CalibrationLoss(), size=9, combine="joint")
+    memory = CrossBatchMemory(CalibrationLoss(), size=9)
     for _ in range(3):
         # each class has one sample: if a query met itself in the memory, it would have a relevant item
         memory(embeddings, labels, ids=torch.tensor([5, 6, 7]))
@@ -107,19 +100,11 @@ def test_a_query_never_meets_its_own_older_embedding() -> None:
     assert memory.loss.stats["counted"].all()
 
 
-def test_without_ids_a_query_is_still_not_its_own_item_within_the_batch() -> None:
-    embeddings, labels, _ = batches()[0]
-    loss = SmoothAPLoss()
-    memory = CrossBatchMemory(loss, size=16, combine="joint", need_ids=False)
-    torch.testing.assert_close(memory(embeddings, labels), loss(embeddings, labels))
-
-
-@pytest.mark.parametrize("combine", ["sum", "joint"])
-def test_a_saved_memory_goes_on_where_it_stopped(combine: Any) -> None:
-    whole = trained(CrossBatchMemory(ROADMAPLoss(), size=13, combine=combine, warmup=1, dtype=torch.float64))
-    first = CrossBatchMemory(ROADMAPLoss(), size=13, combine=combine, warmup=1, dtype=torch.float64)
+def test_a_saved_memory_goes_on_where_it_stopped() -> None:
+    whole = trained(CrossBatchMemory(ROADMAPLoss(), size=13, warmup=1, dtype=torch.float64))
+    first = CrossBatchMemory(ROADMAPLoss(), size=13, warmup=1, dtype=torch.float64)
     trained(first, slice(0, 3))
-    second = CrossBatchMemory(ROADMAPLoss(), size=13, combine=combine, warmup=1, dtype=torch.float64)
+    second = CrossBatchMemory(ROADMAPLoss(), size=13, warmup=1, dtype=torch.float64)
     second.load_state_dict(first.state_dict())
     for (value, gradient), (wanted, slope) in zip(trained(second, slice(3, None)), whole[3:], strict=True):
         assert torch.equal(value, wanted) and torch.equal(gradient, slope)
@@ -174,14 +159,13 @@ def test_blackbox_perturbation_does_not_see_the_weight_of_the_memory() -> None:
 def test_writing_the_batch_does_not_disturb_its_backward_pass(normalize: bool) -> None:
     loss = SmoothAPLoss(normalize=normalize)
     memory = CrossBatchMemory(loss, size=ROWS, dtype=torch.float64)
-    wanted = by_hand(loss, ROWS, "sum", 1.0, 0)
+    wanted = by_hand(loss, ROWS, 1.0, 0)
     for (_, gradient), (_, slope) in zip(trained(memory), wanted, strict=True):
         torch.testing.assert_close(gradient, slope, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("combine", ["sum", "joint"])
-def test_a_loss_that_checkpointing_computes_again_is_refused_and_not_another_one(combine: str) -> None:
-    memory = CrossBatchMemory(CalibrationLoss(), size=ROWS, combine=combine)  # type: ignore[arg-type]
+def test_a_loss_that_checkpointing_computes_again_is_refused_and_not_another_one() -> None:
+    memory = CrossBatchMemory(CalibrationLoss(), size=ROWS)
     for step, (embeddings, labels, ids) in enumerate(batches()):
         memory.train(step < 2)
         x = embeddings.clone().requires_grad_()
@@ -258,9 +242,7 @@ def test_what_does_not_fit_is_refused_with_a_reason() -> None:
     for options, word in (
         ({"size": 0}, "size is"),
         ({"size": 1, "warmup": -1}, "warmup is"),
-        ({"size": 1, "combine": "both"}, "combine must be"),
         ({"size": 1, "weight": -1.0}, "weight"),
-        ({"size": 1, "combine": "joint", "weight": 0.5}, "one term"),
         ({"size": 1, "dtype": torch.int8}, "dtype"),
     ):
         with pytest.raises(ValueError, match=word):
@@ -294,12 +276,11 @@ CONVERSIONS = {
 
 
 @pytest.mark.parametrize("when", ["before", "between"])
-@pytest.mark.parametrize("combine", ["sum", "joint"])
 @pytest.mark.parametrize("conversion", CONVERSIONS)
-def test_converted_memory_stores_the_new_type_and_goes_on(conversion, combine, when):
+def test_converted_memory_stores_the_new_type_and_goes_on(conversion, when):
     convert = CONVERSIONS[conversion]
-    model = nn.ModuleDict({"loss": CrossBatchMemory(SmoothAPLoss(tau=0.1), size=12, combine=combine)})
-    plain = CrossBatchMemory(SmoothAPLoss(tau=0.1), size=12, combine=combine)
+    model = nn.ModuleDict({"loss": CrossBatchMemory(SmoothAPLoss(tau=0.1), size=12)})
+    plain = CrossBatchMemory(SmoothAPLoss(tau=0.1), size=12)
     if when == "before":
         convert(model)
     for step, (embeddings, labels, ids) in enumerate(batches()):
@@ -329,7 +310,11 @@ def test_embeddings_of_the_models_precision_meet_a_memory_of_the_same(kind):
     assert torch.equal(again.embeddings, memory.embeddings) and again.dtype == kind
 
 
-@pytest.mark.parametrize("settings", [("memory=joint", "memory.batches=2"), ("memory=sum", "memory.warmup=1")], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [("memory=sum", "memory.warmup=0", "memory.size=16"), ("memory=sum", "memory.warmup=1")],
+    ids=str,
+)
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16-true", torch.bfloat16), ("64-true", torch.float64)])
 def test_run_in_another_precision_trains_with_a_memory_of_that_precision(
     tmp_path, monkeypatch, precision, dtype, settings

@@ -37,7 +37,7 @@ from rankgrad.workbench.runs.folder import Run
 
 KINDS: dict[str, tuple[str, ...]] = {
     "plain": (),
-    "memory": ("memory=joint", "memory.batches=2", "evaluation.every=1"),
+    "memory": ("memory=sum", "memory.warmup=0", "memory.size=16", "evaluation.every=1"),
     "frozen": ("frozen=true", "model.head=linear"),
     "disk cache": ("data.cache=disk",),
     "tensorboard": ("loggers=[csv,tensorboard]",),
@@ -125,7 +125,14 @@ def kill_family(process: subprocess.Popen[bytes], alone: bool) -> None:
 
 @pytest.mark.slow
 def test_a_run_of_two_processes_survives_kills(places, tmp_path):
-    settings = small(places["photos"], "trainer.accelerator=cpu", "memory=joint", "memory.batches=2")
+    settings = small(
+        places["photos"],
+        "trainer.accelerator=cpu",
+        "memory=sum",
+        "memory.warmup=0",
+        "memory.size=null",
+        "memory.batches=2",
+    )
 
     def words(folder: Path) -> list[str]:
         there = (folder / "config.yaml").exists()
@@ -152,7 +159,14 @@ def test_a_run_of_two_processes_survives_kills(places, tmp_path):
 
 
 COMMANDS = {  # a run that dies alone counts as a trial that failed: of a search, none is killed so
-    "compare": ("loss=roadmap,pnp,supap", "seeds=0", "memory=joint", "memory.batches=2"),
+    "compare": (
+        "loss=roadmap,pnp,supap",
+        "seeds=0",
+        "memory=sum",
+        "memory.warmup=0",
+        "memory.size=null",
+        "memory.batches=2",
+    ),
     "tune": ("loss=supap,pnp", "trials=1", "folds=2", "seeds=0", "space.model.head=linear,layer_norm"),
 }
 

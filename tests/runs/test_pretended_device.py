@@ -35,7 +35,10 @@ def of_photos(folder: Path, *settings: str) -> Run:
 
 
 RUNS = {
-    "memory": (of_photos, ["memory=joint", "memory.batches=2", "evaluation.every=1"]),
+    "memory": (
+        of_photos,
+        ["memory=sum", "memory.warmup=0", "memory.size=16", "evaluation.every=1"],
+    ),
     "sum of losses": (of_photos, ["loss=supndcg+pml/triplet", "memory=sum", "memory.warmup=1"]),
     "proxies": (of_photos, ["loss=pml/proxy_anchor", "evaluation.clusters=auto", "trainer.gradient_clip_val=0.5"]),
 }

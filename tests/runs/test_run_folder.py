@@ -316,7 +316,7 @@ def test_the_checksums_are_those_of_sha256sum(photos, tmp_path):
 # ------------------------------------------------------------------------------------------------------------- logs
 
 
-LOGGED = ("evaluation.every=1", "memory=joint", "memory.batches=2")
+LOGGED = ("evaluation.every=1", "memory=sum", "memory.warmup=0", "memory.size=16")
 
 
 @pytest.fixture(scope="module")

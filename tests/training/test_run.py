@@ -299,7 +299,7 @@ WRONG = [
     (["trainer.devices=many"], "a number of devices, a list, or auto; got 'many'"),
     (["memory=sum", "memory.size=0"], "memory: size is the number of entries and must be an integer >= 1; got 0"),
     (["memory=sum", "memory.batches=2"], "give either memory.batches or memory.size"),
-    (["memory=joint", "loss=cross_entropy"], "CrossEntropyLoss can't use a memory"),
+    (["memory=sum", "loss=cross_entropy"], "CrossEntropyLoss can't use a memory"),
     (["train.sub_batch=0"], "an integer >= 1, or null; got 0"),
     (["sampler.batches_per_pair=2"], "super-labels, but this data has none"),
     (["+trainer.colour=red"], "unexpected keyword argument 'colour'"),

@@ -37,7 +37,7 @@ def test_a_run_uses_every_class(tail, tmp_path, mode, loss):
 
 @pytest.mark.parametrize("mode", ["repeat", "fewer"])
 def test_a_run_with_short_classes_and_a_memory_resumes_exactly(tail, tmp_path, mode):
-    more = (f"sampler.short_classes={mode}", "memory=joint", "memory.batches=null", "memory.size=20")
+    more = (f"sampler.short_classes={mode}", "memory=sum", "memory.warmup=0", "memory.size=20")
     train(*settings(tail, tmp_path / "whole", *more))
     cut_off(settings(tail, tmp_path / "cut", *more), writes=4)
     train(f"resume={tmp_path / 'cut'}")

@@ -55,7 +55,7 @@ class PMLLoss(PMLBatchLoss, ReferencedLoss):
     miner lists the pairs. A sample is never paired with a copy of itself: neither with its own row in the references
     nor with an older embedding of the same image.
 
-    `loss=pml/contrastive memory=joint memory.batches=null memory.size=auto` is XBM (Wang et al., CVPR 2020,
+    `loss=pml/contrastive memory=sum memory.warmup=0` is XBM (Wang et al., CVPR 2020,
     arXiv:1912.06798) as its text describes it: batch and memory form one list. The published codes of XBM and ROADMAP
     add the loss of the batch alone (`memory=sum` here), and compare a query with older embeddings of its own image. The
     mean is that of pytorch-metric-learning: over the pairs whose loss is not 0.

@@ -78,15 +78,12 @@ def _crossed(losses: Rows, others: Mapping[str, Sequence[str]]) -> Rows:
     return {(*row, name): (*own, *more) for row, own in losses.items() for name, more in others.items()}
 
 
-_JOINT = ("memory=joint", "memory.batches=3")
 _SUM = ("memory=sum", "memory.warmup=50")
 _MEMORIES = {
     "none": (),
     "sum, weight .3": (*_SUM, "memory.weight=0.3"),
     "sum, weight 1": _SUM,
     "sum, 512 entries": (*_SUM, "memory.size=512"),
-    "joint": _JOINT,
-    "joint, warm-up 100": (*_JOINT, "memory.warmup=100"),
 }
 _NOISE = {share: (f"label_noise={share}",) if share != "0" else () for share in ("0", "0.1", "0.2", "0.4")}
 

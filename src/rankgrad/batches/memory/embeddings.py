@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +15,15 @@ from ...losses.checked import labels_on, tensor_on
 from ...losses.sum import SumLoss, missing_references
 from ...ranks.relevance import Labels, check_ids, check_labels, words_of
 
-Combine = Literal["sum", "joint"]
 NO_ID = -1
 
 
 class CrossBatchMemory(nn.Module):
     r"""A loss over the batch and the embeddings of earlier batches.
 
-    | combine | value | as in |
-    |---------|-------|-------|
-    | "sum"   | loss(batch) + weight * loss(batch against memory) | ROADMAP |
-    | "joint" | loss(batch against batch and memory, one list)    | XBM   |
+        loss(batch) + weight * loss(batch against memory)
+
+    This is the memory of ROADMAP and of XBM's published code.
 
     The memory is a ring: new entries replace the oldest. A batch is written after its loss is computed, so the memory
     has earlier batches only. An entry with the id of a query is never in the list of that query. In eval mode nothing
@@ -38,8 +36,7 @@ class CrossBatchMemory(nn.Module):
     Args:
         loss: a rankgrad loss, or any module called as loss(embeddings, labels, ref_emb=, ref_labels=, ids=, ref_ids=).
         size: number of entries, >= 1, such as the whole training set (ROADMAP: 59 551 on SOP).
-        combine: see the table.
-        weight: weight of the memory's term, >= 0; for "sum" only.
+        weight: weight of the memory's term, >= 0.
         warmup: number of batches before the memory is filled and used. Embeddings drift fast at the start.
         dtype: dtype of the stored entries. bfloat16 halves the memory and rounds cosines to about 0.004. half(),
             double() and to(dtype) convert the entries and set the dtype of new ones. This also holds if an enclosing
@@ -79,7 +76,6 @@ class CrossBatchMemory(nn.Module):
         loss: nn.Module,
         size: int,
         *,
-        combine: Combine = "sum",
         weight: float = 1.0,
         warmup: int = 0,
         dtype: torch.dtype = torch.float32,
@@ -88,12 +84,8 @@ class CrossBatchMemory(nn.Module):
         super().__init__()
         size = integer(size, "size is the number of entries", low=1)
         warmup = integer(warmup, "warmup is the number of batches before the memory is filled", low=0)
-        if combine not in ("sum", "joint"):
-            raise ValueError(f"combine must be 'sum' or 'joint'; got {combine!r}")
         number(weight, "weight is the weight of the memory's term", low=0)
         flag(need_ids, "need_ids")
-        if combine == "joint" and weight != 1:
-            raise ValueError("combine='joint' has only one term, so weight has no effect: leave weight out")
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise ValueError(f"dtype must be a float dtype of torch; got {dtype!r}")
         parts = loss.losses.values() if isinstance(loss, SumLoss) else [loss]
@@ -101,7 +93,7 @@ class CrossBatchMemory(nn.Module):
             missing = missing_references(part)
             if missing:
                 raise TypeError(f"{type(part).__name__} can't use a memory: its forward takes no {', '.join(missing)}")
-        self.loss, self.size, self.combine, self.weight, self.warmup = loss, size, combine, weight, warmup
+        self.loss, self.size, self.weight, self.warmup = loss, size, weight, warmup
         self.need_ids = need_ids
         self.stats = {}
         self.register_buffer("embeddings", torch.empty(0, 0, dtype=dtype))
@@ -200,19 +192,11 @@ class CrossBatchMemory(nn.Module):
         memory = self.embeddings[:held]
         if not getattr(self.loss, "normalize", False):
             memory = memory.clone()  # the graph must not keep the ring, which is overwritten before backward()
-        if self.combine == "sum":
-            value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
-            stats = dict(getattr(self.loss, "stats", {}))
-            if active and held and self.weight:
-                with still(self.loss):  # the batch already updated the running statistics of this step
-                    value = value + self.weight * self._against(embeddings, labels, ids, memory, self.labels[:held])
-                stats["memory_counted"] = self._counted()
-        else:
-            # the batch comes first, so that row i is also column i
-            theirs = self.labels[:held].to(labels.dtype)
-            everything = torch.cat([embeddings, memory]), torch.cat([labels, theirs])
-            value = self._against(embeddings, labels, ids, *everything)
-            stats = dict(getattr(self.loss, "stats", {}))
+        value: Tensor = self.loss(embeddings, labels) if ids is None else self.loss(embeddings, labels, ids=ids)
+        stats = dict(getattr(self.loss, "stats", {}))
+        if active and held and self.weight:
+            with still(self.loss):  # the batch already updated the running statistics of this step
+                value = value + self.weight * self._against(embeddings, labels, ids, memory, self.labels[:held])
             stats["memory_counted"] = self._counted()
         stats |= self._statistics(embeddings, ids, held)
         self.stats = stats
@@ -225,19 +209,11 @@ class CrossBatchMemory(nn.Module):
         return self.training and torch.is_grad_enabled()
 
     def _against(
-        self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, items: Tensor, item_labels: Tensor
+        self, embeddings: Tensor, labels: Tensor, ids: Tensor | None, memory: Tensor, memory_labels: Tensor
     ) -> Tensor:
-        """The loss of the batch against the memory; for "joint", against the batch and then the memory."""
-        rows = len(embeddings)
-        held = len(items) - rows if self.combine == "joint" else len(items)
-        if ids is None:  # ids that only exclude a query's own column
-            mine = torch.arange(rows, device=embeddings.device)
-            theirs = mine.new_full((held,), NO_ID)
-        else:
-            mine, theirs = ids.to(torch.long), self.ids[:held]
-        if self.combine == "joint":
-            theirs = torch.cat([mine, theirs])
-        value: Tensor = self.loss(embeddings, labels, ref_emb=items, ref_labels=item_labels, ids=mine, ref_ids=theirs)
+        """The loss of the batch against the memory."""
+        known = {} if ids is None else {"ids": ids.to(torch.long), "ref_ids": self.ids[: len(memory)]}
+        value: Tensor = self.loss(embeddings, labels, ref_emb=memory, ref_labels=memory_labels, **known)
         return value
 
     def _counted(self) -> Tensor:
@@ -314,5 +290,5 @@ class CrossBatchMemory(nn.Module):
 
     def extra_repr(self) -> str:
         """The settings and the number of entries."""
-        settings = f"size={self.size}, combine={self.combine!r}, weight={self.weight}, warmup={self.warmup}"
+        settings = f"size={self.size}, weight={self.weight}, warmup={self.warmup}"
         return f"{settings}, dtype={self.dtype}, need_ids={self.need_ids}, filled={self.filled}"

@@ -193,7 +193,7 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     if isinstance(loss, Memory):
         raise TypeError(
             "fit makes the memory itself, as it knows the number of each sample: pass the loss that is inside, and "
-            'settings={"memory": "sum"}, "joint" or "rows", such as {"memory": "sum", "memory.size": 1024}'
+            'settings={"memory": "sum"} or "rows", such as {"memory": "sum", "memory.size": 1024}'
         )
     if isinstance(loss, CalledLoss):
         return loss

@@ -17,7 +17,7 @@ def options(group: str, name: str = "train") -> list[str]:
     """The options of a group of settings, such as data, model or loss.
 
     >>> options("memory")
-    ['joint', 'none', 'rows', 'sum']
+    ['none', 'rows', 'sum']
     """
     ours: Iterable[str] = ()
     if group == "loss" and not of_settings(name).own_losses:
