@@ -245,7 +245,17 @@ from rankgrad.workbench.kinds import TASKS, TaskRow
 ROW = TaskRow(
     command="toy", settings="toy", groups=("data",), trains="toy", reads="toy", result="toy.json",
     files=("config.yaml", "toy.npz", "toy.json"), columns=("toy",), mains=("toy",), kept=("seed",), compares="",
+    evaluates="toy",
 )
+
+class Report:
+    values = {"toy": 1.0}
+    def __init__(self, extra): self.extra = extra
+    def __str__(self): return f"toy run of {len(self.extra)} metrics"
+    def to_json(self): return "{}"
+
+def evaluate_run(folder, *, extra=()):
+    return Report(extra)
 """
 
 
@@ -278,6 +288,12 @@ def test_a_kind_of_run_of_a_plug_in_is_known_to_commands_settings_and_folders(tm
         assert written(name)
     assert run.finished and main(["check", str(run.folder)]) == 2  # toy.npz is no archive
     assert re.search(r"finished run \(toy\)\n(.*\n)*  toy.npz +damaged", capsys.readouterr().out)
+    # its own module evaluates it, and takes the options that are its arguments
+    capsys.readouterr()
+    assert main(["evaluate", str(run.folder), "-e", "a, b", "-o", str(tmp_path / "report.json")]) == 0
+    assert capsys.readouterr().out.startswith("toy run of 2 metrics") and (tmp_path / "report.json").exists()
+    assert main(["evaluate", str(run.folder), "-k", "1"]) == 2
+    assert "--ks cannot be given here: " in capsys.readouterr().err
     assert plugins.used({"task": "toy"}) == [plugins.registered("tasks")["toy"]]
 
 

@@ -469,11 +469,38 @@ def test_an_npz_may_hold_strings_cameras_and_weights(capsys, tmp_path):
     assert "MRR@3        1 / rank of the first right item, 0 if that is not among" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (np.array([-1, -1, 0, 0, 1, 1]), "Labels are -1 in 2 rows, which count as one class."),
+        (np.array([-999, 3, 0, 0, 3, -999]), "Labels are -999 in 2 rows"),
+        (np.array([0, 0, 1, 1, 65535, 65535]), "Labels are 65535 in 2 rows"),
+        (np.array(["a", "a", "", "", "b", "b"]), "Labels are '' in 2 rows"),
+        (np.array(["a", "a", "NaN", "b", "b", "NaN"]), "Labels are 'NaN' in 2 rows"),
+        (np.array([0, 0, 254, 254, 255, 255]), ""),
+        (np.array([0, 0, 1, 1, 2, 2]), ""),
+    ],
+)
+def test_labels_that_often_mean_none_are_noted(capsys, tmp_path, labels, told):
+    assert main(["evaluate", npz(tmp_path / "e.npz", labels=labels), *QUICK]) == 0
+    shown = capsys.readouterr().out
+    assert told in shown and ("Labels are" in shown) == bool(told)
+
+
+def test_a_path_that_does_not_exist_is_told_before_torch_is_imported(tmp_path):
+    code = "import sys\nfrom rankgrad.workbench.cli import main\nstatus = main(sys.argv[1:])\n"
+    code += "sys.exit(status if 'torch' not in sys.modules else 'torch is imported')"
+    for words in (["evaluate", "missing.npz"], ["evaluate", __file__, "--root", "missing"]):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith("rankgrad: missing"), done.stderr
+
+
 def test_what_is_no_npz_is_named(capsys, tmp_path):
     assert "does not exist; give the folder of a finished run, or an npz" in fails(capsys, "evaluate", "missing.npz")
     assert "runs/gone does not exist" in fails(capsys, "evaluate", "runs/gone", "--root", "new.csv")
-    for words in (["a.npz", "loss=pnp"], ["evaluation.ks=[1]", "a.npz"], ["a.run", "loss=pnp", "--qrels", "q"]):
-        assert "evaluate takes no settings; got" in fails(capsys, "evaluate", *words)
+    there = npz(tmp_path / "there.npz")
+    for words in ([there, "loss=pnp"], ["evaluation.ks=[1]", "a.npz"], [there, "loss=pnp", "--qrels", "q"]):
+        assert "no settings are taken here; got" in fails(capsys, "evaluate", *words)
     assert "is not the folder of a run. To evaluate a model on your own" in fails(capsys, "evaluate", str(tmp_path))
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
     assert "a.npy is not an npz file: write one with numpy.savez" in fails(capsys, "evaluate", str(tmp_path / "a.npy"))

@@ -81,5 +81,5 @@ def test_a_run_says_the_weight_and_takes_it_again(tmp_path, monkeypatch):
     assert weight in fusion.WEIGHTS
     assert f"In the fusion the model has the weight {weight:g}, and BM25 has 1." in report.notes
     assert f"counts {weight:g} times" in run.page.read_text(encoding="utf-8")
-    again, _ = evaluate_run(run.folder)
-    assert again.report.systems["trained + BM25"]["per_query"] == report.systems["trained + BM25"]["per_query"]
+    again = evaluate_run(run.folder)
+    assert again.systems["trained + BM25"]["per_query"] == report.systems["trained + BM25"]["per_query"]

@@ -69,12 +69,12 @@ def test_a_test_set_of_another_collection_is_evaluated_as_its_lists_say(finished
 
 def test_of_a_collection_without_a_test_set_the_queries_of_the_training_are_left_out(finished, folder, tmp_path):
     root = beir(tmp_path / "same")  # the collection of the training at another place
-    report = evaluate_run(finished.folder, root=root, bootstrap=0)[0].report
+    report = evaluate_run(finished.folder, root=root, bootstrap=0)
     first = SearchReport.from_json(finished.after)
     assert report.query_names == first.query_names and report.values == first.values
     assert any("left out" in note for note in report.notes)
     new = [{"query": f"which {word} wing", "document": "heated wing", "grade": 1} for word in ("warm", "heated")]
-    report = evaluate_run(finished.folder, root=write_lines(tmp_path / "new.jsonl", new), bootstrap=0)[0].report
+    report = evaluate_run(finished.folder, root=write_lines(tmp_path / "new.jsonl", new), bootstrap=0)
     assert report.counts["queries"] == 2 and not report.notes[1:]
 
 
@@ -94,7 +94,7 @@ def test_a_run_whose_data_is_gone_says_that_training_queries_may_be_among_the_ot
     root = beir(tmp_path / "data")
     run = task.train(compose(settings(root, f"out={tmp_path / 'run'}", "trainer.max_epochs=1")), quiet=True)
     root.rename(tmp_path / "moved")
-    report = evaluate_run(run.folder, root=tmp_path / "moved", bootstrap=0)[0].report
+    report = evaluate_run(run.folder, root=tmp_path / "moved", bootstrap=0)
     assert report.counts["queries"] == 60 and any("may be among these" in note for note in report.notes)
     with pytest.raises(FileNotFoundError, match="data"):
         evaluate_run(run.folder)
@@ -105,7 +105,7 @@ def test_what_cannot_be_evaluated_is_one_line(finished, folder, tmp_path, capsys
     assert "task=search" in fails(capsys, "evaluate", run, "-k", "1,10")
     assert "task=search" in fails(capsys, "evaluate", run, "-e", "AP")
     assert "--lists" in fails(capsys, "evaluate", run, "--lists", run)
-    assert "there is no file or folder" in fails(capsys, "evaluate", run, "--root", tmp_path / "none")
+    assert "none does not exist" in fails(capsys, "evaluate", run, "--root", tmp_path / "none")
     rows = [{"query": "which hot wing", "document": "a wing", "grade": 0}]
     assert "relevant" in fails(capsys, "evaluate", run, "--root", write_lines(tmp_path / "none.jsonl", rows))
     (tmp_path / "unfinished").mkdir()

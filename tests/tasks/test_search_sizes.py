@@ -118,7 +118,7 @@ def test_a_run_reports_each_size_and_learns_the_first_columns(tmp_path, capsys):
     less = report.sizes[2]["values"]["NDCG@10"] - report.values["NDCG@10"]
     assert report.sizes[2]["difference"]["mean"] == pytest.approx(less)
     assert "4 columns" in str(report) and "bytes of a document" in runs["narrow"].page.read_text("utf-8")
-    again = evaluate_run(runs["narrow"].folder, bootstrap=0)[0].report
+    again = evaluate_run(runs["narrow"].folder, bootstrap=0)
     assert [size["values"] for size in again.sizes] == [size["values"] for size in report.sizes]
     assert main(["train", *settings(root, f"out={tmp_path / 'wide'}", "train.widths=[64]")]) == 2
     assert "train.widths are numbers of columns of an embedding, which has 16; got 64" in capsys.readouterr().err

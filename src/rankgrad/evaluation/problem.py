@@ -15,6 +15,11 @@ from ..ranks.relevance import Labels, as_labels, words_of
 from ..search import check_embeddings, of_one_byte
 from .arrays import Array, some, to_numpy
 
+# Labels that often stand for "no label": numbers far above all others, and words.
+NO_NUMBER = (999, 9999, 2**8 - 1, 2**15 - 1, 2**16 - 1, 2**31 - 1, 2**32 - 1, 2**63 - 1)
+NO_NAME = ("", "-", "-1", "?", "n/a", "na", "nan", "none", "null", "unknown", "unlabeled", "unlabelled")
+SHOWN = 3  # notes on such labels
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -78,20 +83,50 @@ def problem_of(
             "Evaluate at least two classes together."
         )
     words = words_of(labels) if ref_labels is None else words_of(labels, ref_labels)
+    shown = shown if words is None else words[shown]
+    stand_ins = []
+    if truth.dtype != torch.bool:
+        numbered = levels[-1] if gallery is queries else torch.cat([levels[-1], ref_levels[-1]])
+        stand_ins = _of_stand_ins(shown, to_numpy(numbered.bincount(minlength=len(shown))))
     return Problem(
         queries=sides["embeddings"],
         gallery=sides.get("ref_embeddings", sides["embeddings"]),
         levels=levels,
         ref_levels=ref_levels,
-        shown=shown if words is None else words[shown],
+        shown=shown,
         hierarchy=None if len(levels) == 1 else to_numpy(truth) if words is None else words[to_numpy(truth)],
         zero_vectors=sum(map(len, zeros.values())),
-        notes=tuple(
-            f"{len(rows)} zero vectors in {name} have score 0 with every item: rows {some(rows)}."
-            for name, rows in zeros.items()
-            if len(rows) and similarity != "euclidean"
+        notes=(
+            *stand_ins,
+            *(
+                f"{len(rows)} zero vectors in {name} have score 0 with every item: rows {some(rows)}."
+                for name, rows in zeros.items()
+                if len(rows) and similarity != "euclidean"
+            ),
         ),
     )
+
+
+def _of_stand_ins(values: Array, counts: Array) -> list[str]:
+    """A note for each label that often means that there is none, though its rows are evaluated as one class.
+
+    Args:
+        values: [class] different labels, ascending.
+        counts: [class] rows of each.
+
+    >>> _of_stand_ins(np.array([-1, 0, 1]), np.array([2, 5, 5]))
+    ['Labels are -1 in 2 rows, which count as one class. If -1 means no label, leave these rows out.']
+    """
+    if values.dtype.kind in "US":
+        odd = np.array([str(value).strip().lower() in NO_NAME for value in values])
+    else:
+        highest = (values == values[-1]) & np.isin(values, NO_NUMBER) & (values > 2 * values[-2])
+        odd = (values < 0) | highest
+    return [
+        f"Labels are {value!r} in {count} rows, which count as one class. If {value!r} means no label, leave these "
+        "rows out."
+        for value, count in zip(values[odd].tolist(), counts[odd].tolist(), strict=True)
+    ][:SHOWN]
 
 
 def _truth(labels: Labels, ref_labels: Labels | None, queries: Tensor, gallery: Tensor) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,9 @@ class TaskRow:
         places: settings that may name a class -> slot of `allowed.SLOTS`. No other setting may name one.
         own_losses: whether the losses of `loss=` are only those with a file, and not those of `rankgrad.losses`.
         compares: command that trains several losses; empty: there is none.
-        evaluates: command that evaluates a run.
+        evaluates: module with `evaluate_run`, which returns the report of a run. Its arguments, after the folder, are
+            the options of `rankgrad evaluate` that it takes, and device, progress and trust if it needs them; each has
+            a default. Empty: there is none.
         meant: setting of its own -> common words for it, for hints.
         trial: settings of every run of a search. Such a run computes only metrics on held-out training rows.
     """
@@ -53,7 +55,7 @@ class TaskRow:
     places: Mapping[str, str] = field(default_factory=lambda: {"loss": "loss"})
     own_losses: bool = False
     compares: str = "compare"
-    evaluates: str = "evaluate"
+    evaluates: str = ""
     meant: Mapping[str, str] = field(default_factory=dict)
     trial: tuple[str, ...] = ()
 
@@ -79,6 +81,7 @@ _OWN: Mapping[str, TaskRow] = {
         groups=("data", "model", "loss", "memory", "recipe", "experiment"),
         trains="rankgrad.tasks.retrieval.task",
         reads="rankgrad.tasks.retrieval.page.reading",
+        evaluates="rankgrad.tasks.retrieval.saved",
         result="after.json",
         files=("config.yaml", "before.json", "model.pt", "embeddings.npz", "facts.json", "report.html", "after.json"),
         columns=("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI"),
@@ -99,6 +102,7 @@ _OWN: Mapping[str, TaskRow] = {
         groups=("data", "model", "loss"),
         trains="rankgrad.tasks.scores.task",
         reads="rankgrad.tasks.scores.page",
+        evaluates="rankgrad.tasks.scores.saved",
         result="after.json",
         files=("config.yaml", "before.json", "model.pt", "scores.npz", "facts.json", "report.html", "after.json"),
         columns=("NDCG@10", "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "MRR", "P@10"),
@@ -112,6 +116,7 @@ _OWN: Mapping[str, TaskRow] = {
         groups=("data", "model", "loss"),
         trains="rankgrad.tasks.search.task",
         reads="rankgrad.tasks.search.page",
+        evaluates="rankgrad.tasks.search.saved",
         result="after.json",
         files=("config.yaml", "before.json", "model.pt", "facts.json", "report.html", "after.json"),
         columns=("NDCG@10", "MRR@10", "Recall@100"),

@@ -31,6 +31,6 @@ ROW = TaskRow(
     ),
     own_losses=True,
     compares="detect compare",
-    evaluates="detect evaluate",
+    evaluates="rankgrad_detection.run",
     meant={"train.batch_size": "batch batch_size batchsize bs"},
 )

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ...common.checks import as_keys, as_options, spelled
+from ...batches.distributed import on_first
+from ...common.checks import as_keys, as_options, setting, spelled
 from ...common.files import shown
 from ...workbench.config import load, plain, typed
 from ...workbench.runs.folder import Run
 from .collection import Collection
 from .division import collection_of
 from .encoders import StoredRows, load_encoders
-from .evaluation import EvaluatedSearch, SearchReport, evaluate_systems
+from .evaluation import SearchReport, evaluate_systems, write_lists
 from .fusion import beside_bm25
 from .reading import read
 from .settings import SearchSettings
@@ -29,11 +30,12 @@ def evaluate_run(
     root: Path | None = None,
     corpus: Path | None = None,
     queries: Path | None = None,
+    lists: Path | None = None,
     bootstrap: int = 1000,
     device: torch.device | str = "cpu",
     progress: bool = False,
     trust: Sequence[str] = (),
-) -> tuple[EvaluatedSearch, Collection]:
+) -> SearchReport:
     """Evaluate the model of a finished run beside BM25 and their fusion.
 
     Args:
@@ -42,13 +44,11 @@ def evaluate_run(
             without those of the training. None: the test queries of the run.
         corpus: file of the documents, if the other collection is a file of names.
         queries: file of its queries, likewise.
+        lists: folder for the lists of each system, as files of TREC; None: none are written.
         bootstrap: number of resamples for the intervals; 0: none.
         device: where texts are embedded.
         progress: show bars.
         trust: packages whose classes the settings may name, see `config.load`.
-
-    Returns:
-        The report with the lists, and the collection, whose test queries were evaluated.
 
     Raises:
         FileNotFoundError: the run is not finished, or a file does not exist.
@@ -57,6 +57,8 @@ def evaluate_run(
     run = Run(folder)
     if not run.finished:
         raise FileNotFoundError(f"{shown(run.after)} does not exist: give the folder of a finished run")
+    if lists is not None and (lists.is_file() or Run(lists).config.exists()):
+        raise ValueError(f"{setting('lists')} {shown(lists)} is a file or a run; give another folder")
     settings = typed(SearchSettings, plain(load(run.config, trust)))
     encoders = load_encoders(folder).to(device)
     if root is None and (corpus or queries):
@@ -70,11 +72,13 @@ def evaluate_run(
     embedded = encoders.embed(asked, "query", size, progress)
     smaller = sizes(embedded, documents, settings.train.widths, depth)
     weight = SearchReport.from_json(run.after).settings.get("weight")  # that of the fusion, chosen in the training
-    lists = beside_bm25(next(iter(smaller.values())).found, collection, depth, 1.0 if weight is None else weight)
+    found = beside_bm25(next(iter(smaller.values())).found, collection, depth, 1.0 if weight is None else weight)
     report = evaluate_systems(
-        lists, collection, bootstrap=bootstrap, seed=settings.seed, smaller=smaller, weight=weight
+        found, collection, bootstrap=bootstrap, seed=settings.seed, smaller=smaller, weight=weight
     )
-    return EvaluatedSearch(replace(report, notes=(*report.notes, *collection.notes)), lists), collection
+    if lists is not None:
+        on_first(lambda: write_lists(lists, found, collection))
+    return replace(report, notes=(*report.notes, *collection.notes))
 
 
 def _other(settings: SearchSettings, root: Path, corpus: Path | None, queries: Path | None) -> Collection:
