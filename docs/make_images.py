@@ -70,9 +70,8 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     import torch
     from matplotlib import pyplot as plt
 
-    from rankgrad import evaluation
+    from rankgrad import evaluation, search
     from rankgrad.tasks.retrieval import task as run
-    from rankgrad.tasks.retrieval.page import retrieval_gallery
     from rankgrad.workbench import config, training
     from rankgrad.workbench.runs.folder import Run
 
@@ -89,23 +88,25 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     with np.load(finished.folder / "embeddings.npz") as file:
         after = torch.from_numpy(file["embeddings"])
 
-    drawn = torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))[:queries].tolist()
+    drawn, ids = (
+        torch.randperm(len(test), generator=torch.Generator().manual_seed(seed))[:queries],
+        torch.arange(len(test)),
+    )
     assert test.images is not None
     images = test.images
-    sides = [
-        retrieval_gallery(lambda row: images[row], embeddings, test.label, test.class_names, drawn, k)
-        for embeddings in (before, after)
-    ]
+    units = [torch.nn.functional.normalize(embeddings, dim=1) for embeddings in (before, after)]
+    sides = [search.topk(unit, unit, k, ids=ids, ref_ids=ids, rows=drawn)[1] for unit in units]
     columns = 2 * k + 2  # query, before, gap, after
     figure, axes = plt.subplots(queries, columns, figsize=(0.58 * columns, 0.62 * queries + 0.45))
     for axis in axes.flat:
         axis.set_axis_off()
-    for row, pair in enumerate(zip(*sides, strict=True)):
-        for side, example in enumerate(pair):
+    for row, query in enumerate(drawn.tolist()):
+        for side, nearest in enumerate(sides):
             start = side * (k + 2)
-            tiles = [(item.image, RIGHT if item.correct else WRONG) for item in example.items]
+            right = (test.label[nearest[row]] == test.label[query]).tolist()
+            tiles = [(images[item], RIGHT if ok else WRONG) for item, ok in zip(nearest[row], right, strict=True)]
             if side == 0:
-                tiles.insert(0, (example.image, ""))
+                tiles.insert(0, (images[query], ""))
             for column, (image, colour) in enumerate(tiles, start):
                 axis = axes[row, column]
                 axis.set_axis_on()

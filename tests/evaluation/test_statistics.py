@@ -13,8 +13,7 @@ from scipy import stats
 from rankgrad import trec
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
-from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_t_test, spread
-from rankgrad.tasks.retrieval.page.paired import paired_difference
+from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_over_groups, paired_t_test, spread
 from rankgrad.tasks.scores.evaluation import evaluate_scores
 from rankgrad.tasks.scores.table import ScoreTable
 
@@ -69,7 +68,7 @@ def test_a_confidence_is_between_0_and_1_in_every_evaluation(bad):
     table = ScoreTable({}, torch.tensor([1.0, 0.0, 1.0, 0.0]))
     for call in (
         lambda: paired_t_test([1.0, 2.0], [3.0, 5.0], bad),
-        lambda: paired_difference(np.array([1.0, 2.0]), np.array([3.0, 5.0]), confidence=bad),
+        lambda: paired_over_groups(np.array([1.0, 2.0]), np.array([3.0, 5.0]), confidence=bad),
         lambda: evaluate(rows, classes, confidence=bad),
         lambda: evaluate_graded(rows, rows, [{0: 1}] * 4, confidence=bad),
         lambda: evaluate_scores(np.arange(4.0), table, confidence=bad),

@@ -26,16 +26,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import rankgrad
-from rankgrad import metrics
 from rankgrad.common.files import shown
 from rankgrad.common.progress import steps
 from rankgrad.evaluation import evaluate
-from rankgrad.evaluation.statistics import paired_t_test
-from rankgrad.tasks.retrieval.page import Content, Pictures, Space, numbers, retrieval_gallery, sections
+from rankgrad.evaluation.statistics import paired_over_groups, paired_t_test
+from rankgrad.tasks.retrieval.page import Content, Pictures, Space, numbers, sections
 from rankgrad.tasks.retrieval.page import read as read_run
-from rankgrad.tasks.retrieval.page.gallery import choose
-from rankgrad.tasks.retrieval.page.matching import match
-from rankgrad.tasks.retrieval.page.paired import paired_difference
+from rankgrad.tasks.retrieval.page.measured import choose, match
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.html import charts
 from rankgrad.workbench.html.images import Images
@@ -86,25 +83,34 @@ SPACES = {"leave-one-out": space, "divided": divided}
 def test_similarities_are_those_of_every_pair(kind):
     of = SPACES[kind]()
     rows = torch.tensor([1, 4, 9, 12])
-    found = numbers.similarities(of, rows, alpha=0.8, beta=0.3)
+    found = numbers.similarities(of, rows)
     pairs = all_pairs(of, rows)
     for counts, relevant in ((found.positive, True), (found.negative, False)):
         values = [score for _, _, score, right in pairs if right == relevant]
         expected = np.histogram(values, numbers.BINS, (-1, 1))[0]
         assert counts.tolist() == expected.tolist() and counts.sum() == len(values) > 0
-    assert found.below_alpha == sum(score < 0.8 for _, _, score, right in pairs if right)
-    assert found.above_beta == sum(score > 0.3 for _, _, score, right in pairs if not right)
+    for at, (sign, kind) in itertools.product((0.8, 0.3, -1.5, 2.0), enumerate((True, False))):
+        exact = [score < at for *_, score, right in pairs if right == kind]
+        bins = counts_below(found, sign, at)
+        assert bins[0] <= found.below(at)[sign] <= bins[1] and found.below(at)[sign] == pytest.approx(
+            np.mean(exact), abs=0.05
+        )
     best = [max(score for query, _, score, right in pairs if right and query == row) for row in rows.tolist()]
     torch.testing.assert_close(found.best, torch.tensor(best))
 
 
+def counts_below(found: numbers.Similarities, sign: int, at: float) -> tuple[float, float]:
+    """Fractions of the pairs below the two edges of the bin of a threshold."""
+    edges, share = np.linspace(-1, 1, numbers.BINS + 1), found.shares[sign].numpy()
+    return share[edges[1:] <= at].sum() - 1e-6, share[edges[:-1] < at].sum() + 1e-6
+
+
 def test_similarities_do_not_depend_on_the_size_of_a_block(monkeypatch):
     of, rows = space(), torch.arange(40)
-    whole = numbers.similarities(of, rows, 0.9, 0.6)
+    whole = numbers.similarities(of, rows)
     monkeypatch.setattr(numbers, "BLOCK", 7)
-    parts = numbers.similarities(of, rows, 0.9, 0.6)
+    parts = numbers.similarities(of, rows)
     assert torch.equal(whole.positive, parts.positive) and torch.equal(whole.negative, parts.negative)
-    assert (whole.below_alpha, whole.above_beta) == (parts.below_alpha, parts.above_beta)
 
 
 @pytest.mark.parametrize("kind", SPACES)
@@ -239,21 +245,22 @@ def test_queries_are_matched_by_name_whatever_their_order():
         names=tuple(shuffled.space.names[row] for row in order.tolist()),
         super_labels=None,
     )
-    found = match([first, replace(shuffled, space=moved)])
-    assert len(found) == 40 and found.notes == ()
+    rows_of, notes = match({0: first.space, 1: moved}, "AB")
+    assert [len(rows) for rows in rows_of.values()] == [40, 40] and notes == []
     names = [
-        [of.names[row] for row in rows.tolist()] for of, rows in zip((first.space, moved), found.rows, strict=True)
+        [of.names[row] for row in rows.tolist()]
+        for of, rows in zip((first.space, moved), rows_of.values(), strict=True)
     ]
     assert names[0] == names[1] == list(first.space.names)
 
 
 def test_names_that_repeat_or_change_their_class_are_not_matched_and_said():
-    def run(name: str, names: str, labels: list[int]) -> Content:
-        return Content(name, space=Space(torch.eye(len(names)), torch.tensor(labels), tuple(names), ("one", "two")))
+    def of(names: str, labels: list[int]) -> Space:
+        return Space(torch.eye(len(names)), torch.tensor(labels), tuple(names), ("one", "two"))
 
-    found = match([run("A", "abccd", [0, 1, 0, 1, 0]), run("B", "abcd", [0, 0, 0, 0])])
-    assert [rows.tolist() for rows in found.rows] == [[0, 4], [0, 3]]
-    text = " ".join(found.notes)
+    found, notes = match({0: of("abccd", [0, 1, 0, 1, 0]), 1: of("abcd", [0, 0, 0, 0])}, "AB")
+    assert [rows.tolist() for rows in found.values()] == [[0, 4], [0, 3]]
+    text = " ".join(notes)
     assert "1 names of A belong to several images and are not matched: c" in text
     assert "1 of 3 queries of A are not in B: b" in text and "2 of 4 queries of B are not in A: b, c" in text
 
@@ -284,8 +291,8 @@ def test_runs_are_compared_on_the_queries_they_share(tmp_path):
 
 def test_choice_by_each_reason():
     nan = math.nan
-    ap = [[0.1, 0.9, nan, 0.5, 0.2, 1.0], [0.3, 0.9, nan, 0.1, 0.2, 1.0]]
-    margin = [[0.3, nan, nan, 0.2, 0.2, nan], [nan, nan, nan, 0.9, 0.2, nan]]
+    ap = torch.tensor([[0.1, 0.9, nan, 0.5, 0.2, 1.0], [0.3, 0.9, nan, 0.1, 0.2, 1.0]], dtype=torch.float64)
+    margin = torch.tensor([[0.3, nan, nan, 0.2, 0.2, nan], [nan, nan, nan, 0.9, 0.2, nan]])
     found = choose(ap, margin, {"worst": 2, "best": 9, "failures": 3, "disagree": 5, "random": 3})
     assert found["worst"] == [0, 4] and found["best"] == [5, 1, 3]
     assert found["failures"] == [3, 4]  # wrong in every run; query 0 is right in one
@@ -305,37 +312,37 @@ def test_paired_test_is_that_over_all_signs_of_whole_classes(classes, within):
     sums = np.bincount(group, weights=run - other)
     all_signs = np.array(list(itertools.product([1, -1], repeat=classes)))
     exact = (np.abs(all_signs @ sums) >= abs(sums.sum()) - 1e-12).mean()
-    found = paired_difference(run, other, group)
+    found = paired_over_groups(run, other, group)
     assert 0.02 < exact < 0.9 and found.p == pytest.approx(exact, abs=within)
     assert found.mean == pytest.approx((run - other).mean())
-    assert (found.better, found.worse) == ((run > other).sum(), (run < other).sum()) and found.queries == 4 * classes
+    assert (found.better, found.worse) == ((run > other).sum(), (run < other).sum()) and found.n == 4 * classes
 
 
 def test_paired_interval_is_that_of_a_mean_and_knows_that_queries_of_a_class_are_not_independent():
     generator = np.random.default_rng(1)
     run = 0.3 + generator.standard_normal(400)
-    found, expected = paired_difference(run, np.zeros(400)), 1.96 * run.std() / 20
+    found, expected = paired_over_groups(run, np.zeros(400)), 1.96 * run.std() / 20
     assert found.low == pytest.approx(run.mean() - expected, abs=0.1 * expected)
     assert found.high == pytest.approx(run.mean() + expected, abs=0.1 * expected)
     # each query four times says no more than once, if it is known that they are one
-    again = paired_difference(np.repeat(run, 4), np.zeros(1600), np.repeat(np.arange(400), 4))
+    again = paired_over_groups(np.repeat(run, 4), np.zeros(1600), np.repeat(np.arange(400), 4))
     assert (again.low, again.high, again.p) == pytest.approx((found.low, found.high, found.p))
-    assert paired_difference(np.repeat(run, 4), np.zeros(1600)).high < found.high - 0.4 * expected
+    assert paired_over_groups(np.repeat(run, 4), np.zeros(1600)).high < found.high - 0.4 * expected
 
 
 def test_runs_without_any_difference_are_not_told_apart():
-    found = paired_difference(np.ones(6), np.ones(6))
+    found = paired_over_groups(np.ones(6), np.ones(6))
     assert (found.mean, found.low, found.high, found.p, found.better, found.worse) == (0, 0, 0, 1, 0, 0)
     with pytest.raises(ValueError, match="got 2, 3 and 2 groups"):
-        paired_difference(np.ones(2), np.ones(3))
+        paired_over_groups(np.ones(2), np.ones(3))
     with pytest.raises(ValueError, match="got 0, 0"):
-        paired_difference(np.ones(0), np.ones(0))
+        paired_over_groups(np.ones(0), np.ones(0))
 
 
 def test_fewer_than_six_classes_have_an_interval_and_no_p():
     run, group = np.arange(12.0), np.arange(12) // 2
-    assert paired_difference(run, np.zeros(12), group).p == 2 / 2**6
-    few = paired_difference(run[2:], np.zeros(10), group[2:])
+    assert paired_over_groups(run, np.zeros(12), group).p == 2 / 2**6
+    few = paired_over_groups(run[2:], np.zeros(10), group[2:])
     assert few.p is None and few.low < few.mean < few.high
 
 
@@ -343,7 +350,7 @@ def test_page_of_several_runs_shows_their_paired_differences(tmp_path):
     first, other = content("first"), content("other", spread=1.2)
     assert first.after is not None and other.after is not None and other.space is not None and first.space is not None
     labels = first.space.labels.numpy()
-    wanted = paired_difference(other.after.per_query["AP"], first.after.per_query["AP"], labels)
+    wanted = paired_over_groups(other.after.per_query["AP"], first.after.per_query["AP"], labels)
     page = write(tmp_path, first, other)
     words = f"other AP {100 * wanted.mean:+.1f} {100 * wanted.low:+.1f} to {100 * wanted.high:+.1f} {wanted.p:.2g} "
     words += f"{wanted.better} {wanted.worse} {40 - wanted.better - wanted.worse}"
@@ -437,7 +444,7 @@ def test_no_template_switches_the_escaping_off():
 def test_a_template_escapes_and_refuses_names_that_it_does_not_get(monkeypatch):
     from jinja2 import DictLoader, UndefinedError
 
-    from rankgrad.workbench.html import page
+    from rankgrad.workbench.html import templates as page
 
     made = page._templates().overlay(loader=DictLoader({"a": "{{ name }}<i>{{ name|short }}</i>", "b": "{{ nam }}"}))
     monkeypatch.setattr(page, "_templates", lambda: made)
@@ -808,10 +815,9 @@ def test_histograms_show_both_kinds_of_pairs_and_the_thresholds_of_the_loss(sing
     assert len(single.all("polyline", class_="positive")) == len(single.all("polyline", class_="negative")) == 1
     assert "α = 0.8" in single.text and "β = 0.5" in single.text
     of = space()
-    found = numbers.similarities(of, torch.arange(40), 0.8, 0.5)
-    above = 1 - found.below_alpha / int(found.positive.sum())
-    below = 1 - found.above_beta / int(found.negative.sum())
-    assert f"{100 * above:.1f} % of same-class pairs above α, {100 * below:.1f} % of the others below β" in single.text
+    found = numbers.similarities(of, torch.arange(40))
+    above, below = 1 - found.below(0.8)[0], found.below(0.5)[1]
+    assert f"{100 * above:.0f} % of same-class pairs above α, {100 * below:.0f} % of the others below β" in single.text
 
 
 def test_thresholds_are_drawn_for_the_losses_that_have_some_alone(tmp_path, several):
@@ -910,14 +916,14 @@ def test_images_that_are_gone_are_said_and_the_page_is_written(tmp_path):
     run = content()
     assert run.pictures is not None
     moved = replace(
-        run.pictures.table,
+        run.pictures.source,
         images=None,
         paths=tuple(tmp_path / "gone" / f"{row}.png" for row in range(40)),
     )
     page = write(tmp_path, replace(run, pictures=Pictures(moved)))
     assert "No pictures: the images of the data set cannot be read (the first, class" in page.text
     assert not stored(page) and len(page.all("p", class_="name")) == 400
-    some = replace(run.pictures.table, names=("renamed", *run.pictures.table.names[1:]))
+    some = replace(run.pictures.source, names=("renamed", *run.pictures.source.names[1:]))
     page = write(tmp_path, replace(run, pictures=Pictures(some)))
     assert (
         "1 images could not be read and are not shown (the first, class0/000.png" in page.text
@@ -1141,94 +1147,3 @@ def test_evaluations_that_were_drawn_are_said_to_be_of_another_gallery(finished,
     drawn = replace(run.after, settings={**run.after.settings, "protocol": "one-gallery, 10 draws"})
     assert "is ranked against all others" in " ".join(read_run(finished, after=drawn).notes)
     assert run.notes == ()
-
-
-# -------------------------------------------------------------------------------------------------------- gallery
-
-
-def blank(row: int) -> Tensor:
-    return torch.full((1, 4, 4), row % 256, dtype=torch.uint8)
-
-
-@pytest.fixture
-def clusters() -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    labels = torch.arange(60) % 6
-    return F.one_hot(labels).float() * 2 + torch.randn(60, 6, generator=generator), labels
-
-
-def test_gallery_holds_the_nearest_others_by_cosine_and_the_exact_ap(clusters):
-    embeddings, labels = clusters
-    names = [f"n{row}" for row in range(60)]
-    (found,) = retrieval_gallery(blank, embeddings, labels, list("abcdef"), queries=[7], k=5, names=names)
-    unit = F.normalize(embeddings, dim=1)
-    scores = unit[7] @ unit.T
-    scores[7] = -2
-    order = scores.argsort(descending=True)[:5].tolist()
-    assert [int(item.image[0, 0, 0]) for item in found.items] == order
-    assert [item.rank for item in found.items] == [1, 2, 3, 4, 5]
-    assert [item.correct for item in found.items] == [bool(labels[row] == labels[7]) for row in order]
-    assert [item.class_name for item in found.items] == ["abcdef"[labels[row]] for row in order]
-    torch.testing.assert_close(torch.tensor([item.score for item in found.items]), scores[order])
-    valid = torch.ones(60, dtype=torch.bool)
-    valid[7] = False
-    exact = metrics.average_precision(scores[None], (labels == labels[7])[None] & valid, valid[None])
-    assert found.average_precision == pytest.approx(exact.item(), abs=1e-9)
-    assert found.name == "n7" and found.class_name == "b" and torch.equal(found.image, blank(7))
-    full = scores.argsort(descending=True)
-    assert found.first_right == 1 + int((labels[full] == labels[7]).nonzero()[0])
-
-
-def test_gallery_mixes_random_worst_and_best_without_repeating_a_query(clusters):
-    embeddings, labels = clusters
-    ap = evaluate(embeddings, labels, bootstrap=0, clusters="none").per_query["AP"]
-    found = retrieval_gallery(blank, embeddings, labels, list("abcdef"), random=5, worst=4, best=3)
-    rows = [int(example.name[1:]) for example in found]
-    assert [example.group for example in found] == ["Random queries"] * 5 + ["Lowest AP"] * 4 + ["Highest AP"] * 3
-    assert len(set(rows)) == 12
-    np.testing.assert_allclose([example.average_precision for example in found], ap[rows])
-    np.testing.assert_allclose(ap[rows[5:9]], np.sort(ap)[:4])
-    np.testing.assert_allclose(ap[rows[9:]], np.sort(ap)[::-1][:3])
-
-
-def test_gallery_is_chosen_by_its_seed_and_by_given_precisions(clusters):
-    embeddings, labels = clusters
-
-    def rows(**options: Any) -> list[str]:
-        return [e.name for e in retrieval_gallery(blank, embeddings, labels, list("abcdef"), **options)]
-
-    assert rows(seed=1) == rows(seed=1) != rows(seed=2)
-    given = torch.linspace(1, 0, 60)
-    given[59] = torch.nan  # would be the worst, but has no relevant item
-    assert rows(random=0, worst=3, best=2, average_precision=given) == ["#58", "#57", "#56", "#0", "#1"]
-
-
-def test_queries_without_relevant_item_are_not_drawn_but_can_be_asked_for():
-    points, labels = torch.eye(5)[:, :3] + 0.1, torch.tensor([0, 0, 1, 2, 2])
-    found = retrieval_gallery(blank, points, labels, ["a", "b", "c"], k=99)
-    assert sorted(example.name for example in found) == ["#0", "#1", "#3", "#4"]
-    assert all(len(example.items) == 4 for example in found)
-    (lonely,) = retrieval_gallery(blank, points, labels, ["a", "b", "c"], queries=[2])
-    assert math.isnan(lonely.average_precision) and lonely.first_right is None
-    assert not any(item.correct for item in lonely.items)
-    assert retrieval_gallery(blank, points, torch.arange(5), list("abcde")) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"embeddings": torch.zeros(1, 3), "labels": torch.zeros(1, dtype=torch.long)}, "at least two rows"),
-        ({"labels": torch.zeros(4, dtype=torch.long)}, r"labels must be \[5\] long"),
-        ({"labels": torch.zeros(5)}, r"labels must be \[5\] long.*float32"),
-        ({"labels": torch.full((5,), 3)}, "labels run from 3 to 3, but there are 2 class names"),
-        ({"names": ["x"]}, r"names needs one entry per row \(5\); got 1"),
-        ({"queries": [5]}, r"queries must be rows 0 .. 4; got \[5\]"),
-        ({"k": 0}, "k is the number of items"),
-        ({"average_precision": torch.zeros(3)}, r"average_precision must be \[5\]; got \[3\]"),
-        ({"embeddings": torch.full((5, 2), torch.nan)}, "finite|NaN|nan"),
-    ],
-)
-def test_gallery_refuses_input_out_of_step(change, message):
-    arguments = {"embeddings": torch.rand(5, 2), "labels": torch.tensor([0, 0, 1, 1, 1]), "class_names": ["a", "b"]}
-    with pytest.raises(ValueError, match=message):
-        retrieval_gallery(blank, **{**arguments, **change})

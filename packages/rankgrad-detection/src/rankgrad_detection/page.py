@@ -14,7 +14,7 @@ from markupsafe import Markup
 from rankgrad.common.files import read_npz
 from rankgrad.workbench.html import charts
 from rankgrad.workbench.html.images import Images, data_uri
-from rankgrad.workbench.html.page import render
+from rankgrad.workbench.html.templates import render
 from rankgrad.workbench.html.text import percent
 from rankgrad.workbench.report import glossary, tables, write_report
 from rankgrad.workbench.report.content import Extent, Interval, RunContent, Section, read_common

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from ...common.files import read_npz
 from ...workbench.html import charts
 from ...workbench.html.images import Images
-from ...workbench.html.page import render
+from ...workbench.html.templates import render
 from ...workbench.html.text import percent
 from ...workbench.kinds import TASKS
 from ...workbench.report import tables, write_report

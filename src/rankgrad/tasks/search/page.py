@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ...workbench.html.images import Images
-from ...workbench.html.page import render
+from ...workbench.html.templates import render
 from ...workbench.kinds import TASKS
 from ...workbench.report import tables, write_report
 from ...workbench.report.content import Extent, RunContent, Section, read_common

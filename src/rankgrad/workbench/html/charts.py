@@ -1,14 +1,16 @@
-"""Charts as inline SVG: curves of one or several runs, and histograms. Colours and dashes: sections.css."""
+"""Charts as inline SVG: curves of runs, and histograms. chart.html draws them; colours are in sections.css."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
-from .text import escaped, number, shortened
+from .templates import render
+from .text import number
 
 Points = Sequence[tuple[float, float]]
 
@@ -16,6 +18,7 @@ SMALL, WIDE = (360, 210), (540, 280)  # width and height; a row has three small 
 LEFT, RIGHT, TOP, BOTTOM = 48, 10, 10, 34
 LINE_POINTS = 240  # a curve with more points is drawn as its range and a running mean
 MEAN_POINTS = 60
+FEW_POINTS, FEW_LINES = 30, 3  # then each point has a dot
 
 
 @dataclass(frozen=True)
@@ -37,107 +40,36 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """A scale.
+    """A scale between two coordinates of the drawing.
 
     Attributes:
-        name: label.
-        low: smallest value.
-        high: largest value.
+        low, high: smallest and largest value.
+        first, last: their coordinates.
+        ticks: number of its ticks, about.
         log: whether the scale is logarithmic.
-        ticks: values with a number.
     """
 
-    name: str
     low: float
     high: float
+    first: float
+    last: float
+    ticks: int
     log: bool = False
-    ticks: tuple[float, ...] = ()
 
-    def share(self, value: float) -> float:
-        """Position of a value on the axis: 0 at low, 1 at high."""
+    def at(self, value: float) -> float:
+        """Coordinate of a value."""
+        low, high, value = map(math.log, (self.low, self.high, value)) if self.log else (self.low, self.high, value)
+        return self.first + (value - low) / (high - low) * (self.last - self.first)
+
+    @property
+    def marked(self) -> list[tuple[float, float]]:
+        """(coordinate, value) of each tick."""
+        found = ticks(self.low, self.high, self.ticks)
         if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A drawing with two axes.
-
-    Attributes:
-        across: horizontal axis.
-        up: vertical axis.
-        width: of the drawing, including the numbers at its axes.
-        height: likewise.
-    """
-
-    across: Axis
-    up: Axis
-    width: int
-    height: int
-
-    def place(self, point: tuple[float, float]) -> tuple[str, str]:
-        """Coordinates of a point in the drawing; y points down."""
-        x = LEFT + self.across.share(point[0]) * (self.width - LEFT - RIGHT)
-        y = self.height - BOTTOM - self.up.share(point[1]) * (self.height - TOP - BOTTOM)
-        return f"{x:.1f}", f"{y:.1f}"
-
-    def path(self, points: Iterable[tuple[float, float]], kind: str) -> str:
-        """A line."""
-        return f'<polyline class="{kind}" points="{" ".join(",".join(self.place(point)) for point in points)}" />'
-
-    def grid(self, written: Callable[[float], str] = "{:.6g}".format) -> str:
-        """Lines, numbers and the name of the horizontal axis."""
-        drawn = []
-        for tick in self.up.ticks:
-            y = self.place((self.across.low, tick))[1]
-            drawn.append(f'<path class="grid" d="M{LEFT} {y}H{self.width - RIGHT}" />')
-            drawn.append(f'<text x="{LEFT - 8}" y="{y}" dy=".35em" text-anchor="end">{written(tick)}</text>')
-        foot = self.height - BOTTOM + 17
-        for tick in self.across.ticks:
-            x = float(self.place((tick, self.up.low))[0])
-            # a label at the right edge would reach into the margin
-            anchor = "end" if x > self.width - RIGHT - 12 else "middle"
-            drawn.append(f'<text x="{x:.1f}" y="{foot}" text-anchor="{anchor}">{tick:.6g}</text>')
-        end = f'x="{self.width - RIGHT}" y="{self.height - 3}" text-anchor="end"'
-        return "".join([*drawn, f"<text {end}>{escaped(self.across.name)}</text>"])
-
-    def drawing(self, spoken: str, body: str) -> str:
-        """The SVG element.
-
-        Args:
-            spoken: description of the drawing, for screen readers.
-            body: its content.
-        """
-        box = f'viewBox="0 0 {self.width} {self.height}"'
-        return f'<svg {box} role="img" aria-label="{escaped(spoken)}">{body}</svg>'
-
-
-def figure(title: str, summary: str, body: str, meaning: str = "") -> Markup:
-    """A card with a chart.
-
-    Args:
-        title: heading.
-        summary: text beside the title.
-        body: the drawing, as HTML.
-        meaning: line below the title.
-    """
-    said = f'<p class="small muted">{escaped(meaning)}</p>' if meaning else ""
-    beside = f'<span class="muted small">{escaped(summary)}</span>'
-    caption = f"<figcaption><h3>{shortened(title)}</h3>{beside}{said}</figcaption>"
-    return Markup(f'<figure class="card">{caption}\n{body}</figure>')
-
-
-def key(kind: int) -> Markup:
-    """The line of a series in a legend."""
-    path = f'<path class="line s{kind}" d="M0 4H28" />'
-    return Markup(f'<svg class="key" viewBox="0 0 28 8" aria-hidden="true">{path}</svg>')
-
-
-def square(kind: str) -> Markup:
-    """A filled square for a legend, with the colour of a CSS class."""
-    path = f'<rect class="at {kind}" width="10" height="10" />'
-    return Markup(f'<svg class="square" viewBox="0 0 10 10" aria-hidden="true">{path}</svg>')
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            steps = (1, 2, 5) if self.high <= 300 * self.low else (1,)
+            found = [m * 10.0**p for p in powers for m in steps if self.low <= m * 10.0**p <= self.high]
+        return [(self.at(value), value) for value in found]
 
 
 def lines(
@@ -166,48 +98,44 @@ def lines(
         size: width and height of the drawing.
     """
     finite = [[(float(a), float(b)) for a, b in one.points if math.isfinite(a) and math.isfinite(b)] for one in series]
-    given, kept = sum(len(one.points) for one in series), sum(map(len, finite))
-    warning = ""
-    if given > kept:
-        warning = f'<p class="small">{given - kept} of {given} values are not finite and are left out.</p>'
-    if not kept:
-        return figure(title, "", warning, meaning)
-    every = [point for points in finite for point in points]
-    up = _axis("", [b for _, b in every]) if y is None else Axis("", *y, ticks=tuple(ticks(*y, 5)))
-    across = _axis(x, [a for a, _ in every] if x_range is None else x_range, log_x)
-    frame = Frame(across, up, *size)
-    drawn, spoken = [], []
+    given, every = sum(len(one.points) for one in series), [point for points in finite for point in points]
+    lost = given - len(every)
+    below = f"{lost} of {given} values are not finite and are left out." if lost else ""
+    if not every:
+        return render("workbench/html/chart.html", title=title, summary="", meaning=meaning, below=below, paths=[])
+    paths, dotted, spoken = [], [], []
     for one, points in sorted(zip(series, finite, strict=True), key=lambda pair: not pair[0].pale):
         if not points:
             continue
+        long, of = len(points) > LINE_POINTS and not log_x, f"s{one.kind}"
+        if long and len(series) == 1:
+            paths.append((f"raw {of}", thinned(points, LINE_POINTS)))
+        paths.append((f"{'raw' if one.pale else 'line'} {of}", running_mean(points, MEAN_POINTS) if long else points))
         if one.pale:
-            few = running_mean(points, MEAN_POINTS) if len(points) > LINE_POINTS else points
-            drawn.append(frame.path(few, f"raw s{one.kind}"))
             continue
-        if len(points) > LINE_POINTS and not log_x:
-            if len(series) == 1:
-                drawn.append(frame.path(thinned(points, LINE_POINTS), f"raw s{one.kind}"))
-            drawn.append(frame.path(running_mean(points, MEAN_POINTS), f"line s{one.kind}"))
-        else:
-            drawn.append(frame.path(points, f"line s{one.kind}"))
-            if len(points) <= 30 and len(series) <= 3:
-                dots = "".join(f"M{' '.join(frame.place(point))}h0" for point in points)
-                drawn.append(f'<path class="dots s{one.kind}" d="{dots}" />')
-        first, last = points[0], points[-1]
+        if len(points) <= FEW_POINTS and len(series) <= FEW_LINES:
+            dotted.append((of, points))
+        (a, first), (b, last) = points[0], points[-1]
         name = f"{one.name}: " if one.name else ""
-        spoken.append(f"{name}{number(first[1])} at {x} {first[0]:g}, {number(last[1])} at {x} {last[0]:g}")
+        spoken.append(f"{name}{number(first)} at {x} {a:g}, {number(last)} at {x} {b:g}")
     if summary is None:
-        ends = [number(value) for _, value in (finite[0][0], finite[0][-1])] if len(series) == 1 else []
-        summary = " \N{RIGHTWARDS ARROW} ".join(ends if len(finite[0]) > 1 else ends[:1])
-    drawing = frame.drawing(f"{title}: {'; '.join(spoken)}", frame.grid() + "".join(drawn))
-    return figure(title, summary, drawing + warning, meaning)
+        ends = dict.fromkeys((finite[0][0], finite[0][-1])) if len(series) == 1 else {}
+        summary = " \N{RIGHTWARDS ARROW} ".join(number(value) for _, value in ends)
+    across = x_range or (min(a for a, _ in every), max(a for a, _ in every))
+    if log_x:
+        across = (across[0], max(across[1], 2 * across[0]))
+    elif across[0] == across[1]:
+        across = (across[0] - 0.5, across[1] + 0.5)
+    low, high = min(b for _, b in every), max(b for _, b in every)
+    pad = 0.06 * (high - low) or max(abs(low) * 0.05, 1e-3)  # > 0 also for a constant curve
+    words = {"title": title, "summary": summary, "meaning": meaning, "below": below, "spoken": "; ".join(spoken)}
+    return _drawn(x, across, y or (low - pad, high + pad), paths, size, words, log_x=log_x, dotted=dotted)
 
 
 def histogram(
     title: str,
     edges: Sequence[float],
-    positive: Sequence[float],
-    negative: Sequence[float],
+    shares: Sequence[Sequence[float]],
     marks: Sequence[tuple[str, float]],
     *,
     top: float,
@@ -220,65 +148,55 @@ def histogram(
     Args:
         title: heading.
         edges: edges of the bins, one more than bins.
-        positive: [bin] fraction of the positive pairs.
-        negative: [bin] fraction of the negative pairs.
+        shares: [bin] fraction of the positive pairs, and [bin] of the negative pairs.
         marks: (name, value) of each vertical line.
         top: upper end of the vertical axis.
         spoken: description of the figure, for screen readers.
         below: text below the drawing; may be empty.
         size: width and height of the drawing.
     """
-    across = Axis("similarity", edges[0], edges[-1], ticks=tuple(ticks(edges[0], edges[-1], 6)))
-    frame = Frame(across, Axis("", 0, top, ticks=tuple(ticks(0, top, 4))), *size)
-
-    def outline(heights: Sequence[float], kind: str) -> str:
-        points = [(edges[0], 0.0)]
-        for left, right, height in zip(edges[:-1], edges[1:], heights, strict=True):
-            points += [(left, height), (right, height)]
-        return frame.path([*points, (edges[-1], 0.0)], kind)
-
-    upright, names = [], []
-    for place, (name, value) in enumerate(marks):
-        if edges[0] <= value <= edges[-1]:
-            x = float(frame.place((value, 0))[0])
-            anchor, shift = ("end", -5) if x > frame.width / 2 else ("start", 5)
-            at = f'x="{x + shift:.1f}" y="{TOP + 10 + 16 * place}" text-anchor="{anchor}"'
-            upright.append(f'<path class="mark" d="M{x:.1f} {TOP}V{frame.height - BOTTOM}" />')
-            names.append(f'<text class="strong" {at}>{escaped(name)}</text>')  # drawn last, above all lines
-    body = [frame.grid(lambda share: f"{100 * share:.6g} %"), outline(negative, "area negative")]
-    body += [outline(positive, "area positive"), *upright, *names]
-    words = f'<p class="small muted">{escaped(below)}</p>' if below else ""
-    return figure(title, "", frame.drawing(spoken, "".join(body)) + words)
+    paths = list[tuple[str, Points]]()
+    for kind, heights in zip(("positive", "negative"), shares, strict=True):
+        steps = [(at, height) for both, height in zip(pairwise(edges), heights, strict=True) for at in both]
+        paths.insert(0, (f"area {kind}", [(edges[0], 0.0), *steps, (edges[-1], 0.0)]))
+    words = {"title": title, "summary": "", "meaning": "", "below": below, "spoken": spoken}
+    return _drawn("similarity", (edges[0], edges[-1]), (0, top), paths, size, words, marks=marks, unit=100)
 
 
-def bar(share: float) -> Markup:
-    """A horizontal bar for a cell of a table; its length is a value from 0 to 1."""
-    width = 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
-    return Markup(
-        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect width="{width:.1f}" height="8" /></svg>'
+def _drawn(
+    x: str,
+    across: tuple[float, float],
+    up: tuple[float, float],
+    paths: Sequence[tuple[str, Points]],
+    size: tuple[int, int],
+    words: Mapping[str, str],
+    *,
+    log_x: bool = False,
+    dotted: Sequence[tuple[str, Points]] = (),
+    marks: Sequence[tuple[str, float]] = (),
+    unit: int = 1,
+) -> Markup:
+    """A figure with paths in a frame. `unit` is 100 if the numbers of the vertical axis are per cent."""
+    width, height = size
+    x_axis = Axis(*across, LEFT, width - RIGHT, 6, log_x)
+    y_axis = Axis(*up, height - BOTTOM, TOP, 5 if unit == 1 else 4)
+    placed, dots = (
+        [(kind, [(x_axis.at(a), y_axis.at(b)) for a, b in points]) for kind, points in each] for each in (paths, dotted)
     )
-
-
-def intervals(marks: Sequence[tuple[str, float, tuple[float, float] | None]]) -> Markup:
-    """Values from 0 to 1 with their intervals, one below the other.
-
-    Args:
-        marks: (CSS class, value, interval) of each.
-    """
-    height = 13 * len(marks) + 4
-    drawn = [f'<path class="grid" d="M{x} 1V{height - 1}" />' for x in (0.5, 50, 100, 150, 199.5)]
-    for place, (kind, value, around) in enumerate(marks):
-        if not 0 <= value <= 1:  # NaN, or a metric with another range
-            continue
-        y = 4 + 13 * place
-        if around is not None:
-            low, high = (min(max(bound, 0.0), 1.0) for bound in around)
-            span = f'x="{200 * low:.1f}" width="{200 * (high - low):.1f}"'
-            drawn.append(f'<rect class="ci {kind}" {span} y="{y}" height="9" />')
-        drawn.append(f'<rect class="at {kind}" x="{200 * value - 0.7:.1f}" y="{y}" width="1.4" height="9" />')
-    frame = f'class="rows{min(len(marks), 8)}" viewBox="0 0 200 {height}" preserveAspectRatio="none"'
-    return Markup(f'<svg {frame} aria-hidden="true">{"".join(drawn)}</svg>')
+    return render(
+        "workbench/html/chart.html",
+        x=x,
+        width=width,
+        height=height,
+        frame=(LEFT, width - RIGHT, TOP, height - BOTTOM),
+        across=x_axis.marked,
+        up=y_axis.marked,
+        unit=unit,
+        paths=placed,
+        dots=dots,
+        marks=[(name, x_axis.at(value)) for name, value in marks if across[0] <= value <= across[1]],
+        **words,
+    )
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
@@ -296,30 +214,21 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 
 def thinned(points: Points, buckets: int) -> list[tuple[float, float]]:
     """Lowest and highest point of each of `buckets` intervals, in order: fewer points, but the same drawing."""
-    size = math.ceil(len(points) / buckets)
-    kept = []
-    for start in range(0, len(points), size):
-        stretch = points[start : start + size]
-        kept += sorted({min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])})
-    return kept
+    ends = [
+        (min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1]))
+        for part in _parts(points, buckets)
+    ]
+    return [point for both in ends for point in sorted({*both})]
 
 
 def running_mean(points: Points, buckets: int) -> list[tuple[float, float]]:
     """Mean point of each of `buckets` intervals."""
+    return [
+        (math.fsum(x for x, _ in part) / len(part), math.fsum(y for _, y in part) / len(part))
+        for part in _parts(points, buckets)
+    ]
+
+
+def _parts(points: Points, buckets: int) -> list[Points]:
     size = math.ceil(len(points) / buckets)
-    stretches = [points[start : start + size] for start in range(0, len(points), size)]
-    return [(math.fsum(x for x, _ in s) / len(s), math.fsum(y for _, y in s) / len(s)) for s in stretches]
-
-
-def _axis(name: str, values: Sequence[float], log: bool = False) -> Axis:
-    low, high = min(values), max(values)
-    if log:
-        high = max(high, 2 * low)
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        written = [m * 10.0**p for p in powers for m in ((1, 2, 5) if high <= 300 * low else (1,))]
-        return Axis(name, low, high, True, tuple(value for value in written if low <= value <= high))
-    if name:  # a horizontal axis: from the first to the last value
-        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-        return Axis(name, low, high, ticks=tuple(ticks(low, high, 6)))
-    pad = 0.06 * (high - low) or max(abs(low) * 0.05, 1e-3)  # > 0 also for a constant curve
-    return Axis(name, low - pad, high + pad, ticks=tuple(ticks(low - pad, high + pad, 5)))
+    return [points[start : start + size] for start in range(0, len(points), size)]

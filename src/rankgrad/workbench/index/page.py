@@ -12,7 +12,7 @@ from torch import Tensor
 from ...datasets.base import read_image
 from ..html.images import Images
 from ..html.neighbours import Asked, Neighbour
-from ..html.page import write_page
+from ..html.templates import write_page
 from .query import Answer
 
 SIDE = 160  # longest side of a stored picture in pixels; the page shows them at about 110

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from ...tables import duration
 from ..html import charts
 from ..html.images import Images
-from ..html.page import render, write_page
+from ..html.templates import render, write_page
 from ..html.text import enumeration, number
 from ..runs.log import TEST
 from ..runs.warned import together

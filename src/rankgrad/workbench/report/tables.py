@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ...evaluation.report import DISTANCES, Row
 from ...evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test
-from ..html.page import render
+from ..html.templates import render
 from ..html.text import DASH, clean, percent, verdict
 from ..runs.warned import UNTRAINED, untrained_groups
 from .content import Evaluated, RunContent, Section

@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ..html import charts
-from ..html.page import write_page as write_html
+from ..html.templates import write_page as write_html
 from ..html.text import DASH, enumeration, verdict
 from ..trec.comparison import Difference, chance
 from ..trec.result import Evaluation
@@ -61,7 +61,7 @@ def write_page(path: str | os.PathLike[str], evaluation: Evaluation, *, title: s
         bounds=_bounds,
         signed=_signed,
         chance=chance,
-        marks={run: charts.intervals([_mark(evaluation, run, main, kind.get(run))]) for run in evaluation.runs},
+        marks={run: [_mark(evaluation, run, main, kind.get(run))] for run in evaluation.runs},
         sure=f"{100 * evaluation.settings['confidence']:g}",
         level=level,
         verdict=_verdict(evaluation, main, ordered, level),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ..html import charts
-from ..html.page import write_page
+from ..html.templates import write_page
 from ..html.text import enumeration, number, percent
 
 if TYPE_CHECKING:

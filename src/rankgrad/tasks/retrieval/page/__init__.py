@@ -1,9 +1,9 @@
-"""The page of a retrieval run: its content, with the retrieved images, and galleries of them."""
+"""The page of a retrieval run: its content, with the retrieved images."""
 
 from __future__ import annotations
 
-from .gallery import QueryExample, RetrievedItem, retrieval_gallery
+from .pictures import Pictures
 from .reading import Content, read
-from .retrieved import Pictures, Space
+from .space import Space
 
-__all__ = ["Content", "Pictures", "QueryExample", "RetrievedItem", "Space", "read", "retrieval_gallery"]
+__all__ = ["Content", "Pictures", "Space", "read"]

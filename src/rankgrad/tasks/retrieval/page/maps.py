@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from markupsafe import Markup
 from torch import Tensor, tensor
 
-from ....workbench.html.page import render
+from ....workbench.html.images import Images
+from ....workbench.html.templates import render
 from ....workbench.html.text import percent
 from ....workbench.report.content import Extent, Section
 from . import numbers
 from .measured import SideBySide
-from .retrieved import RetrievalRun
-from .shelf import Shelf
 
 SIDE = 1000  # side of a drawing, in SVG units
 EDGE = 30
@@ -27,15 +27,12 @@ METHODS = {
 }
 
 
-def section(
-    runs: Sequence[RetrievalRun], measured: SideBySide, shelf: Shelf, extent: Extent, budget: int, seed: int
-) -> Section | None:
+def section(measured: SideBySide, images: Images, extent: Extent, budget: int, seed: int) -> Section | None:
     """The drawings, and the data with which a script colours them and names their points.
 
     Args:
-        runs: the runs.
-        measured: their queries.
-        shelf: source of the pictures.
+        measured: the runs and their queries.
+        images: the pictures of the page.
         extent: number of points and method.
         budget: bytes of pictures on the page; points beyond it have no picture.
         seed: of the sample.
@@ -43,55 +40,44 @@ def section(
     Returns:
         None without embeddings.
     """
-    known = [(i, run) for i, run in enumerate(measured.runs) if run is not None]
-    if not known:
+    if not measured.runs:
         return None
-    index, first = known[0]
+    first, *_ = measured.runs
     chosen = numbers.sample(len(first.rows), extent.points, seed)
     rows, space = first.rows[chosen], first.space
-    classes, class_of = _numbered([space.class_names[label] for label in space.labels[rows].tolist()])
-    supers: list[str] = []
-    super_of: list[int] = []
+    given: dict[str, Any] = {"text": [space.text(row) for row in rows.tolist()] if space.texts else None}
+    given["name"] = [space.names[row] for row in rows.tolist()]
+    given["classes"], given["class"] = _numbered(space.classes_of(space.labels[rows]))
+    given["supers"] = given["super"] = None
     if space.super_labels is not None:
-        supers, super_of = _numbered([space.super_names[label] for label in space.super_labels[rows].tolist()])
-    names = [space.names[row] for row in rows.tolist()]
-    texts = [space.text(row) for row in rows.tolist()]
-    is_text = any(text is not None for text in texts)
-    pictures = [None if is_text else shelf.show(index, name, budget) for name in names]
-    drawn, data = [], []
-    for i, run in known:
-        placed, share = numbers.flatten(run.space, run.rows[chosen], extent.projection, seed)
+        supers = [space.super_names[label] for label in space.super_labels[rows].tolist()]
+        given["supers"], given["super"] = _numbered(supers)
+    pictures = first.run.pictures if not space.texts else None
+    shown = [None if pictures is None else pictures.show(images, name, budget) for name in given["name"]]
+    given["picture"] = [None if picture is None else int(picture[1:]) for picture in shown]
+    given["runs"], drawn = [], []
+    for of in measured.runs:
+        placed, share = numbers.flatten(of.space, of.rows[chosen], extent.projection, seed)
         x, y = _fitted(placed)
-        data.append({"x": x, "y": y, "ok": [int(right) for right in run.correct[chosen, 0].tolist()]})
-        shown = "" if math.isnan(share) else f"{percent(share)} % of the variance"
-        drawn.append({"kind": i, "run": runs[i].name, "paths": _paths(x, y, super_of or class_of), "share": shown})
-    groups, by = (supers, "super-label") if supers else (classes, "class")
-    without = sum(picture is None for picture in pictures)
+        given["runs"].append({"x": x, "y": y, "ok": of.correct[chosen, 0].long().tolist()})
+        words = "" if math.isnan(share) else f"{percent(share)} % of the variance"
+        paths = _paths(x, y, given["super"] or given["class"])
+        drawn.append({"kind": of.kind, "run": of.run.name, "paths": paths, "share": words})
+    groups, without = given["supers"] or given["classes"], given["picture"].count(None)
     body = render(
         "tasks/retrieval/page/map.html",
         how=METHODS[extent.projection],
         method={"tsne": "t-SNE", "pca": "PCA"}[extent.projection],
         points=len(rows),
-        queries=len(measured.matching),
-        by=by,
+        queries=measured.queries,
         groups=groups[:GROUPS],
         others=max(len(groups) - GROUPS, 0),
         without=without if without < len(rows) else 0,
-        shown="text" if is_text else "image",
-        supers=bool(supers),
+        shown="text" if space.texts else "image",
+        supers=bool(given["supers"]),
         drawn=drawn,
         side=SIDE,
     )
-    given = {
-        "runs": data,
-        "class": class_of,
-        "super": super_of or None,
-        "classes": classes,
-        "supers": supers or None,
-        "name": names,
-        "text": texts if is_text else None,
-        "picture": [None if picture is None else int(picture[1:]) for picture in pictures],
-    }
     return Section("map", "Map", body, {"map": given})
 
 

@@ -7,7 +7,6 @@ uses a sample of the queries and says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +19,7 @@ from .... import metrics, search
 from ....common.progress import steps
 from ....evaluation import Report
 from ....ranks.relevance import own_columns, relevance_of
-from .retrieved import Space
+from .space import Space
 
 BINS = 100  # of similarities, from -1 to 1
 LEVELS = 100  # recall levels of the precision-recall curve
@@ -48,15 +47,11 @@ class Similarities:
     Attributes:
         positive: [BINS] long, number of pairs of a query and a relevant item in each bin of [-1, 1].
         negative: [BINS] long, number of pairs of a query and an irrelevant item.
-        below_alpha: number of positive pairs with a cosine < alpha.
-        above_beta: number of negative pairs with a cosine > beta.
         best: [row] cosine of each query's nearest relevant item; -inf if it has none.
     """
 
     positive: Tensor
     negative: Tensor
-    below_alpha: int
-    above_beta: int
     best: Tensor
 
     @property
@@ -65,18 +60,24 @@ class Similarities:
         positive, negative = (counts / max(1, int(counts.sum())) for counts in (self.positive, self.negative))
         return positive, negative
 
+    def below(self, threshold: float) -> tuple[float, float]:
+        """(fraction of the positive pairs, of the negative pairs) below a cosine, interpolated within its bin."""
+        bins, part = divmod(BINS * (min(max(threshold, -1.0), 1.0) + 1) / 2, 1)
+        positive, negative = (
+            float(share[: int(bins)].sum() + part * share[int(bins) : int(bins) + 1].sum()) for share in self.shares
+        )
+        return positive, negative
 
-def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Similarities:
+
+def similarities(space: Space, rows: Tensor) -> Similarities:
     """Count the cosines between queries and all items. A query and its own copy are not a pair.
 
     Args:
         space: embeddings.
         rows: [row] long, the queries.
-        alpha: threshold of positive pairs.
-        beta: threshold of negative pairs.
 
     >>> space = Space(torch.eye(2)[[0, 0, 1]], torch.tensor([0, 0, 1]), ("a", "b", "c"), ("one", "two"))
-    >>> found = similarities(space, torch.arange(3), 0.9, 0.6)
+    >>> found = similarities(space, torch.arange(3))
     >>> found.positive.nonzero().flatten(), int(found.positive.sum()), int(found.negative.sum()), found.best
     (tensor([99]), 2, 4, tensor([1., 1., -inf]))
     """
@@ -86,7 +87,6 @@ def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Simil
     relevance = relevance_of(*space.truth, len(space.queries), count, own)
     total, positive = torch.zeros(BINS, dtype=torch.long), torch.zeros(BINS, dtype=torch.long)
     best = space.queries.new_full((len(rows),), -torch.inf)
-    above, below = 0, 0
     scores = space.queries.new_empty(min(BLOCK, max(1, len(rows))), count)
     with steps(len(rows), "comparing", "query") as advance:
         for start in range(0, len(rows), BLOCK):
@@ -99,14 +99,8 @@ def similarities(space: Space, rows: Tensor, alpha: float, beta: float) -> Simil
             itself = block[relevance.absent(part)]
             total += _binned(block.flatten()) - _binned(itself)
             positive += _binned(values)
-            above += _count(block > beta) - _count(itself > beta) - _count(values > beta)
-            below += _count(values < alpha)
             advance(len(part))
-    return Similarities(positive, total - positive, below, above, best)
-
-
-def _count(flags: Tensor) -> int:
-    return int(torch.count_nonzero(flags))
+    return Similarities(positive, total - positive, best)
 
 
 def _binned(values: Tensor) -> Tensor:
@@ -285,9 +279,3 @@ def flatten(space: Space, rows: Tensor, method: Literal["pca", "tsne"] = "pca", 
         placed = torch.cat([placed, torch.zeros_like(placed)], dim=1)
     total = float(values.clamp(min=0).sum())
     return placed, float(values[-2:].clamp(min=0).sum()) / total if total > 0 else math.nan
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """Mean of the values that are not NaN; NaN if there are none."""
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan

@@ -1,33 +1,76 @@
-"""Retrieval runs: reads the content of their page from a folder or from a file of embeddings."""
+"""Retrieval runs: the content of their page, read from a folder or from a file of embeddings."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....datasets.images import number_of
 from ....datasets.vectors import embedding_columns
 from ....evaluation import Report, evaluate
+from ....evaluation.measures import MAIN
+from ....losses import CalibrationLoss, ROADMAPLoss
 from ....models.build import GIVEN
 from ....workbench.html.images import Images
-from ....workbench.report.content import Extent, Section, read_common
+from ....workbench.report.content import Extent, RunContent, Section, read_common
 from ....workbench.runs.embeddings import evaluated_columns
 from ....workbench.runs.folder import Run
-from .retrieved import FolderPictures, Pictures, RetrievalRun, Space
-from .sections import sections
+from .pictures import Pictures
+from .space import Space
 
 if TYPE_CHECKING:
     from ....datasets.rows import Rows
 
 
-class Content(RetrievalRun):
-    """The content of a page about a retrieval run: a `RetrievalRun` with its sections."""
+@dataclass(frozen=True, eq=False)
+class Content(RunContent):
+    """A retrieval run, as a page shows it.
+
+    Attributes:
+        name, config, facts, curves, latest, notes, siblings: see `RunContent`.
+        before: evaluation of the network before training, or None.
+        after: evaluation of the trained network; None: the run is not finished.
+        space: embeddings of the evaluated split, or None.
+        pictures: images of the same split, or None.
+    """
+
+    before: Report | None = None
+    after: Report | None = None
+    space: Space | None = None
+    pictures: Pictures | None = None
+
+    kind = "retrieval"
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        """Metrics of the tiles, see `RunContent`."""
+        return ("R@1", "mAP@R", "AP")
+
+    @property
+    def main(self) -> tuple[str, ...]:
+        """See `RunContent`."""
+        return MAIN
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Thresholds α and β of the calibration loss; empty if the loss has none, or they are unknown.
+
+        If the thresholds adapt during training, these are the last logged values.
+        """
+        loss = self.config.get("loss", {})
+        own = self.loss in (ROADMAPLoss.__name__, CalibrationLoss.__name__)
+        logged = {name: points[-1][1] for name in ("alpha", "beta") if (points := self.curves.get(name))}
+        found = logged if len(logged) == 2 or not own else {n: float(loss[n]) for n in ("alpha", "beta") if n in loss}
+        return {"\u03b1": found["alpha"], "\u03b2": found["beta"]} if len(found) == 2 else {}
 
     @classmethod
-    def sections(cls, runs: Sequence[RetrievalRun], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
+    def sections(cls, runs: Sequence[Content], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
         """Paired differences, similarities, retrieved images, confused classes, tables of classes, a map."""
+        from .sections import sections
+
         return sections(runs, images, extent)
 
 
@@ -68,13 +111,12 @@ def read(
         after = Report.from_json(run.after)
     elif after is None and saved:  # the run is not finished: use its last saved evaluation
         after, embeddings = Report.from_json(saved[-1]), saved[-1].with_suffix(".npz")
-    common = read_common(run, None if embeddings != run.embeddings else after, trust)
+    unfinished = embeddings != run.embeddings
+    common = read_common(run, None if unfinished else after, trust)
     config, notes = common["config"], list(common["notes"])
-    if embeddings != run.embeddings:
-        common["after"] = after
-        notes.insert(
-            0, f"The run is not finished: results and examples are those of {embeddings.stem.replace('-', ' ')}."
-        )
+    if unfinished:
+        what = embeddings.stem.replace("-", " ")
+        notes.insert(0, f"The run is not finished: results and examples are those of {what}.")
     space = None
     if pictures and embeddings.exists():
         try:
@@ -89,27 +131,34 @@ def read(
         data = json.dumps([config.get("data"), config.get("evaluation", {}).get("split")], sort_keys=True, default=str)
         if data not in known:
             known[data] = _images(run, trust)
-        if isinstance(known[data], str):
-            what = "rows" if config.get("model", {}).get("kind") == GIVEN else "images"
-            notes.append(f"No pictures: the {what} of the run cannot be read ({known[data]}).")
-            space = space.by_name() if what == "rows" else space
-        else:
+        if isinstance(known[data], Pictures):
             held = known[data]
-    if held is not None and held.table.skipped:
-        notes.append(f"Not read: {number_of(held.table.skipped)}.")
-    if after is not None and str(after.settings.get("protocol", "")).startswith("one-gallery"):
+        else:
+            rows = config.get("model", {}).get("kind") == GIVEN
+            notes.append(f"No pictures: the {'rows' if rows else 'images'} of the run cannot be read ({known[data]}).")
+            space = space.by_name() if rows else space
+    skipped = getattr(held and held.source, "skipped", ())
+    notes += [f"Not read: {number_of(skipped)}."] if skipped else []
+    notes += [] if after is None else _about(after)
+    if config.get("evaluation", {}).get("split") == "train":
+        notes.append("The model was evaluated on its training rows. Expect lower metrics on other data.")
+    found = {"after": after, "before": run.read_before(), "space": space, "pictures": held, "notes": tuple(notes)}
+    return Content(**{**common, **found})
+
+
+def _about(after: Report) -> list[str]:
+    """How the evaluation differs from what the examples show."""
+    notes = []
+    if str(after.settings.get("protocol", "")).startswith("one-gallery"):
         notes.append(
             "The metrics are means over random galleries of one item per class. For the examples, histograms, map and "
             "precision-recall curve, every item is ranked against all others."
         )
-    if after is not None and after.settings.get("groups"):
+    if after.settings.get("groups"):
         notes.append(
             "The metrics ignore relevant items of the query's own group. The examples, histograms and map show them."
         )
-    if config.get("evaluation", {}).get("split") == "train":
-        notes.append("The model was evaluated on its training rows. Expect lower metrics on other data.")
-    before = Report.from_json(run.before) if run.before.exists() else None
-    return Content(**{**common, "before": before, "space": space, "pictures": held, "notes": tuple(notes)})
+    return notes
 
 
 def read_embeddings(path: Path, images: Path | None = None) -> Content:
@@ -126,16 +175,11 @@ def read_embeddings(path: Path, images: Path | None = None) -> Content:
     if images is not None and not images.is_dir():
         raise FileNotFoundError(f"no folder of images at {images}")
     columns = embedding_columns(path, "embeddings", "labels")
-    after = evaluate(
-        columns["embeddings"], columns["labels"], clusters="none", progress=True, **evaluated_columns(columns)
-    )
+    how = evaluated_columns(columns)
+    after = evaluate(columns["embeddings"], columns["labels"], clusters="none", progress=True, **how)
     space = Space.load(path)
-    return Content(
-        name=path.stem,
-        after=after,
-        space=space if space.texts or images is not None else space.by_name(),
-        pictures=None if images is None else FolderPictures(images),
-    )
+    space = space if space.texts or images is not None else space.by_name()
+    return Content(path.stem, after=after, space=space, pictures=None if images is None else Pictures(images))
 
 
 def _images(run: Run, trust: Sequence[str]) -> Pictures | str:

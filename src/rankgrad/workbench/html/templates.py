@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from ..._version import __version__
 from ...common.files import write_text
-from . import charts, palette
+from . import palette
 from .images import Images
 from .text import DASH, as_json, breakable, escaped, number, percent, shortened
 
@@ -78,8 +78,9 @@ def _templates() -> Environment:
     )
     environment.filters |= {"breakable": breakable, "short": shortened, "percent": percent, "number": number}
     environment.filters |= {"json": as_json, "count": "{:,}".format}
-    environment.globals |= {"DASH": DASH, "version": __version__, "key": charts.key, "square": charts.square}
-    environment.globals |= {"bar": charts.bar, "intervals": charts.intervals}
+    environment.globals |= {"DASH": DASH, "version": __version__}
+    drawings = environment.get_template("workbench/html/marks.html").module
+    environment.globals |= {name: getattr(drawings, name) for name in ("key", "square", "bar", "intervals")}
     return environment
 
 
