@@ -93,7 +93,7 @@ def test_the_loss_is_told_all_classes_and_the_evaluation_asks_for_a_shared_one(t
 
 
 def test_the_page_marks_what_shares_a_class_as_right(tmp_path):
-    from rankgrad.tasks.retrieval.page.retrieved import Space
+    from rankgrad.tasks.retrieval.page.space import Space
 
     from rankgrad.tasks.retrieval.page.numbers import confusions, ranked
 
