@@ -17,7 +17,8 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncode
 from text_models import bert_folder, static_model
 
 from rankgrad import losses, metrics, trec
-from rankgrad.adapters.cross_encoder import GradedRerankingEvaluator, RankLoss
+from rankgrad.adapters.cross_encoder import RankLoss
+from rankgrad.workbench.evaluators import GradedRerankingEvaluator
 
 QUERIES = ["my card", "a refund", "the pin"]
 DOCUMENTS = [

@@ -34,7 +34,6 @@ from rankgrad.adapters.sentence_transformers import (
     CachedRankLoss,
     ClassBatchSampler,
     GradedRetrievalEvaluator,
-    RankedRetrievalEvaluator,
     RankLoss,
     RetrievalEvaluator,
     SavesLoss,
@@ -44,6 +43,7 @@ from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.losses import baselines
+from rankgrad.workbench.evaluators import RankedRetrievalEvaluator
 
 TEXTS, LABELS = sentences(each=4, classes=6)
 
@@ -660,7 +660,7 @@ RELEVANT = {f"q{place}": {f"d{4 * (place // 2) + each}" for each in range(4)} fo
 def test_ranked_evaluation_has_the_numbers_of_the_library_s_own_evaluator(similarity, monkeypatch):
     model = static_model()
     model.similarity_fn_name = similarity
-    monkeypatch.setattr("rankgrad.adapters.sentence_transformers.evaluation.PAIRS", 60)  # several blocks of queries
+    monkeypatch.setattr("rankgrad.workbench.evaluators.PAIRS", 60)  # several blocks of queries
     measures = ["ndcg_cut_10", "map_cut_100", "recip_rank_10", "P_3", "recall_5", "success_1"]
     found = RankedRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, measures=measures, bootstrap=0)(model)
     expected = InformationRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, write_csv=False)(model)

@@ -1,4 +1,4 @@
-"""Listwise rank losses and graded evaluation for the cross-encoders of sentence-transformers.
+"""Listwise rank losses for the cross-encoders of sentence-transformers.
 
 A cross-encoder reads a query and a document together and returns one score. The scores of a query are a list. So every
 loss with `from_lists` can train it. `adapters.sentence_transformers` is for models that embed single texts.
@@ -6,14 +6,12 @@ loss with `from_lists` can train it. `adapters.sentence_transformers` is for mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .sentence_transformers.evaluation import Evaluator, measure_names
 from .sentence_transformers.losses import citation_of
 
 try:
@@ -26,8 +24,6 @@ except ModuleNotFoundError as error:
 
 from ..common.checks import integer
 from ..losses import RetrievalLoss
-from ..workbench import trec
-from ..workbench.trec.measures import USUAL
 
 
 class RankLoss(nn.Module):
@@ -138,147 +134,4 @@ class RankLoss(nn.Module):
         return citation_of(self.loss)
 
 
-FIRST = "first stage"
-INCOMPLETE = (
-    "Relevant documents outside the lists are not known, so these values are too high for the whole collection. Give "
-    "qrels, or the number of relevant documents of each query."
-)
-
-
-class GradedRerankingEvaluator(Evaluator):
-    """Reranked lists of documents by the measures of trec_eval, beside the lists of the first stage.
-
-    A first stage, such as BM25, has made the lists. Relevant documents that it missed cannot be ranked, but they count:
-    give `qrels`, or the number of relevant documents of each query as "relevant". Otherwise the values are those of the
-    best order of the list itself, a note says so, and queries without a relevant document in their list are left out.
-
-    Args:
-        samples: for each query a mapping with "query" (its text), "documents" (texts, in the order of the first stage)
-            and "grades" (integers >= 0, one for each document); and "relevant", the number of its relevant documents,
-            also outside the list (those count as grade 1). With qrels: "query_id" and "document_ids" instead of
-            "grades" and "relevant".
-        name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_ndcg_cut_10".
-        qrels: query id -> document id -> grade, for all judged documents. A query without a list counts 0.
-        measures: see `rankgrad.trec.evaluate`.
-        primary_metric: one of them.
-        first_stage: whether to measure the given order too, and to test the difference. In the metrics it is
-            "first_stage_" and the primary metric. False: the documents are in no order.
-        batch_size: pairs scored at once.
-        write_csv: write a line with all numbers and intervals for every evaluation.
-        show_progress_bar: while scoring.
-        options: of `trec.evaluate`, such as bootstrap.
-
-    Attributes:
-        report: the `trec.Evaluation` of the last call, of the runs "model" and "first stage", with paired tests.
-        left_out: number of queries without a known relevant document.
-
-    Raises:
-        ValueError: no query with a relevant document; a sample without one of the keys, with another number of grades
-            or ids than documents, or with fewer relevant documents than its list; an unknown measure.
-
-    >>> samples = [
-    ...     {"query": "red", "documents": ["crimson", "green"], "grades": [2, 0], "relevant": 3},
-    ...     {"query": "blue", "documents": ["green"], "grades": [0], "relevant": 0},
-    ... ]
-    >>> evaluator = GradedRerankingEvaluator(samples, name="dev")
-    >>> evaluator.left_out  # the second query has no relevant document
-    1
-    """
-
-    kind = "graded_reranking"
-    takes = (CrossEncoder,)
-
-    def __init__(
-        self,
-        samples: Sequence[Mapping[str, Any]],
-        name: str = "",
-        *,
-        qrels: Mapping[str, Mapping[str, int]] | None = None,
-        measures: Sequence[str] = USUAL,
-        primary_metric: str = "ndcg_cut_10",
-        first_stage: bool = True,
-        batch_size: int = 32,
-        write_csv: bool = True,
-        show_progress_bar: bool = False,
-        **options: Any,
-    ) -> None:
-        names, primary = measure_names(measures, primary_metric)
-        for number, sample in enumerate(samples):
-            _check_sample(f"samples[{number}]", sample, qrels is not None)
-        lists = [_Judged.of(str(number), sample, qrels) for number, sample in enumerate(samples)]
-        self.lists = [each for each in lists if any(grade > 0 for grade in each.grades.values())]
-        self.left_out = len(samples) - len(self.lists)
-        if not self.lists:
-            raise ValueError(f"none of {len(samples)} samples has a relevant document: give at least one grade above 0")
-        others = set(qrels or ()) - {each.query for each in lists}
-        self.qrels = {each.query: each.grades for each in self.lists} | {
-            query: (qrels or {})[query] for query in others
-        }
-        self.complete = qrels is not None or all("relevant" in sample for sample in samples)
-        if first_stage:
-            options = {"baseline": FIRST, **options}
-        super().__init__(name, primary, batch_size, None, write_csv, show_progress_bar, {"measures": names, **options})
-        self.first_stage = first_stage
-
-    def report_of(self, model: Any) -> trec.Evaluation:
-        """The measures of the lists as the model ranks them, and as they were given."""
-        pairs = [(each.text, document) for each in self.lists for document in each.documents.values()]
-        given = iter(model.predict(pairs, activation_fn=nn.Identity(), convert_to_numpy=True, **self.encoding).tolist())
-        runs = {"model": {each.query: {name: next(given) for name in each.documents} for each in self.lists}}
-        if self.first_stage:
-            runs[FIRST] = {
-                each.query: {name: -float(place) for place, name in enumerate(each.documents)} for each in self.lists
-            }
-        report = trec.evaluate(runs, self.qrels, **self.options)
-        return report if self.complete else replace(report, notes=(*report.notes, INCOMPLETE))
-
-    def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
-        """Values and intervals by measure, of the model; and the primary metric of the first stage."""
-        values, primary = self.report.values, self.primary_metric.removeprefix(f"{self.name}_")
-        first = {f"first_stage_{primary}": values[FIRST][primary]} if self.first_stage else {}
-        return values["model"] | first, self.report.intervals["model"]
-
-
-class _Judged(NamedTuple):
-    """A query, its list, and all its judgements.
-
-    Attributes:
-        query: its name.
-        text: its text.
-        documents: name -> text, in the order of the first stage.
-        grades: name -> grade, also of documents that are not in the list.
-    """
-
-    query: str
-    text: str
-    documents: dict[str, str]
-    grades: Mapping[str, int]
-
-    @classmethod
-    def of(cls, name: str, sample: Mapping[str, Any], qrels: Mapping[str, Mapping[str, int]] | None) -> _Judged:
-        if qrels is not None:
-            query = sample["query_id"]
-            listed = dict(zip(sample["document_ids"], sample["documents"], strict=True))
-            return cls(query, sample["query"], listed, qrels.get(query, {}))
-        listed = {str(place): text for place, text in enumerate(sample["documents"])}
-        grades = dict(zip(listed, sample["grades"], strict=True))
-        missing = sample.get("relevant", 0) - sum(grade > 0 for grade in grades.values())
-        return cls(name, sample["query"], listed, grades | {f"outside {number}": 1 for number in range(missing)})
-
-
-def _check_sample(place: str, sample: Mapping[str, Any], judged: bool) -> None:
-    each = "document_ids" if judged else "grades"
-    absent = {"query", "documents", each, *(("query_id",) if judged else ())} - set(sample)
-    if absent:
-        raise ValueError(f"{place} has no {sorted(absent)[0]!r}; it has {', '.join(sample)}")
-    count = len(sample["documents"])
-    if count != len(sample[each]):
-        raise ValueError(f"{place} has {count} documents and {len(sample[each])} {each}")
-    if judged and len(set(sample[each])) < count:
-        raise ValueError(f"{place} has a document twice: its document_ids must be different")
-    if not judged and "relevant" in sample:
-        least = sum(grade > 0 for grade in sample["grades"])
-        integer(sample["relevant"], f"the number of relevant documents of {place} counts those of its list", low=least)
-
-
-__all__ = ["RankLoss", "GradedRerankingEvaluator"]
+__all__ = ["RankLoss"]

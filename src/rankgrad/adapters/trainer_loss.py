@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from ..batches.distributed import GlobalBatch
 from ..batches.memory import Memory
 from ..losses import RetrievalLoss, SumLoss
 from ..losses.checked import CheckedLoss
-from ..models.state_dicts import read_plain
 
 LOSS_FILE = "rankgrad_loss.pt"  # in the folder of a checkpoint
 
@@ -104,7 +102,7 @@ class SavesLoss(Trainer):  # type: ignore[misc]  # the library is not followed b
                 stacklevel=2,
             )
             return
-        states = read_plain(Path(path))
+        states = torch.load(path, map_location="cpu", weights_only=True)
         if set(states) != set(losses):
             raise ValueError(
                 f"{path} has the state of {', '.join(sorted(states))}, but the trainer has the losses "

@@ -6,7 +6,7 @@ batch sampler, and an evaluator returns a dict.
 
 try:
     from .batches import ClassBatchSampler
-    from .evaluation import GradedRetrievalEvaluator, RankedRetrievalEvaluator, RetrievalEvaluator
+    from .evaluation import GradedRetrievalEvaluator, RetrievalEvaluator
     from .losses import CachedRankLoss, RankLoss
 except ModuleNotFoundError as error:
     from ...common.extras import missing
@@ -21,5 +21,4 @@ __all__ = [
     "ClassBatchSampler",
     "RetrievalEvaluator",
     "GradedRetrievalEvaluator",
-    "RankedRetrievalEvaluator",
 ]

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import torch
 from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor
 
-from ...common.checks import integer
 from ...evaluation import Report, evaluate
 from ...evaluation.graded import NAMES, evaluate_graded
-from ...ranks.normalize import unit_rows
-from ...search.scores import Scorer
-from ...workbench import trec
-from ...workbench.report.trec_folder import write
-from ...workbench.trec.given import Run
-from ...workbench.trec.measures import USUAL, asked
 
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> our names
-PAIRS = 2**25  # scores of queries and documents that are in memory at once
 
 
 class Evaluator(BaseEvaluator):  # type: ignore[misc]
@@ -140,19 +130,6 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
             writer.writerow(row)
 
 
-def measure_names(measures: Sequence[str], primary_metric: str) -> tuple[list[str], str]:
-    """Names of the measures and of the primary one, as `trec.evaluate` writes them.
-
-    Raises:
-        ValueError: a measure is unknown, or the primary one is not among the measures.
-    """
-    names = [str(measure) for measure in asked(measures)]
-    [primary] = map(str, asked([primary_metric]))
-    if primary not in names:
-        raise ValueError(f"primary_metric {primary!r} must be one of the measures: {', '.join(names)}")
-    return names, primary
-
-
 class RetrievalEvaluator(Evaluator):
     """Exact retrieval metrics of texts with classes: every text is a query against all others.
 
@@ -219,7 +196,7 @@ class RetrievalEvaluator(Evaluator):
         return {name: value for name, value in self.options.items() if isinstance(value, (str, int, float))}
 
 
-class _OfCorpus(Evaluator):
+class OfCorpus(Evaluator):
     """Base class of the evaluators of queries against a corpus."""
 
     def __init__(
@@ -246,7 +223,7 @@ class _OfCorpus(Evaluator):
         return self.encoded(model, queries, "encode_query"), self.encoded(model, documents, "encode_document")
 
 
-class GradedRetrievalEvaluator(_OfCorpus):
+class GradedRetrievalEvaluator(OfCorpus):
     """Exact retrieval metrics of queries against a corpus, where the relevance of a document is a number >= 0.
 
     Args:
@@ -303,104 +280,3 @@ class GradedRetrievalEvaluator(_OfCorpus):
         row = {key: place for place, key in enumerate(self.corpus)}
         gains = [{row[name]: gain for name, gain in self.qrels.get(query, {}).items()} for query in self.queries]
         return evaluate_graded(*self.sides(model), gains, **{"similarity": similarity, **self.options})
-
-
-class RankedRetrievalEvaluator(_OfCorpus):
-    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.trec`.
-
-    The page and its csv and json files are in the folder `ranked_retrieval_evaluation_NAME` of the output folder. Each
-    evaluation replaces them. The page compares the model with the runs of other systems, and tests the differences.
-
-    Args:
-        queries: id -> text. Queries without judgements are not embedded.
-        corpus: id -> text.
-        qrels: id of a query -> id of a document -> integer grade; or id of a query -> a set of relevant documents.
-        name: name of the model's run on the page, and first part of the metrics' names: with "dev",
-            metric_for_best_model is "eval_dev_ndcg_cut_10".
-        measures: see `trec.evaluate`.
-        primary_metric: one of the measures.
-        depth: number of documents in a list.
-        others: name -> run of another system, see `trec.evaluate`, such as {"bm25": "bm25.run"}.
-        batch_size: number of texts that are embedded at once.
-        truncate_dim: use only this number of first dimensions of the embeddings.
-        write_csv: write a line with all measures and intervals for every evaluation.
-        write_page: write the page of each evaluation.
-        show_progress_bar: show the progress of the embedding.
-        options: options of `trec.evaluate`, such as level, groups, bootstrap.
-
-    Attributes:
-        report: the whole `trec.Evaluation` of the last call.
-
-    Raises:
-        ValueError: qrels have a query or a document that does not exist, or a measure is unknown; in a call: see
-            `trec.evaluate`.
-
-    >>> from sentence_transformers.sentence_transformer.modules import BoW
-    >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
-    >>> queries, corpus, judged = {"q": "red"}, {"d1": "red", "d2": "green"}, {"q": {"d1"}}
-    >>> RankedRetrievalEvaluator(queries, corpus, judged, name="dev")(model)["dev_ndcg_cut_10"]
-    1.0
-    """
-
-    kind = "ranked_retrieval"
-
-    def __init__(
-        self,
-        queries: Mapping[str, str],
-        corpus: Mapping[str, str],
-        qrels: Mapping[str, Mapping[str, int] | Collection[str]],
-        name: str = "",
-        *,
-        measures: Sequence[str] = USUAL,
-        primary_metric: str = "ndcg_cut_10",
-        depth: int = 1000,
-        others: Mapping[str, Run] | None = None,
-        batch_size: int = 32,
-        truncate_dim: int | None = None,
-        write_csv: bool = True,
-        write_page: bool = True,
-        show_progress_bar: bool = False,
-        **options: Any,
-    ) -> None:
-        names, primary = measure_names(measures, primary_metric)
-        self.run, self.others = name or "model", dict(others or {})
-        if self.run in self.others:
-            raise ValueError(
-                f"the model and one of the others have the same name {self.run!r}; give the model another name="
-            )
-        self.depth = integer(depth, "depth counts the documents of a list", low=1)
-        self.write_page = write_page
-        options = {"measures": names, **options}
-        grades = {
-            query: judged if isinstance(judged, Mapping) else dict.fromkeys(judged, 1)
-            for query, judged in qrels.items()
-        }
-        grades = {query: judged for query, judged in grades.items() if judged}
-        shared = (name, primary, batch_size, truncate_dim, write_csv, show_progress_bar, options)
-        super().__init__(queries, corpus, grades, *shared)
-        self.queries = {query: text for query, text in self.queries.items() if query in grades}
-
-    def measured(self, model: Any, similarity: str) -> trec.Evaluation:
-        """The measures of the model and of the other runs."""
-        queries, corpus = (side.to(torch.promote_types(side.dtype, torch.float32)) for side in self.sides(model))
-        if similarity == "cosine":
-            queries, corpus = unit_rows(queries), unit_rows(corpus)
-        scorer = Scorer(queries, corpus, "euclidean" if similarity == "euclidean" else "inner product")
-        depth, names = min(self.depth, len(corpus)), np.array(list(map(str, self.corpus)), dtype=object)
-        scores, documents = [], []
-        for rows in torch.split(torch.arange(len(queries), device=scorer.device), max(1, PAIRS // len(corpus))):
-            best, index = scorer(rows).topk(depth)
-            scores.append(scorer.scores(best, rows).cpu())
-            documents.append(names[index.cpu().numpy()])
-        run = trec.from_matrix(np.concatenate(documents), torch.cat(scores), list(map(str, self.queries)), self.run)
-        return trec.evaluate({self.run: run, **self.others}, self.qrels, **self.options)
-
-    def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
-        """(measure -> value, measure -> interval) of the model's run."""
-        return self.report.values[self.run], self.report.intervals[self.run]
-
-    def write(self, folder: str, epoch: float, steps: int) -> None:
-        """Add a line to the csv file, and write the page."""
-        super().write(folder, epoch, steps)
-        if self.write_page:
-            write(self.report, os.path.join(folder, self.csv_file.removesuffix("_results.csv")))

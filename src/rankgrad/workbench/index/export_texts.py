@@ -85,9 +85,9 @@ def _modules(model: EmbeddingModel) -> list[nn.Module]:
 
 
 def _ngrams(model: NGrams) -> nn.Module:
-    from ...adapters.sentence_transformers.ngrams import NGrams as Module
+    from ...models.ngrams_module import NGramsModule
 
-    made = Module(model.dim, model.buckets, model.words, model.characters)
+    made = NGramsModule(model.dim, model.buckets, model.words, model.characters)
     made.ngrams.load_state_dict(model.state_dict())
     return made
 

@@ -8,10 +8,10 @@ from typing import Any
 from sentence_transformers.sentence_transformer.modules import InputModule
 from torch import Tensor
 
-from ... import models
+from . import ngrams
 
 
-class NGrams(InputModule):  # type: ignore[misc]
+class NGramsModule(InputModule):  # type: ignore[misc]
     """`rankgrad.models.NGrams` as the first module of a SentenceTransformer.
 
     sentence-transformers imports it by its name, which it does with trust_remote_code=True alone.
@@ -23,7 +23,7 @@ class NGrams(InputModule):  # type: ignore[misc]
         characters: smallest and largest n of the character n-grams.
 
     >>> from sentence_transformers import SentenceTransformer
-    >>> SentenceTransformer(modules=[NGrams(8, 100)], device="cpu").encode(["my card", "a loan"]).shape
+    >>> SentenceTransformer(modules=[NGramsModule(8, 100)], device="cpu").encode(["my card", "a loan"]).shape
     (2, 8)
     """
 
@@ -32,7 +32,7 @@ class NGrams(InputModule):  # type: ignore[misc]
 
     def __init__(self, dim: int, buckets: int, words: Sequence[int] = (1, 2), characters: Sequence[int] = (3, 5)):
         super().__init__()
-        self.ngrams = models.NGrams(dim, buckets, tuple(words), tuple(characters))  # type: ignore[arg-type]
+        self.ngrams = ngrams.NGrams(dim, buckets, tuple(words), tuple(characters))  # type: ignore[arg-type]
         self.dim, self.buckets = self.ngrams.dim, self.ngrams.buckets
         self.words, self.characters = self.ngrams.words, self.ngrams.characters
 
@@ -56,13 +56,13 @@ class NGrams(InputModule):  # type: ignore[misc]
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
     @classmethod
-    def load(cls, model_name_or_path: str, **kwargs: Any) -> NGrams:
+    def load(cls, model_name_or_path: str, **kwargs: Any) -> NGramsModule:
         """Read a folder of `save`."""
         taken = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
         where = {name: kwargs[name] for name in taken if name in kwargs}
         made = cls(**cls.load_config(model_name_or_path, **where))
-        loaded: NGrams = cls.load_torch_weights(model_name_or_path, model=made, **where)
+        loaded: NGramsModule = cls.load_torch_weights(model_name_or_path, model=made, **where)
         return loaded
 
 
-__all__ = ["NGrams"]
+__all__ = ["NGramsModule"]
