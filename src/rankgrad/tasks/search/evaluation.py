@@ -29,6 +29,7 @@ QRELS = "qrels.trec"
 # beginnings of notes on files of others: BM25 has no list for a query whose words no document has, and may give equal
 # scores to all documents of a list
 OF_RUN_FILES = ("Judged queries without a list", "Documents of the run")
+SILENT = 0.05  # share of queries for which BM25 may find nothing and still be a baseline
 EXAMPLES, SHOWN, LONGEST = 8, 5, 240  # queries of each kind, documents of a list, characters of a text on the page
 
 
@@ -215,7 +216,7 @@ def evaluate_systems(
         pretrained: whether the untrained model is one that could be used as it is.
         smaller: smaller embeddings of the trained model, the whole ones first, see `sizes`.
         weight: of the model in the fusion, if the validation queries have chosen it.
-        kept: why a pretrained model is kept as it was; None: it is not.
+        kept: why the model is kept as it was before the training; None: it is not.
     """
     rows = collection.rows(split)
     found = _evaluated(systems, collection, rows, split, bootstrap, seed)
@@ -238,7 +239,7 @@ def evaluate_systems(
         per_query={ours: found.per_query[TRAINED][theirs][order] for ours, theirs in METRICS.items()},
         systems=table,
         tests=tests,
-        verdict=tuple(verdict(table, tests, level, pretrained, kept)),
+        verdict=tuple(verdict(table, tests, level, pretrained, kept, silent)),
         examples=_examples(systems, table, collection, rows, split),
         query_names=tuple(collection.queries.names[row] for row in rows.tolist()),
         counts={
@@ -246,7 +247,8 @@ def evaluate_systems(
             "documents": len(collection.documents),
             "judgements": found.settings["judgements"],
         },
-        settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")} | {"weight": weight},
+        settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")}
+        | {"weight": weight, "kept": kept},
         notes=(
             *(note for note in found.notes if not note.startswith(OF_RUN_FILES)),
             *([f"Queries without a word of any document, for which BM25 finds nothing: {silent:,}."] if silent else []),
@@ -281,6 +283,7 @@ def verdict(
     level: float = 0.05,
     pretrained: bool = False,
     kept: str | None = None,
+    silent: int = 0,
 ) -> list[str]:
     """What the tests of the main metric say, in words.
 
@@ -291,6 +294,7 @@ def verdict(
         pretrained: whether the untrained model is one that could be used as it is. What is below BM25 or below such a
             model should not be used.
         kept: see `evaluate_systems`.
+        silent: number of queries for which BM25 finds nothing. If these are more than a few, it is no baseline.
 
     >>> values = {"untrained": 0.2, "trained": 0.3, "BM25": 0.4}
     >>> systems = {name: {"values": {"NDCG@10": value}} for name, value in values.items()}
@@ -314,10 +318,16 @@ def verdict(
                 )
         return 0, f"({numbers}; not tested)"
 
-    said, had = [], [name for name, there in ((BM25, True), (UNTRAINED, pretrained)) if there and name in main]
-    for other in had:
-        if other == UNTRAINED and kept is not None:
-            said.append(kept)
+    queries = len(systems[TRAINED].get("per_query", ()))
+    works = silent <= max(1, SILENT * queries)
+    said = [kept] if kept is not None else []
+    if not works:
+        said.append(
+            f"No verdict against BM25: it finds nothing for {silent:,} of {queries:,} questions, so it is no baseline "
+            "here."
+        )
+    for other, there in ((BM25, works), (UNTRAINED, pretrained and kept is None)):
+        if not (there and other in main):
             continue
         sign, numbers = compared(TRAINED, other)
         called = "BM25" if other == BM25 else "the model without training"
@@ -328,7 +338,7 @@ def verdict(
         else:
             said.append(f"No measurable difference from {called} {numbers}.")
     if FUSED in main:
-        best = max((BM25, TRAINED), key=main.__getitem__)
+        best = max((BM25, TRAINED), key=main.__getitem__) if works else TRAINED
         sign, numbers = compared(FUSED, best)
         words = {1: "is better than", -1: "is below", 0: "shows no measurable difference from"}[sign]
         said.append(f"The fusion with BM25 {words} {'BM25' if best == BM25 else 'the model'} alone {numbers}.")

@@ -71,10 +71,17 @@ def evaluate_run(
     documents = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
     embedded = encoders.embed(asked, "query", size, progress)
     smaller = sizes(embedded, documents, settings.train.widths, depth)
-    weight = SearchReport.from_json(run.after).settings.get("weight")  # that of the fusion, chosen in the training
+    before = SearchReport.from_json(run.after).settings
+    weight = before.get("weight")  # that of the fusion, chosen in the training
     found = beside_bm25(next(iter(smaller.values())).found, collection, depth, 1.0 if weight is None else weight)
     report = evaluate_systems(
-        found, collection, bootstrap=bootstrap, seed=settings.seed, smaller=smaller, weight=weight
+        found,
+        collection,
+        bootstrap=bootstrap,
+        seed=settings.seed,
+        smaller=smaller,
+        weight=weight,
+        kept=before.get("kept"),
     )
     if lists is not None:
         on_first(lambda: write_lists(lists, found, collection))

@@ -329,10 +329,15 @@ class SearchTask:
         return EvaluatedSearch(report, lists)
 
     def _kept(self) -> str | None:
-        """Why a pretrained model is kept as it was; None: it is not."""
+        """Why the model is kept as it was before the training; None: it is not."""
         best = self.keep_best
-        if best is None or not best.errors or best.epoch or best.gain is None:
+        if best is None or best.epoch or best.value is None:
             return None
+        if not best.errors or best.gain is None:
+            return (
+                "Nothing was learned: on the validation queries no epoch was better than the model before the training, "
+                "so it is kept as it was. evaluation.select=false keeps the trained weights."
+            )
         mean, error = (100 * value for value in best.gain)
         return (
             f"The model is kept as it was: on the validation queries the training gained {mean:+.1f} {MAIN} at best, "
@@ -358,6 +363,7 @@ class SearchTask:
         if self.keep_best is not None:
             facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
             facts |= {"gain": self.keep_best.gain}
+        facts |= {"verdict": [*result.report.verdict], "notes": [*result.report.notes]}
         write_text(run.facts, json.dumps(facts, indent=1))
         if self.settings.lean:
             run.state.unlink(missing_ok=True)
