@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from ..common.files import brief, shown
 from ..tables.formats import Row
+from ..tables.parts import need_whole
 from ..tables.text import kind_of, lines_of, stem_of
 from .division import divide, need_fractions
 from .fingerprint import of_texts
@@ -181,6 +182,7 @@ def read_texts(
 
 def plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
     """(file and line, text) of each line of a txt that is not empty."""
+    need_whole(path)
     for number, line in enumerate(lines_of(path), 1):
         if line.strip():
             yield f"{shown(path)}, line {number}", {"text": line.strip()}

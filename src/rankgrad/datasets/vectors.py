@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from ..common.files import read_npz, shown
 from ..tables.formats import of_arrays, read_arrays
+from ..tables.parts import need_whole
 from ..tables.text import kind_of
 from .division import divide, need_fractions
 from .fingerprint import of_values
@@ -179,6 +180,7 @@ def embedding_columns(path: Path, *needed: str) -> dict[str, Array]:
         FileNotFoundError: the file does not exist.
         ValueError: the file has another format, is damaged, or lacks a column.
     """
+    need_whole(path)
     if path.suffix.lower() != ".parquet":
         return read_npz(path, *needed)
     columns = _columns(path)

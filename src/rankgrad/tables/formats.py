@@ -15,6 +15,7 @@ from .arrays import Arrays, Chosen, objects
 from .arrow import parquet_arrays, parquet_rows
 from .delimited import delimited
 from .objects import lines_of_objects
+from .parts import need_whole
 from .svmlight import looks_like_svmlight, read_svmlight
 from .text import kind_of
 
@@ -101,6 +102,7 @@ def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
     found = FORMATS.get(kind_of(path))
     if found is None or found.rows is None:
         raise ValueError(f"{shown(path)} is not one of {', '.join(of_texts())}: write its rows in one of these formats")
+    need_whole(path)
     for number, row in found.rows(path, delimiter):
         yield f"{shown(path)}, {found.unit} {number}", row
 
@@ -117,6 +119,7 @@ def read_arrays(path: Path, wanted: Chosen, words: Chosen) -> Arrays:
         ValueError: the format is unknown, or the file is damaged.
     """
     found = format_of(path)
+    need_whole(path)
     if found.arrays is not None:
         return found.arrays(path, wanted, words)
     assert found.rows is not None

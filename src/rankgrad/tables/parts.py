@@ -39,7 +39,8 @@ def need_whole(file: Path) -> None:
     """
     if is_part(file) and file.is_file():
         total = _PART.fullmatch(stem_of(file))["total"]  # type: ignore[index]
-        beside = [each for each in file.parent.iterdir() if called(each) == called(file)]
+        ending = file.name.removeprefix(stem_of(file))
+        beside = [each for each in file.parent.glob(f"*{ending}") if called(each) == called(file)]
         need_all(each for each in beside if f"of-{total}" in each.name.replace("_", "-"))
 
 
@@ -56,7 +57,7 @@ def need_all(files: Iterable[Path]) -> None:
     totals = {int(found["total"]) if found["total"] else 0: file for file, found in parts.items()}
     if len(totals) > 1:
         names = " and ".join(file.name for file in totals.values())
-        raise ValueError(f"{shown([*parts][0].parent)} holds parts of two tables, {names}; keep those of one")
+        raise ValueError(f"{shown(next(iter(parts)).parent)} holds parts of two tables, {names}; keep those of one")
     if not parts:
         return
     [(total, file)] = totals.items()

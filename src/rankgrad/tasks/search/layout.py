@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 from ...common.files import shown
 from ...datasets.division import CALLED, split_called
 from ...tables.formats import of_texts
+from ...tables.parts import called, need_all
 from ...tables.text import kind_of, stem_of
 
 LAYOUTS = (
@@ -16,16 +18,6 @@ LAYOUTS = (
     "query, document and grade, or query, pos and neg, or anchor, positive and negative; or a table of names with "
     "data.load.corpus=FILE and data.load.queries=FILE"
 )
-_PART = re.compile(r"[-_.]\d+([-_]of[-_]\d+)?$")
-
-
-def called(file: Path) -> str:
-    """What a file holds, by its name without the ending and the number of a part.
-
-    >>> called(Path("corpus.jsonl.gz")), called(Path("test-00000-of-00002.parquet"))
-    ('corpus', 'test')
-    """
-    return _PART.sub("", stem_of(file))
 
 
 def tables(folder: Path) -> dict[str, list[Path]]:
@@ -33,7 +25,7 @@ def tables(folder: Path) -> dict[str, list[Path]]:
     queries are called after these.
 
     Raises:
-        ValueError: two files have the same name with other endings.
+        ValueError: two files have the same name with other endings, or a part is missing.
     """
     found: dict[str, list[Path]] = {}
     for place in sorted(folder.iterdir()):
@@ -42,6 +34,7 @@ def tables(folder: Path) -> dict[str, list[Path]]:
             found.setdefault(place.name if place.is_dir() else called(file), []).append(file)
     for files in found.values():
         _need_one_ending(files)
+        need_all(files)
     return found
 
 
@@ -76,6 +69,8 @@ def judgements(folder: Path) -> tuple[list[tuple[Path, str]], list[str]]:
             f"{shown(folder)} has no judgements: qrels/train.tsv, qrels/test.tsv, or qrels.tsv. Needed: {LAYOUTS}"
         )
     _need_one_ending(found)
+    for _, files in groupby(sorted(found, key=called), key=called):
+        need_all(files)
     chosen, other = of_splits(found, "qrels")
     return (chosen, other) if chosen else ([(file, "") for file in found], [])
 
@@ -88,4 +83,4 @@ def _need_one_ending(files: Iterable[Path]) -> None:
             raise ValueError(f"{shown(file.parent)} holds {before.name} and {file.name}; keep one")
 
 
-__all__ = ["LAYOUTS", "called", "judgements", "of_splits", "tables"]
+__all__ = ["LAYOUTS", "judgements", "of_splits", "tables"]

@@ -19,6 +19,7 @@ from ...datasets.tabular import AUTO, as_split, word
 from ...datasets.text import LINES, plain_lines
 from ...tables.delimited import other_delimiter
 from ...tables.formats import of_texts, read_rows
+from ...tables.parts import is_part
 from ...tables.text import kind_of, stem_of
 from ...workbench.trec.reading import DOCUMENT as NAMES_OF_DOCUMENTS
 from ...workbench.trec.reading import QRELS
@@ -74,6 +75,11 @@ def read(
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {shown(path)}")
     made = _Builder(integer(longest, f"{setting('longest')} is a number of characters", low=1), delimiter)
+    made.said += [
+        f"one of several parts, of which the others are not read: {brief(Path(file).name)}"
+        for file in (path, corpus, queries)
+        if file is not None and is_part(Path(file))
+    ]
     if path.is_dir():
         _read_folder(path, made, corpus, queries, (query, document, grade, None))
     elif corpus or queries:
@@ -145,6 +151,8 @@ def read_named(
         collection = read(path, delimiter=delimiter, longest=longest)
         return replace(collection.documents if what == "corpus" else collection.queries, notes=collection.notes)
     made = _Builder(longest, delimiter)
+    if is_part(path):
+        made.said.append(f"one of several parts, of which the others are not read: {brief(path.name)}")
     table = made.documents if what == "corpus" else made.queries
     for file in files:
         made.read_texts(file, table, text, needs_name=False)

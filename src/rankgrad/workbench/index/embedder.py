@@ -20,6 +20,7 @@ from ...datasets.transforms import InkEval, Transform
 from ...models.embedding_model import EmbeddingModel, place_of
 from ...models.state_dicts import DIVERGED, not_finite, sample
 from ...models.weights import load_weights
+from ...tables.parts import need_whole
 from ...tasks.search.encoders import load_encoders
 from ..config import make
 from ..runs.folder import Run
@@ -117,6 +118,7 @@ class Embedded:
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist: write it with rankgrad embed RUN DIR -o {path}")
+        need_whole(path)
         columns = read_npz(path, "embeddings", "names", mapped="embeddings" if mapped else "")
         embeddings, names = columns["embeddings"], columns["names"]
         if embeddings.ndim != 2 or not embeddings.size or not np.issubdtype(embeddings.dtype, np.floating):

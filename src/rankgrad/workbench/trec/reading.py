@@ -18,6 +18,7 @@ from ...common.files import shown
 from ...tables.arrow import opened_parquet
 from ...tables.delimited import delimited, sign_in
 from ...tables.objects import lines_of_objects, need_object, parsed
+from ...tables.parts import need_whole
 from ...tables.text import kind_of, opened
 from .rows import AT_ONCE, ListRows, Source, from_mapping, rows_of
 from .texts import SPARE, Array, TextColumn
@@ -79,6 +80,7 @@ def read(path: str | os.PathLike[str], kind: FileKind) -> Source:
     if not path.is_file():
         why = ": folders and pipes cannot be read" if path.exists() else ""
         raise FileNotFoundError(f"there is no file {shown(path)}{why}")
+    need_whole(path)
     readers = {".csv": _table, ".tsv": _tabs, ".jsonl": _lines_of_json, ".json": _json, ".parquet": _parquet}
     reader = readers.get(kind_of(path), _trec)
     return Source(shown(path), lambda: reader(path, kind))
