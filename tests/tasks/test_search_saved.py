@@ -56,14 +56,15 @@ def test_a_test_set_of_another_collection_is_evaluated_as_its_lists_say(finished
     words = ["evaluate", str(finished.folder), "--root", str(root), "--lists", str(lists), "--bootstrap", "20"]
     assert main([*words, "-o", str(tmp_path / "report.json")]) == 0
     report = SearchReport.from_json(tmp_path / "report.json")
-    assert {*report.query_names} == {f"q{row}" for row in range(40, 60)}
+    new = {*SearchReport.from_json(finished.after).query_names} & {f"q{row}" for row in range(40, 60)}
+    assert {*report.query_names} == new  # the others are known from the training
     assert {path.name for path in lists.iterdir()} == {"trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"}
     files = {"trained": "trained.trec", "BM25": "bm25.trec", "trained + BM25": "fusion.trec"}
     runs = {name: str(lists / file) for name, file in files.items()}
     found = trec.evaluate(runs, str(lists / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
     for name, each in report.systems.items():
         assert [*each["values"].values()] == pytest.approx([*found.values[name].values()])
-    assert any("the test is easier than new queries are" in note for note in report.notes)
+    assert f"queries with the text of a query of the training, left out: {20 - len(new)}" in report.notes
     assert "Do not use" in capsys.readouterr().out or report.verdict
 
 
@@ -76,6 +77,12 @@ def test_of_a_collection_without_a_test_set_the_queries_of_the_training_are_left
     new = [{"query": f"which {word} wing", "document": "heated wing", "grade": 1} for word in ("warm", "heated")]
     report = evaluate_run(finished.folder, root=write_lines(tmp_path / "new.jsonl", new), bootstrap=0)
     assert report.counts["queries"] == 2 and not report.notes[1:]
+
+
+def test_a_test_set_that_is_the_training_is_no_test(finished, folder, tmp_path, capsys):
+    known = {f"q{row}" for row in range(60)} - {*SearchReport.from_json(finished.after).query_names}
+    other = beir(tmp_path / "other", {"test": [int(name[1:]) for name in known]})
+    assert "that the model was not trained with" in fails(capsys, "evaluate", finished.folder, "--root", other)
 
 
 def test_judgements_of_trec_need_their_corpus_and_queries(finished, tmp_path, capsys):

@@ -23,7 +23,8 @@ class SearchBatch(NamedTuple):
         queries: [query] texts.
         documents: [document] texts; each document once.
         relevance: [query, document] bool, or grades.
-        valid: [query, document] bool; False for a document with the text of one that is relevant to the query.
+        valid: [query, document] bool; False for a document with the text of one that is relevant to the query, and for
+            the query itself as a document.
         scores: [query, document] scores of a teacher, NaN where there is none.
     """
 
@@ -83,6 +84,7 @@ class QueryLists(Dataset[SearchBatch]):
         for row, query in enumerate(asked):
             known = self.of(query)
             copies = np.isin(same, self.same[known.document[known.grade > 0]])
+            copies |= np.isin(documents, self.collection.own.get(query, ()))
             place = documents.searchsorted(known.document).clip(max=len(documents) - 1)
             here = documents[place] == known.document
             valid[row, copies] = False

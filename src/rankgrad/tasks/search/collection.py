@@ -7,7 +7,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -121,6 +121,7 @@ class Collection:
         judged: the judgements.
         split: [query] "train", "val", "test", or "" for a query that is not used.
         notes: what was left out, one sentence each.
+        own: row of a query -> documents that are the query itself and are left out of its lists; see `itself`.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Collection:
     judged: Judged
     split: Array
     notes: tuple[str, ...] = ()
+    own: Mapping[int, Array] = field(default_factory=dict)
 
     def rows(self, split: str) -> Array:
         """[query] rows of the queries of a split that have a relevant document."""

@@ -8,6 +8,7 @@ from ...common.checks import as_keys, spelled
 from ...datasets.folds import read_fold
 from ...workbench.config import ConfigError
 from .collection import Array, Collection
+from .itself import left_out
 from .reading import read
 from .settings import SearchSettings
 
@@ -43,7 +44,7 @@ def divided(collection: Collection, settings: SearchSettings) -> Collection:
         notes.append("the data has only test queries, so training queries are drawn from them")
     rng = np.random.RandomState(data.seed)  # numpy guarantees the numbers of RandomState
     if undivided and data.test_fraction:
-        drawn = _drawn(np.flatnonzero(relevant & (split == "train")), data.test_fraction, rng)
+        drawn = _drawn(collection, relevant & (split == "train"), data.test_fraction, rng)
         split[drawn] = "test"
         notes.append(
             f"test queries are drawn by data.seed={data.seed}: {len(drawn):,} "
@@ -55,9 +56,9 @@ def divided(collection: Collection, settings: SearchSettings) -> Collection:
         split[split == "test"] = ""
         split[train[place == fold[0] - 1]] = "test"
     if settings.evaluation.select and data.validation and not (relevant & (split == "val")).any():
-        drawn = _drawn(np.flatnonzero(relevant & (split == "train")), data.validation, rng)
+        drawn = _drawn(collection, relevant & (split == "train"), data.validation, rng)
         split[drawn] = "val"
-    made = collection.with_split(split, *notes)
+    made = left_out(collection.with_split(split, *notes), data.own_documents)
     usable = int(relevant.sum())
     there = "1 query" if usable == 1 else f"{usable:,} queries"
     for part in ("train", "test"):
@@ -76,9 +77,12 @@ def _why(part: str, settings: SearchSettings, undivided: bool) -> str:
     return f"none is left to {part} on" if settings.data.test_fraction else "no test: set data.test_fraction"
 
 
-def _drawn(rows: Array, fraction: float, rng: np.random.RandomState) -> Array:
-    """Some of the rows, at least one and not all; none of a single row."""
+def _drawn(collection: Collection, among: Array, fraction: float, rng: np.random.RandomState) -> Array:
+    """Some of the queries `among` (a mask), at least one and not all, and the queries with their texts; none of one."""
+    rows = np.flatnonzero(among)
     if len(rows) < 2:
         return rows[:0]
     drawn: Array = rng.permutation(rows)[: min(max(round(fraction * len(rows)), 1), len(rows) - 1)]
-    return drawn
+    said = {collection.queries.texts[row].strip().lower() for row in drawn.tolist()}
+    with_copies = [row for row in rows.tolist() if collection.queries.texts[row].strip().lower() in said]
+    return drawn if len(with_copies) == len(rows) else np.array(with_copies)

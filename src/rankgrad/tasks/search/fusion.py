@@ -11,6 +11,7 @@ from .bm25 import bm25
 from .collection import Array, Collection
 from .encoders import Found
 from .evaluation import BM25, FUSED, TRAINED, as_run, main_values
+from .itself import deeper, without_own
 
 #: Weights of the model, where BM25 has 1. Of weights that are equally good, the first is chosen. With the last one, the
 #: fusion has almost the order of BM25.
@@ -71,7 +72,10 @@ def fused(lists: Sequence[Found], weights: Sequence[float], collection: Collecti
 
 
 def _of_words(collection: Collection, rows: Array, depth: int) -> Found:
-    return bm25([collection.queries.texts[row] for row in rows.tolist()], collection.documents.texts, depth)
+    """The lists of BM25."""
+    asked = [collection.queries.texts[row] for row in rows.tolist()]
+    found = bm25(asked, collection.documents.texts, deeper(collection, depth))
+    return without_own(found, collection, rows, depth)
 
 
 __all__ = ["beside_bm25", "chosen_weight", "fused"]

@@ -54,7 +54,7 @@ def mine(found: Found, positive: Array, lists: QueryLists, settings: Mining) -> 
         known = lists.of(query)
         copies = lists.same[known.document[known.grade > 0]]
         free = (rows >= 0) & ~np.isin(rows, known.document) & ~np.isin(lists.same[rows], copies)
-        free &= lists.filled[rows]
+        free &= lists.filled[rows] & ~np.isin(rows, lists.collection.own.get(query, ()))
         high = free & (score > positive[at] - settings.margin * abs(positive[at]))
         documents[query] = rows[free & ~high]
         candidates, doubtful = candidates + int(free.sum()), doubtful + int(high.sum())

@@ -19,9 +19,10 @@ from .division import collection_of
 from .encoders import StoredRows, load_encoders
 from .evaluation import SearchReport, evaluate_systems, write_lists
 from .fusion import beside_bm25
+from .itself import left_out
 from .reading import read
 from .settings import SearchSettings
-from .sizes import sizes
+from .sizes import sizes_of
 
 
 def evaluate_run(
@@ -40,8 +41,8 @@ def evaluate_run(
 
     Args:
         folder: of the run.
-        root: another collection, see `reading.read`. Its test queries are evaluated; if it has none, all its queries,
-            without those of the training. None: the test queries of the run.
+        root: another collection, see `reading.read`. Its test queries are evaluated; if it has none, all its queries.
+            Those with the text of a query of the training are left out. None: the test queries of the run.
         corpus: file of the documents, if the other collection is a file of names.
         queries: file of its queries, likewise.
         lists: folder for the lists of each system, as files of TREC; None: none are written.
@@ -66,11 +67,9 @@ def evaluate_run(
     own = Path(settings.data.root)
     same = root is None or (not (corpus or queries) and own.exists() and root.exists() and own.samefile(root))
     collection = collection_of(settings) if root is None or same else _other(settings, root, corpus, queries)
-    asked = [collection.queries.texts[row] for row in collection.rows("test").tolist()]
     depth, size = settings.evaluation.depth, settings.evaluation.batch_size
-    documents = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
-    embedded = encoders.embed(asked, "query", size, progress)
-    smaller = sizes(embedded, documents, settings.train.widths, depth)
+    corpus = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
+    smaller = sizes_of(encoders, corpus, collection, settings, progress)
     before = SearchReport.from_json(run.after).settings
     weight = before.get("weight")  # that of the fusion, chosen in the training
     found = beside_bm25(next(iter(smaller.values())).found, collection, depth, 1.0 if weight is None else weight)
@@ -85,16 +84,16 @@ def evaluate_run(
     )
     if lists is not None:
         on_first(lambda: write_lists(lists, found, collection))
-    return replace(report, notes=(*report.notes, *collection.notes))
+    return replace(report, notes=(*report.notes, *collection.doubts()))
 
 
 def _other(settings: SearchSettings, root: Path, corpus: Path | None, queries: Path | None) -> Collection:
-    """Another collection. Queries that the model was trained with are left out, unless they are in a test set."""
+    """Another collection. Queries that the model was trained with are left out, also of a test set."""
     files = {"corpus": None if corpus is None else str(corpus), "queries": None if queries is None else str(queries)}
     with spelled(_spell):
         collection = read(root, **{**settings.data.load, **files})
-    split, notes, drawn = collection.split.copy(), [], not len(collection.rows("test"))
-    if drawn:
+    split, notes = collection.split.copy(), []
+    if not len(collection.rows("test")):
         split[:] = "test"
     try:
         trained = collection_of(settings)
@@ -103,12 +102,10 @@ def _other(settings: SearchSettings, root: Path, corpus: Path | None, queries: P
         seen = set()
         notes.append(f"queries of the training may be among these: {shown(settings.data.root)} cannot be read")
     again = [row for row in np.flatnonzero(split == "test").tolist() if _text(collection, row) in seen]
-    if drawn:
-        split[again] = ""
+    split[again] = ""
     if again:
-        what = "left out" if drawn else "the test is easier than new queries are"
-        notes.append(f"queries with the text of a query of the training: {len(again):,}; {what}")
-    made = collection.with_split(split, *notes)
+        notes.append(f"queries with the text of a query of the training, left out: {len(again):,}")
+    made = left_out(collection.with_split(split, *notes), settings.data.own_documents)
     if not len(made.rows("test")):
         raise ValueError(f"{shown(root)} has no query with a relevant document that the model was not trained with")
     return made

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...common.checks import integer, number, one_of
+from ...common.checks import flag, integer, number, one_of
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class SearchData:
         test_fraction: fraction of the queries that are the test, if the data has no test queries.
         validation: fraction of the training queries that choose the epoch, if the data has no validation queries.
         seed: of both divisions.
+        own_documents: whether a document that is the query itself stays in its list.
     """
 
     name: str
@@ -28,10 +29,12 @@ class SearchData:
     test_fraction: float
     validation: float
     seed: int
+    own_documents: bool
 
     def __post_init__(self) -> None:
         for name in ("test_fraction", "validation"):
             number(getattr(self, name), f"data.{name} is a fraction of the queries", low=0, high=0.9)
+        flag(self.own_documents, "data.own_documents")
         integer(self.seed, "data.seed is the seed of the division", low=0, high=2**32 - 1)
 
 

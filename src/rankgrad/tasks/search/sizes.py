@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from ...losses.base import still
 from ...ranks.normalize import unit_rows
 from ...search.retrieval import topk_of_blocks
-from .encoders import Found, StoredRows
+from .collection import Collection
+from .encoders import Encoders, Found, StoredRows
+from .itself import deeper, without_own
+from .settings import SearchSettings
 
 
 def loss_of_widths(
@@ -104,6 +107,17 @@ def sizes(queries: Tensor, documents: StoredRows, widths: Sequence[int], depth: 
     return found
 
 
+def sizes_of(
+    model: Encoders, corpus: StoredRows, collection: Collection, settings: SearchSettings, progress: bool = False
+) -> dict[str, Size]:
+    """The sizes of a model for the test queries of a collection, without the queries' own documents."""
+    rows, depth = collection.rows("test"), settings.evaluation.depth
+    asked = [collection.queries.texts[row] for row in rows.tolist()]
+    embedded = model.embed(asked, "query", settings.evaluation.batch_size, progress)
+    found = sizes(embedded, corpus, settings.train.widths, deeper(collection, depth))
+    return {name: Size(each.bytes, without_own(each.found, collection, rows, depth)) for name, each in found.items()}
+
+
 def int8(rows: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Codes of the values of each column, in 256 equal steps from its lowest to its highest value.
 
@@ -145,4 +159,4 @@ def of_bits(codes: Tensor, dim: int) -> Tensor:
     return torch.from_numpy(np.unpackbits(codes.numpy(), axis=1, count=dim)).float() * 2 - 1
 
 
-__all__ = ["Size", "bits", "first", "int8", "loss_of_widths", "of_bits", "of_int8", "sizes"]
+__all__ = ["Size", "bits", "first", "int8", "loss_of_widths", "of_bits", "of_int8", "sizes", "sizes_of"]

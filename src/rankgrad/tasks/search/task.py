@@ -60,10 +60,11 @@ from .evaluation import (
     write_lists,
 )
 from .fusion import FEWEST, beside_bm25, chosen_weight
+from .itself import deeper, without_own
 from .mining import Miner
 from .page import write_page
 from .settings import SearchSettings
-from .sizes import Size, loss_of_widths, sizes
+from .sizes import loss_of_widths, sizes_of
 
 KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
 SURE = 2.0  # standard errors by which the training of a pretrained model must be better than none
@@ -221,16 +222,17 @@ class SearchTask:
 
     def _found(self, split: str) -> Found:
         """The lists of the model for the queries of a split."""
-        texts, evaluation = self.collection.queries.texts, self.settings.evaluation
-        return retrieve(
+        evaluation, rows = self.settings.evaluation, self.collection.rows(split)
+        found = retrieve(
             self.encoders,
-            [texts[row] for row in self.collection.rows(split).tolist()],
+            [self.collection.queries.texts[row] for row in rows.tolist()],
             self.collection.documents,
-            evaluation.depth,
+            deeper(self.collection, evaluation.depth),
             batch_size=evaluation.batch_size,
             progress=self.bars,
             corpus=self._corpus(),
         )
+        return without_own(found, self.collection, rows, evaluation.depth)
 
     def _corpus(self) -> StoredRows:
         """Embeddings of the documents by the present weights. Those of the last weights are kept."""
@@ -322,10 +324,12 @@ class SearchTask:
             bootstrap=bootstrap,
             seed=self.settings.seed,
             pretrained=self.pretrained,
-            smaller=self._smaller() if final else None,
+            smaller=sizes_of(self.encoders, self._corpus(), self.collection, self.settings) if final else None,
             weight=weight,
             kept=self._kept() if final else None,
         )
+        if final:
+            report = replace(report, notes=(*report.notes, *self.collection.doubts()))
         return EvaluatedSearch(report, lists)
 
     def _kept(self) -> str | None:
@@ -335,8 +339,8 @@ class SearchTask:
             return None
         if not best.errors or best.gain is None:
             return (
-                "Nothing was learned: on the validation queries no epoch was better than the model before the training, "
-                "so it is kept as it was. evaluation.select=false keeps the trained weights."
+                "Nothing was learned: on the validation queries no epoch was better than the model before the "
+                "training, so it is kept as it was. evaluation.select=false keeps the trained weights."
             )
         mean, error = (100 * value for value in best.gain)
         return (
@@ -344,13 +348,6 @@ class SearchTask:
             f"with a standard error of {error:.1f}, and {best.errors:g} of these are needed. More queries make it "
             "surer; evaluation.select=false keeps the trained weights."
         )
-
-    def _smaller(self) -> dict[str, Size]:
-        """The lists of smaller embeddings for the test queries."""
-        evaluation, queries = self.settings.evaluation, self.collection.queries
-        asked = [queries.texts[row] for row in self.collection.rows("test").tolist()]
-        embedded = self.encoders.embed(asked, "query", evaluation.batch_size)
-        return sizes(embedded, self._corpus(), self.settings.train.widths, evaluation.depth)
 
     def trained(self) -> nn.Module:
         """The encoders with the weights of the best epoch."""
