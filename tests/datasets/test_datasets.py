@@ -729,6 +729,25 @@ def test_sub_folders_are_classes_divided_as_whole_classes(tmp_path):
     assert load_folder(root, test_fraction=0.3, val_fraction=0.2, seed=1).split != table.split
 
 
+def test_to_train_on_all_images_both_settings_are_named(tmp_path, capsys):
+    from rankgrad.workbench import cli
+
+    root = folder_of(tmp_path / "set", {"a": 3, "b": 3, "c": 3})
+    with pytest.raises(ValueError, match=r"test_fraction=0, in a command with evaluation\.split=train"):
+        load_folder(root)
+    settings = ["data=folder", f"data.root={root}", "data.load.test_fraction=0", f"out={tmp_path / 'run'}"]
+    assert cli.main(["train", *settings]) == 2
+    assert "data.load.test_fraction=0.5. To train on all images, and evaluate on them too: evaluation.split=train" in (
+        capsys.readouterr().err
+    )
+
+
+def test_folders_in_class_folders_are_told_how_to_be_classes(tmp_path):
+    root = folder_of(tmp_path / "set", {"a": 3, "b": 3, "c": 3, "d/e": 3})
+    assert "d/e/ is d; if each sub-folder is a class, list" in load_folder(root).understood
+    assert "data=manifest" in load_folder(root).understood
+
+
 def test_a_new_class_moves_hardly_any_other_class(tmp_path):
     root = folder_of(tmp_path, {f"class{i}": 2 for i in range(12)})
     before = dict(zip(*(lambda t: (t.names, t.split))(load_folder(root)), strict=True))

@@ -113,7 +113,9 @@ def test_a_batch_has_all_classes_where_there_are_fewer_than_it_was_to_have_and_t
 def test_no_two_usable_classes_are_an_error_that_says_what_to_set():
     with pytest.raises(ValueError, match=r"2 classes .*4 rows.* 4 classes \(11 rows\) 1") as caught:
         MPerClassBatchSampler([0] * 5 + [1] * 3 + [2] * 2 + [3], 3, 4, short_classes="drop")
-    assert "samples_per_class" in str(caught.value) and "short_classes=fewer" in str(caught.value)
+    assert "lower samples_per_class to 3, or take short_classes=fewer" in str(caught.value)
+    with pytest.raises(ValueError, match="Add rows to these classes$"):  # nothing else would help
+        MPerClassBatchSampler([0] * 5 + [1] + [2] + [3], 3, 4, short_classes="drop")
     for labels in ([], [7] * 100):
         with pytest.raises(ValueError, match=f"a batch needs 2 classes; of {min(len(labels), 1)} classes") as caught:
             MPerClassBatchSampler(labels, 2, 2)

@@ -48,10 +48,14 @@ def test_lines_of_svmlight_are_read_under_each_of_their_names(suffix, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("1 1:0.5\nhello\n", r"rows\.svm, line 2: the grade is 'hello'"),
+        ("1 1:0.5\nhello\n", r"rows\.svm, line 2 .*qid:7 1:0\.5.*'hello'"),
+        ("1 1:0.5\n0 1_0:2\n", r"rows\.svm, line 2 .*'0 1_0:2'"),
+        ("1 1:0.5\n0 99999999999:2\n", r"rows\.svm, line 2 .*99999999999"),
+        ("1 qid:7 1:0.5\n0 2:2\n", r"rows\.svm, line 2 has no query id, unlike"),
+        ("1 2:1 1:2\n", r"rows\.svm, line 1 .*sorted and unique"),
         ("1 0.5 0.25\n", r"rows\.svm, line 1.*qid:7 1:0\.5.*'1 0\.5 0\.25'"),
         ("1 1:0.5\n0 1:inf\n", r"rows\.svm, line 2: 'x1' is infinite"),
-        ("1 1:0.5 2:word 3:1\n0 1:1\n", r"rows\.svm, line 1: '2:word'"),
+        ("1 1:0.5 2:word 3:1\n0 1:1\n", r"rows\.svm, line 1 .*'1 1:0\.5 2:word 3:1'"),
         ("# nothing\n", r"rows\.svm has no rows"),
     ],
 )

@@ -8,18 +8,20 @@ import io
 import lzma
 import random
 import re
+from decimal import Decimal
 from itertools import islice
 
 import numpy as np
 import pytest
 
-from rankgrad.datasets import load_manifest, load_text
+from rankgrad.datasets import load_folder, load_manifest, load_text
 from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.text import read_texts
 from rankgrad.datasets.vectors import load_table as load_vectors
 from rankgrad.tables import arrow
 from rankgrad.tasks.scores import reading
 from rankgrad.tasks.scores.table import load_table
+from rankgrad.tasks.search.reading import read_named
 from rankgrad.workbench.trec import evaluate
 
 QUESTIONS = [(f"question {row} of a customer", ("card", "fee", "limit")[row % 3]) for row in range(12)]
@@ -92,6 +94,41 @@ def test_the_delimiter_may_be_another(tmp_path):
         read(tmp_path / "rows.csv")
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.csv.gz", "sep"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(("first", "last"), [(3, 9), (3, 4), (1, 12), (5, 12)])
+@pytest.mark.parametrize(
+    "read", [read_texts, lambda path: read_named(path, "corpus"), lambda path: read_named(path, "queries")]
+)
+def test_rows_of_an_only_column_between_two_double_quotes_are_refused(name, end, first, last, read, tmp_path):
+    rows = [("text",), *((f"question {row}{' of a' * (row % 3)} customer",) for row in range(12))]
+    content, above = swallowing(rows, ",", first, last).replace("\n", end), 0
+    if name == "sep":
+        name, content, above = "rows.csv", f"sep=;{end}{content}", 1
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
+    at = rf"line {first + 1 + above}: the double quote .* in line {last + 1 + above}, and "
+    with pytest.raises(ValueError, match=at):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ['"one\ntwo"', "a longer question", "another long one"],
+        ['"Dear all,\n\nthanks, and bye.\n\nMe"', "a longer question", "another long one"],
+        ['"of a customer\nand of another"', '"Hello, a question"', "another long one"],
+        ['"of a customer\nand of another"', '"a ""good"" question"', "another long one"],
+        ['"of a customer\nand of another"', '"a good question"', '"another long one"'],
+        ['"first of a text\nend of the text"', '"of a customer\nand of another"', '"of a customer\nand of another"'],
+    ],
+)
+def test_a_text_of_several_lines_in_an_only_column_stays_one(rows, tmp_path):
+    (tmp_path / "rows.csv").write_text("\n".join(["text", *rows]), encoding="utf-8")
+    texts = tuple(row.strip('"').replace('""', '"') for row in rows)
+    assert read_texts(tmp_path / "rows.csv").texts == texts
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -151,6 +188,9 @@ def test_files_may_be_gzipped(tmp_path):
         (bz2.compress(b"text,label\n"), "is a bzip2 file: unpack it"),
         (lzma.compress(b"text,label\n"), "is an xz file: unpack it"),
         (b"PAR1rest", "is a parquet: its name must end in .parquet"),
+        (b"7z\xbc\xaf\x27\x1crest", "is a 7z file: unpack it"),
+        (b"Rar!\x1a\x07\x00rest", "is a rar file: unpack it"),
+        (bytes(257) + b"ustar\x00", "is a tar file: unpack it"),
     ],
 )
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.txt", "rows.run"])
@@ -159,6 +199,47 @@ def test_a_file_that_is_packed_is_named(content, message, name, tmp_path):
     read = read_texts if name != "rows.run" else lambda path: evaluate(path, {"q": {"d": 1}})
     with pytest.raises(ValueError, match=re.escape(f"{name} {message}")):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["photos.zip", "photos.tar.gz", "photos.7z"])
+@pytest.mark.parametrize("load", [load_folder, load_manifest, load_text, load_vectors, read_texts])
+def test_a_packed_data_set_is_to_be_unpacked(name, load, tmp_path):
+    tar = bytes(257) + b"ustar\x00"
+    contents = {"zip": b"PK\x03\x04", "7z": b"7z\xbc\xaf\x27\x1c", "gz": gzip.compress(tar)}
+    (tmp_path / name).write_bytes(contents[name.rpartition(".")[2]])
+    with pytest.raises(ValueError, match=rf"{name} is a .* file.*: unpack it"):
+        load(tmp_path / name)
+
+
+def test_lines_of_json_may_end_in_a_carriage_return_alone(tmp_path):
+    rows = [b'{"text": "a", "label": "x"}', b"", b'{"text": "b", "label": "y"}']
+    (tmp_path / "rows.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\r".join(rows))
+    table = load_text(tmp_path / "rows.jsonl")
+    assert table.texts == ("a", "b") and table.names == ("line 1", "line 3")
+    (tmp_path / "rows.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join([*rows, b'{"text": "\xff"}']))
+    with pytest.raises(ValueError, match="line 4: byte 0xff is not UTF-8"):
+        load_text(tmp_path / "rows.jsonl")
+
+
+@pytest.mark.parametrize("first", ["sep=\t", "sep=\\t", '"sep=\t"', "sep=<tab>"])
+def test_a_first_line_may_name_a_tab(first, tmp_path):
+    (tmp_path / "rows.csv").write_text(f"{first}\ntext\tlabel\na, b\tx\n", encoding="utf-8")
+    assert load_text(tmp_path / "rows.csv").texts == ("a, b",)
+
+
+@pytest.mark.parametrize("head", ["text\tlabel", '"text"\t"label"'])
+def test_a_file_of_quoted_fields_under_another_name_is_told_its_delimiter(head, tmp_path):
+    (tmp_path / "rows.csv").write_text(f'{head}\n"a"\t"x"\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"seem to be separated by '\\t': delimiter='\\t'"):
+        load_text(tmp_path / "rows.csv")
+
+
+def test_decimal_numbers_of_a_parquet_are_names_if_they_are_whole(tmp_path):
+    decimals = [Decimal("1.00"), Decimal("12345678901234567890")]
+    table = load_text(parquet_of(tmp_path / "rows.parquet", text=["a", "b"], label=decimals))
+    assert table.class_names == ("1", "12345678901234567890")
+    with pytest.raises(ValueError, match=r"row 1: 'label' must be a text or a whole number; got Decimal\('1\.5'\)"):
+        load_text(parquet_of(tmp_path / "rows.parquet", text=["a"], label=[Decimal("1.5")]))
 
 
 def long_csv(rows=200, seed=0, words=True):

@@ -247,7 +247,7 @@ def test_one_image_per_class_is_told_at_the_first_step(photos, tmp_path):
     alone = ("sampler.samples_per_class=1", "loss=pnp")
     with pytest.warns(HealthWarning, match="100 % of the queries") as seen:
         found = told(train(*long(photos, *alone), f"out={tmp_path}"))
-    assert "no_positive" in names(found) and "samples_per_class=4" in str(seen[0].message)
+    assert "no_positive" in names(found) and "samples_per_class=2" in str(seen[0].message)
     assert len([w for w in seen if "no other row" in str(w.message)]) == 1  # once, not at every step
 
 

@@ -123,10 +123,15 @@ class ClassBatches(EpochBatches):
         rows, usable, left_out = len(self._labels), len(self._images), self.left_out
         such = f" with at least {enough} rows each" if self.short_classes == "drop" else ""
         if usable < min(classes_per_batch, 2):  # with one class there is nothing to compare
+            needed = min(classes_per_batch, 2)
+            sizes = np.sort(np.bincount(self._labels))[-needed:]
+            largest = int(sizes[0]) if len(sizes) == needed else 0  # with so many rows of a class there is a batch
+            lower = (
+                f", lower samples_per_class to {largest}, or take short_classes=fewer" if 1 < largest < enough else ""
+            )
             raise ValueError(
-                f"a batch needs {min(classes_per_batch, 2)} classes{such}; of {usable + left_out} classes ({rows} "
-                f"rows) {usable} can be used. Add rows of other classes"
-                + (", lower samples_per_class, or take short_classes=fewer" if left_out else "")
+                f"a batch needs {needed} classes{such}; of {usable + left_out} classes ({rows} rows) {usable} can be "
+                f"used. Add rows{' to these' if left_out else ' of other'} classes{lower}"
             )
         if usable < classes_per_batch:
             yield f"batches have {usable} classes: there are no more{such} (classes_per_batch={classes_per_batch})"

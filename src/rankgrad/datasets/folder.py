@@ -12,6 +12,8 @@ import torch
 
 from ..common.checks import setting
 from ..common.files import shown
+from ..common.progress import through
+from ..tables.text import opened
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions, split_called
@@ -188,7 +190,10 @@ class ClassFolders:
             return ""
         folder, inner = self.deeper
         path = f"{folder.name}/{inner.relative_to(folder).as_posix()}/"
-        return f" (images in sub-folders are of the same class: {path} is {folder.name})"
+        return (
+            f" (images in sub-folders are of the same class: {path} is {folder.name}; if each sub-folder is a class, "
+            "list the images and their classes in a csv: data=manifest)"
+        )
 
     def announce(self) -> None:
         """For a large folder, print on a terminal which classes were found. A mistake is then seen at once."""
@@ -216,10 +221,11 @@ def read_folder(root: str | Path) -> ClassFolders:
             "class"
         )
     if not root.is_dir():
-        raise NotADirectoryError(
-            f"{setting('root')} must be a folder with one sub-folder per class; {shown(root)} is a file. A list of "
-            "images is data=manifest, texts are data=text, embeddings are data=table"
-        )
+        with opened(root):  # which names a packed file
+            raise NotADirectoryError(
+                f"{setting('root')} must be a folder with one sub-folder per class; {shown(root)} is a file. A list of "
+                "images is data=manifest, texts are data=text, embeddings are data=table"
+            )
     top = _look(root, root)
     divisions, unlabelled = _division(top, root)
     homes = {home: _look(home, root) for home in divisions.values()} or {root: top}
@@ -231,7 +237,7 @@ def read_folder(root: str | Path) -> ClassFolders:
             skipped += [*here.odd, *((path, not_an_image(path) or BESIDE) for path in here.files)]
     for home, here in homes.items():
         split = next((split for split, folder in divisions.items() if folder == home), "")
-        for folder in here.folders or (home,):
+        for folder in through(here.folders or (home,), "listing images", "folder", len(here.folders) or 1):
             name = shown(folder.name) if here.folders else ""
             entries = list(_walk(folder, root))
             images += [(split, name, path) for path, reason in entries if reason is None]
@@ -489,5 +495,7 @@ def _need_classes_to_divide(names: Sequence[str], test: float, val: float, folde
             f"least two in each split. Add classes until there are {2 * len(splits)}, or divide the images yourself, "
             "with every class in each part ("
             + ", ".join(f"{shown(folder.root / split / names[0])}/" for split in splits)
-            + f", ...). {shown(folder)}{unused}"
+            + f", ...). To train on all images, and evaluate on them too: {setting('test_fraction', 0)}"
+            + (f" {setting('val_fraction', 0)}" if val else "")
+            + f", in a command with evaluation.split=train. {shown(folder)}{unused}"
         )

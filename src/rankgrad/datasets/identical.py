@@ -6,6 +6,7 @@ The same picture in another size, format or quality is found by a grey picture o
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +23,7 @@ from .images import image_size, some
 ALIKE, APART = 0.985, 6.0
 FLAT = 3.0  # a smaller standard deviation is a plain ground
 BLOCK = 256  # rows that are compared at once
+_SIZED = re.compile(r"(.+)[-_. ]\d{2,4}x\d{2,4}")  # a name that a server gives a preview: photo-150x150
 END = 4096  # bytes; few different files of the same size have the same last bytes
 
 
@@ -74,18 +76,39 @@ def identical_lines(
             lines.append(f"  in {what}: {len(apart)} ({some(pairs)})")
     first = {row: group[0] for group in groups for row in group}
     both = [*zip(splits, classes, strict=True)]
+    whole = [pixels[: len(pixels) // 2] for pixels in small]
+    told: set[frozenset[int]] = set()
     for where, found in (
-        ("an image of another split", same_pictures(splits, small)),
+        ("an image of another split", same_pictures(splits, whole)),
         (
             "another image of the same class",
-            [p for p in same_pictures(both, small, within=True) if _resized(*p, paths)],
+            [p for p in same_pictures(both, whole, within=True) if _resized(*p, paths)],
         ),
     ):
-        different = [f"{names[a]} ~ {names[b]}" for a, b in found if first.get(a, a) != first.get(b, b)]
+        found = [pair for pair in found if first.get(pair[0], pair[0]) != first.get(pair[1], pair[1])]
+        different = [f"{names[a]} ~ {names[b]}" for a, b in found]
+        told |= {*map(frozenset, found)}
         if different:
             count = f"{len(different)} image{' looks' if len(different) == 1 else 's look'}"
             lines.append(f"{count} like {where}, in another size or format ({some(different)})")
+    previews = [f"{names[a]} ~ {names[b]}" for a, b in _previews(paths, small) if {a, b} not in told]
+    if previews:
+        count = f"{len(previews)} image{' is a preview' if len(previews) == 1 else 's are previews'}"
+        lines.append(f"{count}, the middle of another image or so named; leave them out ({some(previews)})")
     return tuple(lines)
+
+
+def _previews(paths: Sequence[Path], small: Sequence[bytes]) -> list[tuple[int, int]]:
+    """(row, row of the image that it shows) of square images that are the middle of another, or named by a size."""
+    square = [pixels[: len(pixels) // 2] == pixels[len(pixels) // 2 :] for pixels in small]
+    middle = [pixels[len(pixels) // 2 :] for pixels in small]
+    found = dict((a, b) if square[a] else (b, a) for a, b in same_pictures(square, middle))
+    row_of = {path.with_suffix(""): row for row, path in enumerate(paths)}
+    for row, path in enumerate(paths):
+        match = _SIZED.fullmatch(path.stem)
+        if match and (whole := row_of.get(path.with_name(match[1]))) is not None:
+            found.setdefault(row, whole)
+    return sorted(found.items())
 
 
 def same_pictures(groups: Sequence[Hashable], small: Sequence[bytes], *, within: bool = False) -> list[tuple[int, int]]:

@@ -207,7 +207,7 @@ def check_image(path: Path) -> str | None:
 
 
 def look(path: Path) -> tuple[str | None, bytes]:
-    """(the reason of `check_image`, the image as `THUMB` grey pixels). The pixels are empty if it cannot be used."""
+    """(the reason of `check_image`, the image and its middle square as `THUMB` grey pixels each; empty if unusable)."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
@@ -217,7 +217,10 @@ def look(path: Path) -> tuple[str | None, bytes]:
         with _opened(path) as image:
             image.verify()  # compares checksums, if the format has them
         small = _decoded(path, 3, least=32, enough=32)[0].convert("L")
-        return None, small.resize(THUMB, resample=4).tobytes()  # 4: the mean of the pixels below (BOX)
+        left, top = ((long - min(small.size)) / 2 for long in small.size)
+        boxes = (0, 0, *small.size), (left, top, small.width - left, small.height - top)
+        # 4: the mean of the pixels below (BOX)
+        return None, b"".join(small.resize(THUMB, resample=4, box=box).tobytes() for box in boxes)
     except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
         return _reason(error, path), b""
 

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ def word(value: Any, column: str, place: str) -> str:
     if empty or str(value).strip().lower() == "nan":  # pandas writes nan for a missing text
         what = "empty" if empty else f"{str(value).strip()!r}, which is a missing value"
         raise ValueError(f"{place}: {column!r} is {what}; give it a value or remove the row")
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, (float, Decimal)) and value == value // 1:
         return str(int(value))
     if not isinstance(value, (str, int)) or isinstance(value, bool):
         raise ValueError(f"{place}: {column!r} must be a text or a whole number; got {brief(repr(value))}")

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from ..common.files import read_npz, shown
 from ..tables.formats import of_arrays, read_arrays
 from ..tables.parts import need_whole
-from ..tables.text import kind_of
+from ..tables.text import kind_of, opened
 from .division import divide, need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows, class_columns
@@ -204,10 +204,11 @@ def _columns(path: Path) -> dict[str, Array]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {shown(path)}")
     if kind_of(path) not in of_arrays():
-        raise ValueError(
-            f"{shown(path)} must be a file of embeddings: {', '.join(of_arrays())}; got extension "
-            f"{path.suffix or 'none'}. For rows with a label, use task=scores"
-        )
+        with opened(path):  # which names a packed file
+            raise ValueError(
+                f"{shown(path)} must be a file of embeddings: {', '.join(of_arrays())}; got extension "
+                f"{path.suffix or 'none'}. For rows with a label, use task=scores"
+            )
     return dict(read_arrays(path, lambda name: True, lambda name: True).values)
 
 

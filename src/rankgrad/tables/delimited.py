@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from ..common.checks import setting
@@ -18,7 +18,7 @@ from .text import kind_of, opened_text
 DELIMITERS = (",", "\t", ";", "|")
 TAB = r"\t"  # how a user types a tab
 COMPARED = 2**12  # number of first rows that decide what a column holds
-_SEP = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # a first line of Excel, which names the delimiter
+_SEP = re.compile(r'"?sep=(.|\\t|<tab>)"?\s*', re.IGNORECASE)  # a first line of Excel, which names the delimiter
 _LINE_END = re.compile(r"\r\n?|\n")
 
 
@@ -44,7 +44,7 @@ def delimited(
             file.readline()
         reader = csv.reader(file, delimiter=sign, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True)
         header: list[str] = []
-        hidden = _HiddenRows(path, sign)
+        hidden = _HiddenRows(path, sign, above)
         line, done = 0, above  # the last line of this row, and of the row before
         try:
             for fields in reader:
@@ -68,7 +68,7 @@ def delimited(
             longer = ". A text longer than that needs a jsonl or a parquet" if "field limit" in str(error) else ""
             raise ValueError(
                 f"{shown(path)}, line {done + 1}: {error}. A text that begins with a double quote must end with one, "
-                f"and double quotes in it are written twice{longer}"
+                f"and double quotes in it are written twice{longer}{other_delimiter(header or hidden.head)}"
             ) from None
 
 
@@ -87,7 +87,7 @@ def sign_of(path: Path, delimiter: str | None) -> tuple[str, int]:
     with opened_text(path) as file:
         said = _SEP.fullmatch(file.readline())
     sign = delimiter or (said[1] if said else "\t" if kind_of(path) == ".tsv" else ",")
-    return "\t" if sign == TAB else sign, 1 if said else 0
+    return "\t" if len(sign) > 1 else sign, 1 if said else 0
 
 
 def about_rows(path: Path) -> int | None:
@@ -111,54 +111,81 @@ class _HiddenRows:
 
     The field is then other rows if its lines are divided as rows are, and if the cells of these rows resemble the other
     cells of their columns. A text of several lines may have commas, but what follows a comma is no label of the file.
+    Lines of an only column are rows if they are as long as its other texts, and no line shows that a program wrote the
+    file: such a program puts each text that needs it in double quotes, or all texts.
     """
 
-    def __init__(self, path: Path, sign: str) -> None:
-        self.path, self.sign = path, sign
+    def __init__(self, path: Path, sign: str, above: int) -> None:
+        self.path, self.sign, self.above = path, sign, above
 
     def refuse(self, fields: Sequence[str], first: int, last: int) -> None:
         """Raise if a record of several lines has other rows in a field."""
         for place, field in enumerate(fields):
-            parts = [line.split(self.sign) for line in _LINE_END.split(field) if line.strip()]
-            if len(parts) < 2 or len(fields) < 2:
-                continue
-            before = [place, *[0] * (len(parts) - 1)]  # number of cells of the record itself, left and right of these
-            after = [*[0] * (len(parts) - 1), len(fields) - place - 1]
-            rows = [
-                [(column, cell) for column, cell in enumerate(part, left) if column != place]
-                for part, left, right in zip(parts, before, after, strict=True)
-                if left + len(part) + right == len(fields)
-            ]
-            if 2 * len(rows) > len(parts) and self._alike([cell for row in rows for cell in row]):
+            lines = _LINE_END.split(field)
+            full = [line for line in lines if line.strip()]
+            if len(full) > 1 and (self._alike(fields, place, full) if len(fields) > 1 else self._texts(lines)):
                 raise ValueError(
                     f"{shown(self.path)}, line {first}: the double quote before {brief(field)!r} is closed only in "
-                    f"line {last}, and these lines look like {len(parts)} rows. Write a double quote at the start of a "
+                    f"line {last}, and these lines look like {len(full)} rows. Write a double quote at the start of a "
                     'text as """ and end the text with one. If this is one text, use a jsonl or a parquet'
                 )
 
-    def _alike(self, found: Sequence[tuple[int, str]]) -> bool:
-        """Whether most of these cells are like the other cells of their columns."""
-        again = Counter(found)
-        fit = sum(self._fits(self._cells[column], cell, again[column, cell]) for column, cell in found)
-        return 2 * fit > len(found)
+    def _texts(self, lines: Sequence[str]) -> bool:
+        """Whether the lines of an only column look like its other texts."""
+        lengths = [len(cell) for (cell,) in self._rows[1:] if cell]
+        alike = sum(min(lengths, default=0) <= len(line) <= max(lengths, default=len(line)) for line in lines)
+        return all(map(str.strip, lines)) and 2 * alike >= len(lines) and not self._written
+
+    def _alike(self, fields: Sequence[str], place: int, lines: Sequence[str]) -> bool:
+        """Whether most lines of a field are rows, most of whose cells are like the other cells of their columns."""
+        cells: list[tuple[int, str]] = []
+        rows = 0
+        for number, line in enumerate(lines):
+            parts = line.split(self.sign)
+            left = 0 if number else place  # cells of the record itself, left and right of these
+            right = 0 if number + 1 < len(lines) else len(fields) - place - 1
+            if left + len(parts) + right == len(fields):
+                rows += 1
+                cells += [(column, cell) for column, cell in enumerate(parts, left) if column != place]
+        again = Counter(cells)
+        fit = sum(self._fits(self._cells[column], cell, again[column, cell]) for column, cell in cells)
+        return 2 * rows > len(lines) and 2 * fit > len(cells)
 
     def _fits(self, column: Counter[str], cell: str, times: int) -> bool:
-        if column[cell] + times > 1:
-            return True
-        various = 2 * len(column) > column.total()
-        return various and bool(cell.strip()) and not cell[0].isspace()
+        various = 2 * len(column) > column.total() and bool(cell.strip()) and not cell[0].isspace()
+        return various or column[cell] + times > 1
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        with opened_text(self.path) as file:
+            return [*islice(file, self.above, self.above + COMPARED)]
+
+    @property
+    def head(self) -> list[str]:
+        """The first line, as one field."""
+        return self._lines[:1]
+
+    @cached_property
+    def _records(self) -> list[list[str]]:
+        return [*filter(None, csv.reader(self._lines, delimiter=self.sign))]
+
+    @cached_property
+    def _rows(self) -> list[list[str]]:
+        """The fields of the first rows that have one line."""
+        return [fields for fields in self._records if not any(map(_LINE_END.search, fields))]
 
     @cached_property
     def _cells(self) -> list[Counter[str]]:
-        """Column -> how often each cell is in the first rows of one line."""
-        cells: list[Counter[str]] = []
-        with opened_text(self.path) as file:
-            for fields in islice(csv.reader(file, delimiter=self.sign), COMPARED):
-                if not any(_LINE_END.search(field) for field in fields):
-                    cells += [Counter() for _ in range(len(fields) - len(cells))]
-                    for column, cell in zip(cells, fields, strict=False):
-                        column[cell] += 1
-        return cells
+        """Column -> how often each cell is in the first rows."""
+        return [*map(Counter, zip_longest(*self._rows, fillvalue=""))]
+
+    @cached_property
+    def _written(self) -> bool:
+        """Whether a text is in double quotes because it needs them, or most texts are."""
+        lines = [line.rstrip("\r\n") for line in self._lines]
+        quoted = [line[1:-1] for line in lines if len(line) > 2 and line[0] == line[-1] == '"']
+        most = 2 * sum(line.startswith('"') for line in lines) > len(self._records)
+        return most or any(self.sign in text or '""' in text for text in quoted)
 
 
 def sign_in(columns: Sequence[str]) -> str | None:

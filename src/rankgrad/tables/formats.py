@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from .delimited import delimited
 from .objects import lines_of_objects
 from .parts import need_whole
 from .svmlight import looks_like_svmlight, read_svmlight
-from .text import kind_of
+from .text import kind_of, opened
 
 Row = Mapping[str, Any]
 NumberedRows = Iterator[tuple[int, Row]]
@@ -82,11 +82,16 @@ def format_of(path: Path) -> Format:
     """
     found = FORMATS.get(kind_of(path)) or (SVMLIGHT if looks_like_svmlight(path) else None)
     if found is None:
-        raise ValueError(
-            f"{shown(path)} is not one of {', '.join(FORMATS)}, and its first line is none of svmlight "
-            "(GRADE qid:QUERY 1:VALUE ...): write the table in one of these formats"
-        )
+        raise _unknown(path, FORMATS, ", and its first line is none of svmlight (GRADE qid:QUERY 1:VALUE ...)")
     return found
+
+
+def _unknown(path: Path, suffixes: Iterable[str], more: str = "") -> ValueError:
+    """The error for a file of another format; `opened` names a packed file."""
+    with opened(path):
+        return ValueError(
+            f"{shown(path)} is not one of {', '.join(suffixes)}{more}: write its rows in one of these formats"
+        )
 
 
 def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
@@ -101,7 +106,7 @@ def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
     """
     found = FORMATS.get(kind_of(path))
     if found is None or found.rows is None:
-        raise ValueError(f"{shown(path)} is not one of {', '.join(of_texts())}: write its rows in one of these formats")
+        raise _unknown(path, of_texts())
     need_whole(path)
     for number, row in found.rows(path, delimiter):
         yield f"{shown(path)}, {found.unit} {number}", row

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ..common.files import shown
-from .text import opened
+from .text import opened_text
 
 
-def parsed(text: bytes, place: str) -> Any:
+def parsed(text: bytes | str, place: str) -> Any:
     """A value of JSON, in whose objects no name is repeated.
 
     Args:
-        text: in UTF-8, with or without a byte order mark.
+        text: bytes are in UTF-8, with or without a byte order mark.
         place: of the text, for messages.
 
     Raises:
@@ -31,9 +31,11 @@ def parsed(text: bytes, place: str) -> Any:
         return content
 
     try:
-        return json.loads(text.decode("utf-8-sig"), object_pairs_hook=once)
+        return json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text, object_pairs_hook=once)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{place}: byte 0x{text[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
+        raise ValueError(
+            f"{place}: byte 0x{error.object[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{place} is not JSON: {error}") from None
 
@@ -44,7 +46,7 @@ def lines_of_objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     Raises:
         ValueError: a line is not an object of JSON.
     """
-    with opened(path) as file:
+    with opened_text(path) as file:  # whose lines may end in a carriage return alone
         for number, line in enumerate(file, 1):
             if line.strip():
                 place = f"{shown(path)}, line {number}"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..common.files import shown
-from ..common.progress import through
 from .arrays import Array, Arrays
-from .text import MISSING, number_in, opened, text_of
+from .text import opened, text_of
 
 MOST = 2**31  # largest number of values in a table: 16 GB
 LONGEST = 2**24  # largest number of bytes that are read of the first line
-_LINE = re.compile(r"\s*(\S+)(?:\s+qid:(\S+))?((?:\s+[0-9]{1,9}:[^\s:_]+)*)\s*")
+_LINE = re.compile(r"\s*\S+(?:\s+qid:\S+)?(?:\s+[0-9]{1,9}:[^\s:_]+)*\s*")
+_QUERY = re.compile(r"(\s*\S+)\s+qid:(\S+)")
+_ABSENT = re.compile(r"(?<=:)(?:\?|na|n/a|null)(?!\S)", re.IGNORECASE)  # words for a missing value; LETOR has NULL
 
 
 def looks_like_svmlight(path: Path) -> bool:
@@ -23,8 +26,7 @@ def looks_like_svmlight(path: Path) -> bool:
         while raw := file.readline(LONGEST):
             line = raw.decode("utf-8", "replace").partition("#")[0]
             if line.strip():
-                match = _LINE.fullmatch(line)
-                return match is not None and bool(match[2] or match[3])
+                return ":" in line and _LINE.fullmatch(line) is not None
     return False
 
 
@@ -40,69 +42,43 @@ def read_svmlight(path: Path) -> Arrays:
         ValueError: a line has another form, a value is not a number, the features are not in ascending order, only some
             lines have a query id, or there are too many features. The message has the line.
     """
-    lines, file = text_of(path).split("\n"), shown(path)
-    rows: list[int] = []
-    grades: list[str] = []
-    queries: list[str] = []
-    counts: list[int] = []
-    pairs: list[Array] = []
-    for number, line in enumerate(through(lines, "reading", "row", len(lines)), 1):
-        text = line.partition("#")[0]
-        if not text.strip():
-            continue
-        match = _LINE.fullmatch(text)
-        place = f"{file}, line {number}"
-        if match is None:
-            raise ValueError(f"{place} is no line of svmlight, such as 2 qid:7 1:0.5 3:0.25; got {shown(text[:80])!r}")
-        grade, query, features = match.groups()
-        if rows and (query is None) != (not queries):
-            raise ValueError(f"{place} has {'no' if query is None else 'a'} query id, unlike the lines above")
-        rows.append(number)
-        grades.append(grade)
-        queries += [] if query is None else [query]
-        pairs.append(_pairs(features, place))
-        counts.append(len(pairs[-1]))
+    whole = [line.partition("#")[0] for line in text_of(path).split("\n")]
+    rows = [row for row, line in enumerate(whole) if line.strip()]
     if not rows:
-        raise ValueError(f"{file} has no rows")
-    values = {"label": _grades(grades, rows, file)} | ({"qid": np.array(queries, object)} if queries else {})
-    return Arrays(values | _features(np.concatenate(pairs), counts, file), rows=np.array(rows), sparse=True)
-
-
-def _pairs(features: str, place: str) -> Array:
-    """[feature, 2] number and value; NULL, as in LETOR's files, and other words for a missing value become NaN."""
-    words = features.replace(":", " ").split()
+        raise ValueError(f"{shown(path)} has no rows")
+    queries = [match and match[2] for match in (_QUERY.match(whole[row]) for row in rows)]
+    lone = next((at for at, query in enumerate(queries) if (query is None) != (queries[0] is None)), None)
+    if lone is not None:
+        what = "no" if queries[lone] is None else "a"
+        raise ValueError(f"{shown(path)}, line {rows[lone] + 1} has {what} query id, unlike the lines above")
+    lines = [_ABSENT.sub("nan", _QUERY.sub(r"\1", whole[row], count=1)) for row in rows]
     try:
-        numbers = list(map(float, words))
-    except ValueError:
-        found = [np.nan if word.lower() in MISSING else number_in(word) for word in words]
-        wrong = next((at for at, number in enumerate(found) if number is None), None)
-        if wrong is not None:
-            pair = shown(f"{words[wrong - 1]}:{words[wrong]}")
-            raise ValueError(f"{place}: {pair!r} has no number as its value") from None
-        numbers = found  # type: ignore[assignment]
-    pairs = np.array(numbers, np.float64).reshape(-1, 2)
-    if not (pairs[1:, 0] > pairs[:-1, 0]).all():
-        after = int((pairs[1:, 0] <= pairs[:-1, 0]).argmax())
-        raise ValueError(
-            f"{place}: feature {pairs[after + 1, 0]:.0f} comes after {pairs[after, 0]:.0f}; write each once, and in "
-            "ascending order"
-        )
-    return pairs
+        features, grades = _read(lines)
+    except (ValueError, OverflowError):
+        for row, line in zip(rows, lines, strict=True):
+            try:
+                _read([line])
+            except (ValueError, OverflowError) as error:
+                raise ValueError(
+                    f"{shown(path)}, line {row + 1} is no line of svmlight, such as 2 qid:7 1:0.5 3:0.25; got "
+                    f"{shown(whole[row].strip()[:80])!r} ({shown(error)})"
+                ) from None
+        raise
+    numbers, place = np.unique(features.indices, return_inverse=True)
+    if len(numbers) * len(rows) > MOST:
+        raise ValueError(f"{shown(path)} has {len(rows)} rows of {len(numbers)} features, more than a table can hold")
+    dense = np.zeros((len(numbers), len(rows)))
+    dense[place, np.repeat(np.arange(len(rows)), np.diff(features.indptr))] = features.data
+    columns = {f"x{number}": column for number, column in zip(numbers, dense, strict=True)}
+    ids = {} if queries[0] is None else {"qid": np.array(queries, object)}
+    return Arrays({"label": grades} | ids | columns, rows=np.array(rows) + 1, sparse=True)
 
 
-def _grades(grades: list[str], rows: list[int], file: str) -> Array:
-    numbers = [number_in(grade) for grade in grades]
-    for grade, number, row in zip(grades, numbers, rows, strict=True):
-        if number is None:
-            raise ValueError(f"{file}, line {row}: the grade is {shown(grade)!r}; it must be a number")
-    return np.array(numbers, dtype=np.float64)
+def _read(lines: list[str]) -> tuple[Any, Array]:
+    """(features, grades) of lines without query ids and comments."""
+    from sklearn.datasets import load_svmlight_file
 
-
-def _features(pairs: Array, counts: list[int], file: str) -> dict[str, Array]:
-    """[row] values of each feature in the file, named x1, x2, ..."""
-    numbers, place = np.unique(pairs[:, 0], return_inverse=True)
-    if len(numbers) * len(counts) > MOST:
-        raise ValueError(f"{file} has {len(counts)} rows of {len(numbers)} features, more than a table can hold")
-    dense = np.zeros((len(numbers), len(counts)))
-    dense[place.reshape(-1), np.repeat(np.arange(len(counts)), counts)] = pairs[:, 1]
-    return {f"x{number:.0f}": column for number, column in zip(numbers, dense, strict=True)}
+    if any("_" in line for line in lines):
+        raise ValueError("an underscore is no part of a number")  # though Python reads 1_0
+    features, grades = load_svmlight_file(io.BytesIO("\n".join(lines).encode()), zero_based=True)
+    return features, grades

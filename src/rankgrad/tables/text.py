@@ -20,6 +20,8 @@ PACKED = {  # first bytes of files that are no text
     b"\xfd7zXZ\x00": "an xz file: unpack it",
     b"\x28\xb5\x2f\xfd": "a zstandard file: unpack it",
     b"PAR1": "a parquet: its name must end in .parquet",
+    b"7z\xbc\xaf'\x1c": "a 7z file: unpack it",
+    b"Rar!\x1a\x07": "a rar file: unpack it",
 }
 
 
@@ -54,10 +56,10 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            head = b"" if isinstance(file, gzip.GzipFile) else file.peek(16)
-            packed = next((what for start, what in PACKED.items() if head.startswith(start)), None)
-            if packed is not None:
-                raise ValueError(f"{shown(path)} is {packed}")
+            head = file.peek(512)
+            what = next((what for start, what in PACKED.items() if head.startswith(start)), None)
+            if what is not None or head[257:262] == b"ustar":
+                raise ValueError(f"{shown(path)} is {what or 'a tar file: unpack it'}")
             yield file  # type: ignore[misc]  # a GzipFile reads bytes as any other
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{shown(path)} is damaged or not a gzip file: {error}") from None
@@ -76,9 +78,9 @@ def text_of(path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        line = error.object.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{shown(path)}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
+            f"{shown(path)}, line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8; save the file as UTF-8"
         ) from None
 
 

@@ -74,7 +74,14 @@ class RetrievalRows:
         Raises:
             ConfigError: the settings need rows that the table does not have.
         """
-        train, test = table.select("train"), table.select(settings.evaluation.split)
+        asked = settings.evaluation.split
+        if asked not in table.splits and table.splits == ("train",):
+            raise ConfigError(
+                f"{table.name} has no {table.takes} of split {asked!r}; it has train. To hold out whole classes: "
+                f"data.load.test_fraction=0.5. To train on all {table.takes}, and evaluate on them too: "
+                "evaluation.split=train"
+            )
+        train, test = table.select("train"), table.select(asked)
         labels = torch.unique(train.label, return_inverse=True)[1]
         if settings.evaluation.levels:
             by_levels(test, "evaluation.levels")

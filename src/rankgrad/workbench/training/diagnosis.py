@@ -124,8 +124,8 @@ def _of_batches(samples: Sequence[Sample]) -> Iterator[Finding]:
             "no_positive",
             "warning",
             f"{100 * share:.0f} % of the queries have no other row of their class in the batch, so they have no loss",
-            "Draw at least 2 rows of each class (sampler.samples_per_class=4), and leave out smaller classes "
-            "(sampler.short_classes=drop).",
+            "A class of one row has no match: add rows to such classes, or draw two rows of each class and leave these "
+            "classes out (sampler.samples_per_class=2 sampler.short_classes=drop).",
         )
 
 
