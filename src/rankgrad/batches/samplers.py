@@ -131,7 +131,8 @@ class ClassBatches(EpochBatches):
             )
             raise ValueError(
                 f"a batch needs {needed} classes{such}; of {usable + left_out} classes ({rows} rows) {usable} can be "
-                f"used. Add rows{' to these' if left_out else ' of other'} classes{lower}"
+                f"used. Add rows{' to these' if left_out else ' of other'} classes"
+                + (lower if 1 < largest < enough else "")
             )
         if usable < classes_per_batch:
             yield f"batches have {usable} classes: there are no more{such} (classes_per_batch={classes_per_batch})"
