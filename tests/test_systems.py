@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import rankgrad
-from rankgrad.common.files import write_text
 from rankgrad.common.files.folders import lock
 from rankgrad.workbench.cli import COMMANDS
 
@@ -45,7 +44,8 @@ for name in losses.LOSSES:
     losses.find(name)()(points, labels).backward()
 assert evaluate(points.detach(), labels, ks=[1], bootstrap=0).values["R@1"] == 1
 assert search.topk(points.detach(), points.detach(), 1)[1].shape == (8, 1)
-Path("q.txt").write_text("1 0 a 1\\n1 0 b 0\\n")
+from rankgrad.common.files import write_text
+write_text(Path("q.txt"), "1 0 a 1\\n1 0 b 0\\n")
 Path("a.run").write_text("1 Q0 a 1 2.5 x\\n1 Q0 b 2 1.5 x\\n")
 assert trec.evaluate("a.run", "q.txt", ["map"]).values["a"]["map"] == 1
 """
@@ -72,9 +72,6 @@ def test_what_trains_or_locks_in_python_says_what_it_needs(tmp_path, monkeypatch
         fit(torch.nn.Linear(8, 2), (points, labels), out=tmp_path / "run")
     with pytest.raises(OSError, match=f"this index{NEEDS}"), lock(tmp_path, "this index"):
         pass
-    monkeypatch.delattr("os.O_DIRECTORY")
-    with pytest.raises(OSError, match=f"writing in {tmp_path}{NEEDS}"):
-        write_text(tmp_path / "a.txt", "")
     assert not [*tmp_path.iterdir()]
 
 

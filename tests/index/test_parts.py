@@ -17,7 +17,7 @@ import pytest
 from forks import forked, wait
 
 from rankgrad.batches.distributed import STORE
-from rankgrad.common.files import Pieces, read_npz, temporary, write_npz
+from rankgrad.common.files import Pieces, read_npz, write_npz
 from rankgrad.common.files.folders import LinkError
 from rankgrad.models.state_dicts import read_plain
 from rankgrad.workbench.cli import main
@@ -43,10 +43,10 @@ def die_after(patch: pytest.MonkeyPatch, count: int) -> None:
     """Let a process die when it has written so many parts."""
     real, written = parts.write_npz, []
 
-    def write(path: Path, columns: Any, root: Path) -> None:
+    def write(path: Path, columns: Any) -> None:
         if len(written) == count:
             raise KeyboardInterrupt
-        real(path, columns, root)
+        real(path, columns)
         written.append(path)
 
     patch.setattr(parts, "write_npz", write)
@@ -127,7 +127,7 @@ def test_a_part_that_is_not_of_its_rows_is_named(photos, weights, short, tmp_pat
     assert not out.exists()
 
 
-@pytest.mark.parametrize("name", ["", ".lock"])
+@pytest.mark.parametrize("name", ["", ".lock", "of.json", "part-000001.npz"])
 def test_a_folder_of_parts_with_a_link_that_would_be_written_through_is_refused(photos, weights, tmp_path, name):
     valued, folder = tmp_path / "valued", tmp_path / "a.npz.parts"
     valued.mkdir()
@@ -138,17 +138,6 @@ def test_a_folder_of_parts_with_a_link_that_would_be_written_through_is_refused(
     with pytest.raises(LinkError, match=f"{folder / name} is a link"):
         embed_folder(weights, photos, tmp_path / "a.npz")
     assert {path.name: path.read_text() for path in valued.iterdir()} == {"part-000000.npz": "mine"}
-
-
-def test_parts_take_the_place_of_links(photos, weights, whole, tmp_path):
-    valued, folder = tmp_path / "valued", tmp_path / "a.npz.parts"
-    valued.mkdir()
-    folder.mkdir()
-    for name in ("part-000000.npz", "of.json", "rows.json", "unreadable.json", ".lock-holder.json"):
-        (folder / name).symlink_to(valued / name)
-        (folder / temporary(name)).symlink_to(valued / name)
-    embed_folder(weights, photos, tmp_path / "a.npz", batch_size=3)
-    assert (tmp_path / "a.npz").read_bytes() == whole and not any(valued.iterdir())
 
 
 def as_process(rank: int, processes: int, store: Path, *words: object) -> int:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from small_runs import make_photos, same_results, small, train
 
-from rankgrad.common.files.folders import LinkError, lock
+from rankgrad.common.files.folders import lock
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError
 from rankgrad.workbench.runs import children as children_module
@@ -180,7 +180,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunCom
         path.write_text(program)
         monkeypatch.setattr(children_module, "COMMAND", (sys.executable, str(path)))
         (tmp_path / "runs" / "one").mkdir(parents=True, exist_ok=True)
-        return RunCommand(Path("runs/one"), Path("runs"), settings, home=tmp_path)
+        return RunCommand(Path("runs/one"), settings, home=tmp_path)
 
     return make
 
@@ -190,7 +190,7 @@ def test_a_run_begins_or_goes_on_by_what_its_folder_holds(run):
     assert one.words() == ["train", "loss=pnp", "trust=mine", "seed=3", "threads=2", "out=runs/one"]
     Run(one.home / one.folder).config.write_text("")
     assert one.words() == ["train", "resume=runs/one", "trust=mine", "threads=2"]
-    assert RunCommand(one.folder, one.root, (), "detect train", one.home).words() == [
+    assert RunCommand(one.folder, (), "detect train", one.home).words() == [
         "detect",
         "train",
         "resume=runs/one",
@@ -266,7 +266,7 @@ class Scripted(base.Job):
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
     monkeypatch.setattr(base, "EVERY", 0.0)
-    return RunCommand(tmp_path, tmp_path, ())
+    return RunCommand(tmp_path, ())
 
 
 def test_a_job_ends_when_its_result_can_be_seen_here(folder):
@@ -325,7 +325,7 @@ def test_a_job_of_slurm_has_the_parameters_that_were_given_and_is_asked_before_i
     words = ["timeout_min=90", "cpus_per_task=4", "slurm_partition=gpu", "slurm_additional_parameters.licenses=a"]
     launcher, _ = read_launcher(["launcher=submitit", *(f"launcher.{word}" for word in words)])
     one = run(ECHO, "loss=pnp")
-    one = RunCommand(one.home / one.folder, one.home / one.root, one.settings)
+    one = RunCommand(one.home / one.folder, one.settings)
     planted = one.folder / "submitit" / "12_0_result.pkl"
     planted.parent.mkdir()
     planted.write_bytes(b"")
@@ -343,24 +343,13 @@ def test_a_job_of_slurm_has_the_parameters_that_were_given_and_is_asked_before_i
     assert asked == [*ended, "squeue --noheader --jobs=12"]
 
 
-def test_the_files_of_a_job_do_not_go_through_a_link(slurm, run, tmp_path):
-    launcher, _ = read_launcher(["launcher=submitit"])
-    one = run(ECHO)
-    (tmp_path / "valued").mkdir()
-    (tmp_path / "valued" / "rc").write_text("mine")
-    (one.home / one.folder / "submitit").symlink_to(tmp_path / "valued")
-    with pytest.raises(LinkError, match="submitit is a link"):
-        launcher.start(one, Children())
-    assert (tmp_path / "valued" / "rc").read_text() == "mine"
-
-
 def test_a_job_that_does_not_end_is_cancelled_and_not_waited_for(slurm, run, monkeypatch):
     monkeypatch.setattr(signals, "GRACE", 0.2)
     (slurm.parent / "bin" / "squeue").write_text("#!/bin/sh\necho 12 R\n")
     launcher, _ = read_launcher(["launcher=submitit"])
     one = run(ECHO)
     with Children() as children:
-        job = launcher.start(RunCommand(one.home / one.folder, one.home / one.root, ()), children)
+        job = launcher.start(RunCommand(one.home / one.folder, ()), children)
     assert job.wait() == -signal.SIGKILL and slurm.read_text().splitlines()[-1] == "scancel 12"
 
 
@@ -391,7 +380,7 @@ def test_what_slurm_refuses_is_one_line(slurm, run, tmp_path):
     launcher, _ = read_launcher(["launcher=submitit"])
     one = run(ECHO)
     with pytest.raises(ConfigError, match=r"submitit: .*invalid partition") as error:
-        launcher.start(RunCommand(one.home / one.folder, one.home / one.root, ()), Children())
+        launcher.start(RunCommand(one.home / one.folder, ()), Children())
     assert "\n" not in str(error.value)
 
 

@@ -192,6 +192,32 @@ def test_whatever_a_full_disk_cuts_off_is_named_and_leaves_nothing(tmp_path):
     assert {*tmp_path.rglob("*")} == {*before, tmp_path / "index"}
 
 
+def test_an_error_of_another_file_is_not_blamed_on_the_file_that_is_written(tmp_path):
+    with pytest.raises(OSError) as error, files.atomic_write(tmp_path / "a.txt"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert error.value.filename is None and not [*tmp_path.iterdir()]
+    with pytest.raises(OSError) as error, files.atomic_write(tmp_path / "a.txt"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "elsewhere")
+    assert error.value.filename == "elsewhere"
+
+
+def test_a_state_needs_no_room_in_the_temporary_folder(photos, tmp_path, monkeypatch):
+    def mkstemp(*where: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.mkstemp", mkstemp)
+    assert train(*small(photos, "trainer.max_epochs=1"), f"out={tmp_path / 'run'}").finished
+
+
+def test_a_command_says_where_an_unnamed_disk_may_be_full(tmp_path, monkeypatch, capsys):
+    def write(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(embed, "run", write)
+    assert main(["embed", str(tmp_path), str(tmp_path)]) == 2
+    assert re.fullmatch(r"rankgrad: No space left .*TMPDIR\. Free some space on the disk.*\n", capsys.readouterr().err)
+
+
 def test_a_command_says_what_helps_on_a_full_disk(tmp_path, monkeypatch, capsys):
     def write(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "photos.npz.parts/part-000000.npz")

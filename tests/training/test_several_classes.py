@@ -93,9 +93,8 @@ def test_the_loss_is_told_all_classes_and_the_evaluation_asks_for_a_shared_one(t
 
 
 def test_the_page_marks_what_shares_a_class_as_right(tmp_path):
-    from rankgrad.tasks.retrieval.page.space import Space
-
     from rankgrad.tasks.retrieval.page.numbers import confusions, ranked
+    from rankgrad.tasks.retrieval.page.space import Space
 
     several = numbered_several([["a"], ["a", "b"], ["b"]])[2]
     np.savez(tmp_path / "x.npz", embeddings=torch.eye(3).numpy(), labels=several.numpy(), class_names=["a", "b"])

@@ -17,12 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-
-from .folders import naming, opened_folder, regular
 
 BRIEF = 60  # characters of a name from a file in a message
 AGAIN = "Copy it again, or write it again"  # advice for a damaged file
@@ -30,18 +28,47 @@ AGAIN = "Copy it again, or write it again"  # advice for a damaged file
 _TEMPORARY = re.compile(r"\.(.+?)(?:\.([0-9a-f]{8}))?\.(\d+)\.tmp")
 
 
+class _Named(io.FileIO):
+    """A file whose errors name it, since the system names no file for a full disk.
+
+    Args:
+        place: the file to open.
+        mode: as for the built-in `open`, binary.
+        path: its name in errors.
+    """
+
+    def __init__(self, place: str, mode: str, path: Path) -> None:
+        super().__init__(place, mode)
+        self.path = path
+
+    def write(self, content: Any) -> int:
+        """Write bytes."""
+        with _naming(self.path):
+            return super().write(content)
+
+
 @contextmanager
-def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
+def _naming(path: Path) -> Iterator[None]:
+    """Context for work on this one file: an error of the system that names no file names this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A new file to write to, which replaces `path` at the end: a reader finds the complete old or new file.
 
     At the end, the content and the new name are on the disk, so that files survive a power cut in the order in which
     they were written. On an error, also Ctrl-C or a full disk, the old file stays and the temporary file is removed. A
     killed process leaves its temporary file, which the next call for the same file removes; see also
-    `remove_leftovers`.
+    `remove_leftovers`. A link with the name of the file is replaced, not followed.
 
     Args:
         path: the file; its folder must exist.
-        root: see `folders.opened_folder`.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -50,39 +77,63 @@ def atomic_write(path: Path, root: Path | None = None) -> Iterator[IO[bytes]]:
     >>> [(file.name, file.read_text()) for file in folder.iterdir()]
     [('a.txt', 'whole')]
     """
-    name = temporary(path.name)
-    with naming(path, name), opened_folder(path.parent, root) as folder:
-        try:
-            folder.remove(name)
-            for each in folder.names():
-                match = _TEMPORARY.fullmatch(each)
-                if match and match.group(1, 2) == (path.name, _machine()) and not _lives(int(match[3])):
-                    with suppress(OSError):  # in a folder that users share, that of somebody else stays
-                        folder.remove(each)
-            with folder.file(name, "w+b", os.O_EXCL) as file:
-                yield file
-            with folder.file(name, "rb+") as file:  # opened again, since a library may have replaced the file
-                os.fsync(file.fileno())
-            folder.replace(name, path.name)
-            folder.sync()
-        finally:
-            folder.remove(name)
+    place = path.with_name(temporary(path.name))
+    try:
+        _remove_dead(path)
+        with io.BufferedRandom(_Named(os.fspath(place), "x+b", path)) as file:
+            yield cast(IO[bytes], file)
+        with _naming(path):
+            _sync(place)  # opened again, since a library may have replaced the file
+        os.replace(place, path)
+        if hasattr(os, "O_DIRECTORY"):  # other systems cannot open a folder
+            with _naming(path):
+                _sync(path.parent)
+    except OSError as error:
+        if str(place) in (str(error.filename), str(error.filename2)):
+            error.filename = str(path)
+            if error.filename2 is not None:
+                del error.filename2
+        raise
+    finally:
+        place.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a text file in UTF-8, which is made if it does not exist."""
+    with io.BufferedWriter(_Named(os.fspath(path), "ab", path)) as file:
+        file.write(text.encode())
 
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
     """A new folder beside `path`, which is removed at the end. Those that killed processes left are removed, too."""
+    _remove_dead(path)
     place = path.with_name(temporary(path.name))
-    for each in [*path.parent.iterdir(), place]:
-        match = _TEMPORARY.fullmatch(each.name)
-        dead = match and match.group(1, 2) == (path.name, _machine()) and not _lives(int(match[3]))
-        if (dead or each == place) and each.is_dir() and not each.is_symlink():
-            shutil.rmtree(each, ignore_errors=True)
     place.mkdir(mode=0o700)
     try:
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove temporary files and folders for `path` of processes on this machine that have ended, or of this one."""
+    for each in path.parent.iterdir():
+        match = _TEMPORARY.fullmatch(each.name)
+        if match and match.group(1, 2) == (path.name, _machine()):
+            process = int(match[3])
+            if process == os.getpid() or not _lives(process):
+                with suppress(OSError):  # in a folder that users share, that of somebody else stays
+                    shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
 
 
 def temporary(name: str) -> str:
@@ -105,31 +156,25 @@ def _lives(process: int) -> bool:
     return True
 
 
-def write_text(path: Path, text: str, root: Path | None = None) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, atomically (`atomic_write`)."""
-    with atomic_write(path, root) as file:
+    with atomic_write(path) as file:
         file.write(text.encode())
 
 
-def remove_leftovers(
-    folder: Path, name: str | None = None, root: Path | None = None, *, ours: Callable[[str], object] = bool
-) -> None:
+def remove_leftovers(folder: Path, name: str | None = None, *, ours: Callable[[str], object] = bool) -> None:
     """Remove temporary files of `atomic_write` that killed processes left in a folder.
 
     Args:
         folder: the folder, which need not exist. The caller must hold its lock: see `folders.lock`.
         name: only temporary files of this file; then a lock of this file is enough.
-        root: see `folders.opened_folder`.
         ours: function from the name of a complete file to whether it is one of our files. Give it if other programs may
             have files in the folder.
     """
-    with suppress(FileNotFoundError), opened_folder(folder, root) as opened:
-        for each in opened.names():
-            match = _TEMPORARY.fullmatch(each)
-            if match is None or name not in (None, match[1]) or not ours(match[1]):
-                continue
-            if not stat.S_ISDIR(opened.stat(each).st_mode):
-                opened.remove(each)
+    for each in folder.iterdir() if folder.is_dir() else ():
+        match = _TEMPORARY.fullmatch(each.name)
+        if match and name in (None, match[1]) and ours(match[1]) and (each.is_symlink() or not each.is_dir()):
+            each.unlink(missing_ok=True)
 
 
 def open_file(path: Path) -> IO[bytes]:
@@ -139,7 +184,11 @@ def open_file(path: Path) -> IO[bytes]:
         OSError: it cannot be read; or it is a folder, a pipe or a device, for which a command would wait forever.
     """
     waits = getattr(os, "O_NONBLOCK", 0)  # the library reads on systems without it, too
-    return open(path, "rb", opener=lambda name, flags: regular(os.open(name, flags | waits), path))
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waits))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{path} is a folder, a pipe or a device, and must be a file")
+    return file
 
 
 def read_text(path: Path, errors: str = "strict") -> str:
@@ -253,13 +302,12 @@ class Pieces:
     pieces: Iterable[npt.NDArray[Any]]
 
 
-def write_npz(path: Path, columns: Mapping[str, Any], root: Path | None = None) -> None:
+def write_npz(path: Path, columns: Mapping[str, Any]) -> None:
     """Write an npz with the same bytes as `numpy.savez`, atomically.
 
     Args:
         path: the file; an existing file is replaced.
         columns: name -> array, anything that numpy converts to an array, or `Pieces`.
-        root: see `folders.opened_folder`.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "a.npz")
@@ -267,7 +315,7 @@ def write_npz(path: Path, columns: Mapping[str, Any], root: Path | None = None) 
     >>> read_npz(file)
     {'a': array([0, 1, 7])}
     """
-    with atomic_write(path, root) as file, zipfile.ZipFile(file, "w") as archive:
+    with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, column in columns.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 if not isinstance(column, Pieces):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import io
 import os
 import re
@@ -261,10 +260,10 @@ def _with_cure(error: Exception, command: Sequence[str], arguments: argparse.Nam
         settings: KEY=VALUE of this command.
     """
     if isinstance(error, OSError) and error.errno is not None:
-        from .outputs import explained
+        from .outputs import FULL, explained
 
         told = explained(error, arguments, settings)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             return told
         again = f"continue with: {shlex.join(['rankgrad', *command])}" if command else "run the same command again"
         return f"{told}. Free some space on the disk, and {again}"

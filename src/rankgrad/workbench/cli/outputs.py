@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ..runs.folder import Run, written
 PAGE = b'<meta name="generator" content="rankgrad '  # every page has it near its beginning
 OPTIONS = {"out": "-o", "html": "--html", "page": "--page", "sheet": "--sheet"}
 PLACES = ("out", "data.cache_dir")  # settings
+FULL = (errno.ENOSPC, errno.EDQUOT)
 # Errors of the file system that another place cures, and what each means for the file that is named.
 ELSEWHERE = {
     errno.EACCES: "you have no permission",
@@ -84,6 +86,9 @@ def explained(error: OSError, arguments: argparse.Namespace, settings: Sequence[
         arguments: of the command.
         settings: KEY=VALUE of the command.
     """
+    if error.filename is None and error.errno in FULL:
+        temporary = shown(tempfile.gettempdir())
+        return f"{error.strerror}. The system does not say where; perhaps in {temporary}, see the variable TMPDIR"
     if error.filename is None:
         return str(error)
     named = shown(error.filename)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -26,7 +27,7 @@ import torch
 
 from ...batches.distributed import gather_objects, on_first, share, world
 from ...common.files import Pieces, load_json, read_npz, remove_leftovers, write_npz, write_text
-from ...common.files.folders import lock, make_folder, remove_folder
+from ...common.files.folders import lock, refuse_links
 from ...common.progress import steps
 from ...datasets.rows import Rows
 from ..training.inference import embed_alone
@@ -45,14 +46,9 @@ class Parts:
 
     folder: Path
 
-    @property
-    def root(self) -> Path:
-        """The folder of the npz."""
-        return self.folder.parent
-
     def remove(self) -> None:
         """Remove the folder."""
-        remove_folder(self.folder, self.root)
+        shutil.rmtree(self.folder)
 
     def kept(self, name: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
         """A value that was computed when the parts were started and is stored in a json; computed now if it is not.
@@ -72,7 +68,7 @@ class Parts:
                 raise ValueError(f"{path} is damaged. Delete {self.folder} and run the same command again")
             return there[0]
         value = make()
-        on_first(lambda: write_text(path, json.dumps(value), self.root))
+        on_first(lambda: write_text(path, json.dumps(value)))
         return value
 
     def embed(
@@ -145,7 +141,7 @@ class Parts:
         mine = missing[share(len(missing))]
         with steps(sum(len(parts[number]) for number in mine), what, unit, bool(what) and rank == 0) as advance:
             for number in mine:
-                write_npz(self._file(number), {"embeddings": compute(parts[number])}, self.root)
+                write_npz(self._file(number), {"embeddings": compute(parts[number])})
                 advance(len(parts[number]))
         gather_objects(None)  # wait for all processes: then all parts are finished
         width = self._read(0, len(parts[0])).shape[1]
@@ -182,9 +178,10 @@ def begun(out: Path, of: Mapping[str, object]) -> Iterator[Parts]:
     folder = parts.folder
 
     def first(held: ExitStack) -> None:
-        make_folder(folder, parts.root)
-        held.enter_context(lock(folder, f"{out} is being made, and its folder of parts", root=parts.root))
-        remove_leftovers(folder, root=parts.root)
+        refuse_links(folder)
+        folder.mkdir(exist_ok=True)
+        held.enter_context(lock(folder, f"{out} is being made, and its folder of parts"))
+        remove_leftovers(folder)
 
     with ExitStack() as held:
         on_first(lambda: first(held))

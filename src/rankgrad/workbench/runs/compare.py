@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..._version import __version__
 from ...common.files import read_json, remove_leftovers, write_text
-from ...common.files.folders import HOLDER, lock, make_folder
+from ...common.files.folders import HOLDER, lock, refuse_links
 from ...common.plugins import registered
 from ...common.progress import bar
 from ...evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test, spread
@@ -47,6 +47,8 @@ WRITTEN = (
     "tune.json",
     "tune.md",
     "tune.html",
+    "trials",
+    "final",
 )
 MOST_SEEDS = 10_000
 LONGEST = 200  # letters of a variant in the name of a folder; file systems allow 255 bytes
@@ -268,8 +270,9 @@ def train_in_turn(
     with Children() as children:
         while True:
             while len(running) < jobs and (task := following()) is not None:
-                run = RunCommand(task[0], out, tuple(task[1]), command)
-                make_folder(run.folder, out)  # for the log; the run itself writes its config.yaml first
+                run = RunCommand(task[0], tuple(task[1]), command)
+                refuse_links(run.folder)
+                run.folder.mkdir(parents=True, exist_ok=True)  # for the log; the run writes its config.yaml first
                 running[launcher.start(run, children, many=many)] = run
             if not running:
                 return
@@ -368,10 +371,11 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
     # a killed process leaves its HOLDER, and files of ours
     there = [] if os.path.lexists(out / HOLDER) else sorted(os.listdir(out))
     with lock(out, "this folder of runs"):
+        refuse_links(*(out / name for name in WRITTEN))
         remove_leftovers(out, ours=WRITTEN.__contains__)
         path = out / SETTINGS
         ours = path.is_file() and OURS in read_json(path)
-        foreign = [name for name in there if name in WRITTEN and not ours and not (out / name).is_symlink()]
+        foreign = [name for name in there if name in WRITTEN and not ours]
         if foreign:
             raise ConfigError(
                 f"{out} holds {foreign[0]}, which rankgrad did not write and would replace: choose another folder with "
@@ -380,8 +384,8 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         now = dict(map(_located, settings))
         now.pop("threads", None)  # may differ: it depends on the machine and on --jobs
         if not path.exists() or not _begun(out):
-            # the runs of a finished search may have been deleted, so its journal is moved; the search refuses a link
-            if (out / JOURNAL).is_file() and not (out / JOURNAL).is_symlink():
+            # the runs of a finished search may have been deleted, so its journal is moved
+            if (out / JOURNAL).is_file():
                 (out / JOURNAL).replace(out / f"{JOURNAL}.old")
             write_text(path, json.dumps({OURS: __version__, **now}))
         then = read_json(path)

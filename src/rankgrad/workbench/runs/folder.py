@@ -19,7 +19,7 @@ from typing import Any
 
 from ...common.extras import of_laboratory
 from ...common.files import AGAIN, read_json, read_text, remove_leftovers, sha256_of, shown, write_text
-from ...common.files.folders import HOLDER, lock
+from ...common.files.folders import HOLDER, lock, refuse_links
 from ...evaluation import Report
 from ..allowed import ConfigError
 from ..kinds import TASKS
@@ -172,9 +172,14 @@ class Run:
         return self.state.exists() and not self.finished
 
     def remove_leftovers(self) -> None:
-        """Remove temporary files of killed processes."""
+        """Remove temporary files of killed processes.
+
+        Raises:
+            LinkError: a file or folder that the run writes is a link.
+        """
+        refuse_links(*(path for path in self.folder.iterdir() if written(path.name)))
         remove_leftovers(self.folder, ours=written)
-        remove_leftovers(self.logs, TABLE, self.folder)
+        remove_leftovers(self.logs, TABLE)
 
     def read_facts(self) -> dict[str, Any]:
         """The facts of a finished run; {} if they are not written yet.

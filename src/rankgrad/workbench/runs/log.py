@@ -9,11 +9,9 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ...common.files import AGAIN, read_text, write_text
-from ...common.files.folders import Folder, make_folder, naming, opened_folder
+from ...common.files import AGAIN, append_text, read_text, write_text
 
 TABLE = "metrics.csv"
 TEST = "test/"  # prefix of the test metrics
@@ -30,7 +28,7 @@ class LogTable:
     """
 
     def __init__(self, folder: Path, done: int = 0) -> None:
-        self.path, self.root = folder / TABLE, folder.parent
+        self.path = folder / TABLE
         rows = [row for row in read_rows(folder) if float(row["step"]) < done]
         self.columns = list(dict.fromkeys(name for row in rows for name in row))
         self._rows = rows
@@ -47,22 +45,18 @@ class LogTable:
             self._rewrite()
         else:
             # the file is not kept open, so that its disk can be unmounted
-            with naming(self.path), self._folder() as folder, folder.file(TABLE, "a") as file:
-                file.write(_line(row, self.columns))
+            append_text(self.path, _line(row, self.columns))
 
     def flush(self) -> None:
         """Write all rows to the disk."""
         if self.path.exists():
-            with self._folder() as folder, folder.file(TABLE, "rb") as file:
+            with self.path.open("rb") as file:
                 os.fsync(file.fileno())
 
     def _rewrite(self) -> None:
-        make_folder(self.path.parent, self.root)
+        self.path.parent.mkdir(exist_ok=True)
         head = ",".join(self.columns) + "\n" if self.columns else ""
-        write_text(self.path, head + "".join(_line(row, self.columns) for row in self._rows), self.root)
-
-    def _folder(self) -> AbstractContextManager[Folder]:
-        return opened_folder(self.path.parent, self.root)
+        write_text(self.path, head + "".join(_line(row, self.columns) for row in self._rows))
 
 
 def _cell(value: float) -> str:

@@ -9,7 +9,6 @@ import lightning as L
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from ...common.files.folders import refuse_links
 from ..config import ConfigError
 from ..runs.folder import Run
 from ..runs.log import LogTable
@@ -88,7 +87,6 @@ def loggers(run: Run, names: Any, done: int) -> list[Logger]:
     if "csv" in names:
         chosen.append(TableLogger(run, done))
     if "tensorboard" in names:
-        refuse_links(run.logs)
         again: dict[str, Any] = {"purge_step": done} if done else {}
         chosen.append(TensorBoardLogger(run.folder, name=run.logs.name, version="tensorboard", **again))
     return chosen

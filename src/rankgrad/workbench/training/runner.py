@@ -48,7 +48,7 @@ from .early import OURS, check_trainer
 from .health import Health
 from .log import WriteLog, loggers, write
 from .module import TrainedModule
-from .state import EPOCHS, MAY_CHANGE, SaveState, check_state, read_state
+from .state import EPOCHS, MAY_CHANGE, SaveState, StateFile, check_state, read_state
 
 Result = TypeVar("Result")
 Say = Callable[[str], object]  # prints a text for the user
@@ -399,9 +399,11 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
         callbacks.append(LossBar(refresh_rate=5))
     elif shown:
         callbacks.append(ProgressLines())
+    options = {**plain(config.trainer), **launch.trainer_options(config), "enable_progress_bar": bar}
+    options["plugins"] = [StateFile(), *(options.get("plugins") or ())]
     try:
         trainer = L.Trainer(
-            **{**plain(config.trainer), **launch.trainer_options(config), "enable_progress_bar": bar},
+            **options,
             **{**OURS, "default_root_dir": run.folder, "logger": to, "callbacks": callbacks},
         )
     except MisconfigurationException as error:

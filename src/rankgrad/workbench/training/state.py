@@ -10,10 +10,11 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from ...batches.distributed import largest
-from ...common.files import atomic_write, check_archive
-from ...models.state_dicts import check_tensors, check_unpacked, misfits
+from ...common.files import check_archive
+from ...models.state_dicts import check_tensors, check_unpacked, misfits, write_plain
 from ..config import ConfigError, flat
 from ..runs import signals
 
@@ -132,6 +133,14 @@ def due(trainer: L.Trainer, times: int) -> bool:
     return epoch == epochs or epoch % -(-epochs // times) == 0
 
 
+class StateFile(TorchCheckpointIO):
+    """Writes Lightning's state atomically beside its file. Lightning's own way needs room in the temporary folder."""
+
+    def save_checkpoint(self, checkpoint: Mapping[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write the state."""
+        write_plain(Path(path), checkpoint)
+
+
 class SaveState(L.Callback):
     """Writes the state of the run after every epoch and every few minutes. The file is replaced as a whole.
 
@@ -181,11 +190,7 @@ class SaveState(L.Callback):
     def write(self, trainer: L.Trainer) -> None:
         """Called by all processes, written by the first."""
         self.first()
-        if trainer.is_global_zero:
-            with atomic_write(self.path) as file:
-                trainer.save_checkpoint(file.name)
-        else:
-            trainer.save_checkpoint(self.path)
+        trainer.save_checkpoint(self.path)
         self.last = time.monotonic()
 
 

@@ -23,7 +23,6 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ...common.files import open_file
-from ...common.files.folders import refuse_links
 from ..config import ConfigError, compose
 from ..runs.folder import Run
 from ..runs.made import joined
@@ -52,7 +51,6 @@ def storage(path: Path) -> JournalStorage:
     Raises:
         ConfigError: the file is damaged.
     """
-    refuse_links(path)
     content = b""
     if path.exists():
         with open_file(path) as file:

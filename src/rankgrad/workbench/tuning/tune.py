@@ -9,7 +9,6 @@ from pathlib import Path
 import optuna
 from omegaconf import DictConfig
 
-from ...common.files.folders import make_folder
 from ...common.progress import bar
 from ..config import ConfigError, check_paths, compose
 from ..kinds import TASKS
@@ -94,7 +93,6 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
                 ]
                 for loss in plan.losses
             }
-            make_folder(out / FINAL, out)
             compare_variants(winners, plan.seeds, finals, out / FINAL, jobs, launcher=launcher)
             outcome = write_outcome(out, plan, studies)
     return outcome

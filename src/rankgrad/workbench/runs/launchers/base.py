@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
-from ....common.files.folders import LinkError, LockedError, lock, opened_folder
+from ....common.files.folders import LinkError, LockedError, lock
 from .. import signals
 from ..children import Child, Children
 from ..folder import Run
@@ -30,14 +30,12 @@ class RunCommand:
 
     Attributes:
         folder: of the run.
-        root: folder of all runs; below it no link is followed.
         settings: KEY=VALUE of the run.
         command: training command of rankgrad.
         home: base of relative paths.
     """
 
     folder: Path
-    root: Path
     settings: tuple[str, ...]
     command: str = "train"
     home: Path = field(default_factory=Path.cwd)
@@ -47,15 +45,9 @@ class RunCommand:
         """File for standard output and standard error."""
         return self.home / self.folder / "log.txt"
 
-    @contextmanager
-    def logging(self) -> Iterator[IO[str]]:
-        """The log, opened for appending.
-
-        Raises:
-            LinkError: the log is a link, or is below one.
-        """
-        with opened_folder(self.log.parent, self.home / self.root) as folder, folder.file(self.log.name, "a") as log:
-            yield log
+    def logging(self) -> IO[str]:
+        """The log, opened for appending."""
+        return self.log.open("a", encoding="utf-8")
 
     def words(self) -> list[str]:
         """Arguments of `rankgrad`: resume the run if its folder holds one, else start it."""
@@ -87,7 +79,7 @@ class RunCommand:
                 )
         try:
             with signals.graceful(), children or Children() as children, self.logging() as log:
-                with lock(self.home / self.folder, "this run", wait=LEASE, root=self.home / self.root):
+                with lock(self.home / self.folder, "this run", wait=LEASE):
                     pass  # waits for the lock of a machine that may have died a moment ago
                 with blocked(signal.SIGUSR1, signal.SIGUSR2):  # SLURM sends them to all processes of a job
                     children.start(self.words(), log=log, folder=self.home)

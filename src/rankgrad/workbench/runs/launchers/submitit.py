@@ -16,7 +16,6 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable, DelayedSubmission, clean_env, environment_variables
 
-from ....common.files.folders import remove_folder
 from ...allowed import ConfigError
 from .. import signals
 from ..children import Child, Children
@@ -90,9 +89,7 @@ class Submitit:
     def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
         """Queue a run. The files of its job are in submitit/ of its folder; they are removed after success."""
         folder = run.log.parent / "submitit"
-        remove_folder(
-            folder, run.home / run.root
-        )  # otherwise submitit would unpickle an existing result, whoever wrote it
+        shutil.rmtree(folder, ignore_errors=True)  # submitit would unpickle an existing result, whoever wrote it
         executor = self._executor(folder)
         try:
             with _outside_of_a_job(), blocked(signal.SIGINT, signal.SIGHUP):  # only this process stops the job
