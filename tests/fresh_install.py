@@ -26,7 +26,7 @@ EXTRAS = (
     "matplotlib",
     "PIL",
     "tqdm",
-    "faiss",
+    "pyarrow",
     "pytest",
 )
 LABORATORY = ("reproduce", "paper-figure", "sodeep")

@@ -22,8 +22,7 @@ from small_tables import settings as of_table
 from rankgrad.tasks.retrieval import task as retrieval
 from rankgrad.tasks.scores.task import train as train_scores
 from rankgrad.workbench.config import compose
-from rankgrad.workbench.index import build
-from rankgrad.workbench.index.embedder import Embedded
+from rankgrad.workbench.index import Index
 from rankgrad.workbench.index.folder import embed_folder
 
 #: A loss in which every kind of part is named: ranks, steps and a penalty.
@@ -93,10 +92,7 @@ def kept_index() -> Path:
     """An index of the photographs, of the run `retrieval`."""
     home = _home()
     embed_folder(kept("retrieval"), home / "photos", home / "photos.npz")
-    build(Embedded.load(home / "photos.npz")).save(home / "photos.index")
-    head = home / "photos.index" / "index.json"
-    head.write_text(head.read_text().replace(str(home / "photos"), "/photos"))
-    return home / "photos.index"
+    return Index.load(home / "photos.npz").at("/photos").save(home / "photos.index")
 
 
 def copied(name: str, folder: Path, photos: Path | None = None, rows: Path | None = None) -> Path:

@@ -21,7 +21,7 @@ WITHOUT = """
 import contextlib, io, json, runpy, sys
 
 ABSENT = ("torchvision timm lightning hydra omegaconf yaml sklearn matplotlib tensorboard PIL tqdm scipy jinja2 "
-          "pytorch_metric_learning faiss optuna torchmetrics lightgbm xgboost jaxtyping pandas").split()
+          "pytorch_metric_learning pyarrow optuna torchmetrics lightgbm xgboost jaxtyping pandas").split()
 
 class Without:
     def __init__(self, finder):
@@ -90,13 +90,13 @@ def test_without_the_extras_losses_and_evaluation_run_and_every_command_says_wha
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
-        (None, "pip install 'rankgrad[search]'"),
-        ({"url": "file:///a%20b/rankgrad", "dir_info": {}}, "pip install '/a b/rankgrad[search]'"),
-        ({"url": "file:///a/r", "dir_info": {"editable": True}}, "pip install -e '/a/r[search]'"),
-        ({"url": "file:///a/r.whl", "archive_info": {}}, "pip install '/a/r.whl[search]'"),
+        (None, "pip install 'rankgrad[parquet]'"),
+        ({"url": "file:///a%20b/rankgrad", "dir_info": {}}, "pip install '/a b/rankgrad[parquet]'"),
+        ({"url": "file:///a/r", "dir_info": {"editable": True}}, "pip install -e '/a/r[parquet]'"),
+        ({"url": "file:///a/r.whl", "archive_info": {}}, "pip install '/a/r.whl[parquet]'"),
         (
             {"url": "https://h/r.git", "vcs_info": {"vcs": "git", "commit_id": "1a"}},
-            "pip install 'rankgrad[search] @ git+https://h/r.git@1a'",
+            "pip install 'rankgrad[parquet] @ git+https://h/r.git@1a'",
         ),
     ],
 )
@@ -107,8 +107,8 @@ def test_the_command_goes_by_where_rankgrad_came_from(monkeypatch, origin, comma
             return None if origin is None else json.dumps(origin)
 
     monkeypatch.setattr(metadata, "distribution", lambda name: Installed())
-    assert install("search") == command
-    assert missing("faiss.contrib") == f"this needs faiss, which the extra 'search' installs: {command}"
+    assert install("parquet") == command
+    assert missing("pyarrow.parquet") == f"this needs pyarrow, which the extra 'parquet' installs: {command}"
 
 
 def test_a_checkout_that_is_not_installed_names_its_folder(monkeypatch):

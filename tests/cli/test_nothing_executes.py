@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from small_runs import make_photos, small
 from small_tables import one_list
 
 from rankgrad.workbench.cli import main
+from rankgrad.workbench.index import Index
 from rankgrad.workbench.runs.compare import train_all
 
 
@@ -219,10 +220,10 @@ def test_weights_that_would_run_something_are_refused_by_every_command(capsys, t
     change, message = WEIGHTS[name]
     run = received("retrieval", tmp_path / "run", photos)
     weights = with_data(run / "model.pt", lambda record: change(record, canary))
-    index = shutil.copytree(kept_index(), tmp_path / "index")
-    head = json.loads((index / "index.json").read_text())
-    head["origin"] |= {"model": str(weights), "sha256": sha256(weights.read_bytes()).hexdigest()}
-    (index / "index.json").write_text(json.dumps(head))  # an index that names its own model
+    kept = Index.load(kept_index())
+    assert kept.origin is not None
+    own = replace(kept.origin, model=weights, sha256=sha256(weights.read_bytes()).hexdigest())
+    index = replace(kept, origin=own).save(tmp_path / "index")  # it names its own model
     query = photos / "class 0" / "0.png"
     for words in (
         ["embed", run, photos, "-o", tmp_path / "out.npz"],
@@ -362,8 +363,7 @@ FUZZED = [
     ("health.json", "report RUN -o TMP/page.html", False),
     ("logs/metrics.csv", "report RUN -o TMP/page.html", False),
     ("model.pt", "embed RUN PHOTOS -o TMP/out.npz", True),
-    ("index/index.json", "search QUERY --index RUN/index --model RUN", False),
-    ("index/VECTORS", "search QUERY --index RUN/index --model RUN", True),
+    ("photos.index", "search QUERY --index RUN/photos.index --model RUN", True),
     ("scores/scores.npz", "evaluate RUN/scores --bootstrap 0", True),
     ("scores/model.pt", "predict RUN/scores ROWS -o TMP/scores.csv", True),
     ("scores/config.yaml", "train resume=RUN/scores", False),
@@ -374,11 +374,9 @@ FUZZED = [
 
 def _fuzz(tmp_path: Path, photos: Path, cases: list[tuple[str, str, bool]], times: int) -> None:
     run = received("retrieval", tmp_path / "run", photos)
-    shutil.copytree(kept_index(), run / "index")
+    shutil.copy(kept_index(), run / "photos.index")
     rows = one_list(tmp_path / "rows.csv")
     copied("scores", run / "scores", rows=rows)
-    vectors = next(run.glob("index/*.faiss")).name
-    cases = [(name.replace("VECTORS", vectors), *more) for name, *more in cases]
     query = photos / "class 1" / "1.png"
     fuzz({"RUN": run, "TMP": tmp_path, "PHOTOS": photos, "QUERY": query, "ROWS": rows}, cases, times)
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from rankgrad.datasets.transforms import PhotoEval
 from rankgrad.models.build import build_model
 from rankgrad.models.weights import save_weights
-from rankgrad.ranks.normalize import unit_rows
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose, plain
 from rankgrad.workbench.index import export as exports
@@ -113,7 +112,7 @@ print(json.dumps(found))
 def written(of_photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The model of the photos, exported, and what the export returned."""
     file = tmp_path_factory.mktemp("written") / "model.pt2"
-    return file, export(of_photos, file)
+    return file, export(of_photos, file, normalize=False)
 
 
 def test_exported_models_are_used_where_rankgrad_cannot_be_imported(written, of_photos, of_ink, photos, tmp_path):
@@ -123,14 +122,16 @@ def test_exported_models_are_used_where_rankgrad_cannot_be_imported(written, of_
         drawing = Image.new("L", (40, 35), 0)
         drawing.paste(255, (4 + 9 * number, 3, 12 + 9 * number, 30))
         drawing.save(drawings / f"{number}.png")
-    export(of_ink, tmp_path / "ink.pt2", images=drawings, normalize=True)
+    export(of_ink, tmp_path / "ink.pt2", images=drawings)
     asked = [(written[0], sorted(photos.glob("*/*.png"))[:7]), (tmp_path / "ink.pt2", sorted(drawings.iterdir()))]
     words = json.dumps([[str(file), *map(str, paths)] for file, paths in asked])
     done = subprocess.run([sys.executable, "-c", STRANGER, words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     of_tiles, of_drawings = (torch.tensor(rows) for rows in json.loads(done.stdout))
-    torch.testing.assert_close(of_tiles, Embedder.load(of_photos)(asked[0][1]), atol=1e-6, rtol=0)
-    torch.testing.assert_close(of_drawings, unit_rows(Embedder.load(of_ink)(asked[1][1])), atol=1e-6, rtol=0)
+    embedder = Embedder.load(of_photos)
+    with torch.no_grad():
+        torch.testing.assert_close(of_tiles, embedder.model(embedder.pixels(asked[0][1])), atol=1e-6, rtol=0)
+    torch.testing.assert_close(of_drawings, Embedder.load(of_ink)(asked[1][1]), atol=1e-6, rtol=0)
 
 
 def test_an_export_says_what_it_was_held_to(written):
@@ -256,6 +257,7 @@ def test_preparation_tells_every_step_of_a_transform(of_photos, of_ink):
         *("decode", "invert", "divide", "resize")
     ]
     embedder = Embedder.load(of_ink)
-    assert describe(embedder)["similarity"] == "cosine"
+    assert describe(embedder)["similarity"] == "inner product"
+    assert describe(embedder, normalize=False)["similarity"] == "cosine"
     with pytest.raises(ValueError, match="is your own transform"):
         preparation(Embedder(embedder.model, lambda images, index, epoch: images[0], {}, of_ink, ""))

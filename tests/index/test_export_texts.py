@@ -45,7 +45,7 @@ def test_folder_gives_the_embeddings_of_the_run(bert, tmp_path, capsys, head, no
     model = started(sentence_transformer_model(bert, None if head == "none" else 5, head=head))
     weights = save_weights(tmp_path / "model.pt", model, {"data": {}})
     out = tmp_path / "out"
-    assert main(["export", str(weights), "-o", str(out), *(["--normalize"] if normalize else [])]) == 0, capsys
+    assert main(["export", str(weights), "-o", str(out), *([] if normalize else ["--no-normalize"])]) == 0, capsys
     wanted = model(TEXTS).detach()
     wanted = torch.nn.functional.normalize(wanted, dim=1) if normalize else wanted
     found = theirs.SentenceTransformer(str(out), device="cpu").encode(TEXTS, convert_to_tensor=True)

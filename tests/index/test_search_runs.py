@@ -1,9 +1,8 @@
-"""`rankgrad search RUN QUERY`: a run is asked without an index, and without faiss."""
+"""`rankgrad search RUN QUERY`: a run is asked without an index."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(*small_texts(make_texts(folder / "mine.csv"), "loggers=[]"), f"out={folder / 'run'}")
 
 
-def test_a_run_on_texts_is_asked_with_a_sentence(texts, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
+def test_a_run_on_texts_is_asked_with_a_sentence(texts, capsys):
     with np.load(texts.embeddings) as file:
         sentences = file["texts"].tolist()
     assert main(["search", str(texts.folder), sentences[3], "-k", "2", "--json"]) == 0

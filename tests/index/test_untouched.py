@@ -9,7 +9,7 @@ from PIL import Image
 
 from rankgrad.models import load_weights
 from rankgrad.workbench.cli import main, parted
-from rankgrad.workbench.index.embedder import Embedded
+from rankgrad.workbench.index import Index
 
 NAME = "test_resnet"
 
@@ -37,8 +37,8 @@ def test_a_network_gives_its_own_features_and_can_be_searched(words, photos, tmp
     out = tmp_path / "photos.npz"
     assert main(["embed", *words, str(photos), "-o", str(out)]) == 0
     assert "the network as it is, without training" in capsys.readouterr().out
-    found = Embedded.load(out)
-    assert len(found.embeddings) == 4
+    found = Index.load(out)
+    assert len(found) == 4
     model, about = load_weights(tmp_path / "photos.model.pt")
     assert about["data"]["eval_transform"]["mean"] == pytest.approx(model.pixel_mean)
     assert main(["index", str(out)]) == 0
@@ -46,7 +46,7 @@ def test_a_network_gives_its_own_features_and_can_be_searched(words, photos, tmp
     assert "0.png" in capsys.readouterr().out
     again = tmp_path / "again.npz"
     assert main(["embed", str(tmp_path / "photos.model.pt"), str(photos), "-o", str(again)]) == 0
-    assert np.array_equal(Embedded.load(again).embeddings, found.embeddings)
+    assert torch.equal(Index.load(again).embeddings, found.embeddings)
     assert main(["embed", *words, str(photos), "-o", str(out)]) == 0  # the same network is kept
     other = [*words[:2], words[2].replace("w.pth", "v.pth"), words[3]]
     state = torch.load(words[2].split("=")[1], weights_only=True)

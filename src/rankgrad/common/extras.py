@@ -13,7 +13,6 @@ from urllib.parse import unquote, urlparse
 # Module -> the extra that installs it; for all other modules this is "train".
 EXTRAS = {
     "pytorch_metric_learning": "baselines",
-    "faiss": "search",
     "optuna": "tune",
     "sentence_transformers": "sentence-transformers",
     "datasets": "sentence-transformers",
@@ -73,7 +72,7 @@ def install(extra: str = "all") -> str:
     """The command that adds an extra to this installation.
 
     Args:
-        extra: an extra of pyproject.toml: train, baselines, search or all.
+        extra: an extra of pyproject.toml: train, baselines, parquet or all.
     """
     editable, requirement = _requirement(extra)
     return f"pip install {'-e ' if editable else ''}{shlex.quote(requirement)}"

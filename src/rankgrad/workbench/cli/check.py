@@ -18,7 +18,7 @@ status is 0 if no file is missing or damaged.
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("folders", type=Path, nargs="+", metavar="RUN|INDEX", help="folder of a run or of an index")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="RUN|INDEX", help="folder of a run, or index")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

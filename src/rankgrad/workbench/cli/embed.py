@@ -25,11 +25,12 @@ Embed all images in a folder and its sub-folders, or all texts of a file, with t
   rankgrad embed model=timm model.name=NAME model.weights=FILE PHOTOS     a pretrained network as it is, without a run
   rankgrad embed model=sentence_transformer model.name=FOLDER sentences.csv
 
-A network without a run is written beside the npz, NAME.model.pt, because an index needs it for new pictures.
+A network without a run is written beside it, NAME.model.pt, because a search needs it for new pictures.
 
-The command writes an npz with the embeddings, names, labels and the hash of the model. The name of an image is its path
-in the folder, and its label is its class folder. The name of a text is its line in the file, and its label is in the
-column label. `rankgrad index` and `rankgrad evaluate` read the npz.
+The command writes an npz or a parquet with the embeddings, names, labels and the hash of the model. Embeddings have
+length 1, so an inner product is the cosine. The name of an image is its path in the folder, and its label is its class
+folder. The name of a text is its line in the file, and its label is in the column label. `rankgrad search`, `index` and
+`evaluate` read the file.
 
 If the command is interrupted, run it again and it continues. To share the work between several processes, start them
 with torchrun:
@@ -48,7 +49,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--out",
         type=Path,
-        help="npz file to write (default: named after the folder or file, in the current folder)",
+        help="npz or parquet to write (default: an npz named after the folder or file, in the current folder)",
     )
     parser.add_argument("--batch-size", type=int, default=256, help="rows in a batch (default: 256)")
     parser.add_argument("--workers", type=int, default=0, help="additional processes that read images (default: 0)")
@@ -112,17 +113,19 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
     from ...common.files import shown
     from ...datasets.images import skipped_lines
     from ..config import packages
-    from ..index.embedder import Embedded
     from ..index.file import embed_file
     from ..index.folder import embed_folder, embeddings_file
+    from ..index.gallery import Index, check_place
     from ..runs.folder import Run
 
     out = arguments.out
-    if out is None:
+    if out is not None:
+        check_place(out)
+    else:
         out = embeddings_file(arguments.images.with_suffix("") if arguments.images.is_file() else arguments.images)
         if out.exists():  # the default name may replace only earlier embeddings of the same folder
             try:
-                origin = Embedded.load(out, mapped=True).origin
+                origin = Index.load(out).origin
             except (OSError, ValueError):  # a file of another program, or a damaged one
                 origin = None
             if origin is None or origin.root != Path(os.path.abspath(arguments.images)):

@@ -13,7 +13,7 @@ HELP = """\
 Write the model of a run as one file that needs only torch (torch.export), or as a folder of sentence-transformers.
 
   rankgrad export runs/glyphs-... -o model.pt2
-  rankgrad export runs/glyphs-... -o model.pt2 --normalize --images PHOTOS
+  rankgrad export runs/glyphs-... -o model.pt2 --images PHOTOS
   rankgrad export RUN -o model.onnx        for onnxruntime; a model of texts takes the tokens of its tokenizer
   rankgrad export RUN -o FOLDER            a model of texts: for SentenceTransformer("FOLDER")
                                            (of a search with two encoders: encode_query, encode_document)
@@ -28,7 +28,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
     parser.add_argument("-o", "--out", type=Path, help="what to write (default: model.pt2, of texts the folder model)")
     parser.add_argument(
-        "--normalize", action="store_true", help="normalise embeddings to length 1, so that inner product equals cosine"
+        "--normalize",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="embeddings of length 1, as those of rankgrad embed, so that inner product equals cosine (the default)",
     )
     parser.add_argument(
         "--images", type=Path, metavar="DIR", help="images for the comparison (default: images of the run)"

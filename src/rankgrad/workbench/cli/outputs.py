@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...common.files import open_file, shown
+from ...tables.vectors import need_ending
 from ..runs.folder import Run, written
 
 PAGE = b'<meta name="generator" content="rankgrad '  # every page has it near its beginning
@@ -28,17 +29,18 @@ ELSEWHERE = {
 }
 
 
-def check_output(out: Path | None, option: str, *read: Path) -> None:
+def check_output(out: Path | None, option: str, *read: Path, endings: Sequence[str] = ()) -> None:
     """Raise if writing `out` would lose a file.
 
     Args:
         out: the file to write; None: none is written.
         option: the option that names it, such as "-o".
         read: what the command reads: files, or folders, which are not looked into.
+        endings: of the formats that are written, see `need_ending`; empty: there is one format, by any name.
 
     Raises:
-        ValueError: `out` is a folder, a pipe or a device, is one of the files that are read, or belongs to a run or an
-            index; the report.html of a run may be written again.
+        ValueError: `out` has another ending, is a folder, a pipe or a device, is one of the files that are read, or
+            belongs to a run; the report.html of a run may be written again.
 
     >>> import tempfile
     >>> table = Path(tempfile.mkdtemp()) / "rows.csv"
@@ -47,22 +49,19 @@ def check_output(out: Path | None, option: str, *read: Path) -> None:
     Traceback (most recent call last):
     ValueError: -o .../rows.csv is a file that this command reads; give another file
     """
-    if out is not None and out.is_dir():
+    if out is None:
+        return
+    if out.is_dir():
         raise ValueError(f"{option} {shown(out)} is a folder; give a file")
     # it would be replaced: as root, /dev/null itself, or the link /dev/stdout
-    if out is not None and out.exists() and (not out.is_file() or out.absolute().parent == Path("/dev")):
+    if out.exists() and (not out.is_file() or out.absolute().parent == Path("/dev")):
         raise ValueError(f"{option} {shown(out)} is a pipe or a device; give a file")
-    if out is None or not out.is_file():
-        return
-    if any(path.is_file() and out.samefile(path) for path in read):
+    if out.exists() and any(path.is_file() and out.samefile(path) for path in read):
         raise ValueError(f"{option} {shown(out)} is a file that this command reads; give another file")
-    if Run(out.parent).config.is_file() and written(out.name) and out.name != "report.html":
+    if out.exists() and Run(out.parent).config.is_file() and written(out.name) and out.name != "report.html":
         raise ValueError(f"{option} {shown(out)} is a file of the run in {shown(out.parent)}; give another file")
-    if (out.parent / "index.json").is_file():
-        from ..index.disk import ours
-
-        if ours(out.name):
-            raise ValueError(f"{option} {shown(out)} is a file of the index in {shown(out.parent)}; give another file")
+    if endings:
+        need_ending(out, endings, option)
 
 
 def check_page(out: Path) -> None:

@@ -32,7 +32,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="QUERY",
         help="image files, folders of images, or sentences; without --index the first one is a run or an index",
     )
-    parser.add_argument("--index", type=Path, help="folder that rankgrad index wrote, or a run")
+    parser.add_argument("--index", type=Path, help="file that rankgrad index or embed wrote, or a run")
     parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
     parser.add_argument(
         "--min-score",
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             f"--images is the folder of the gallery's images; {shown(arguments.images)} is no folder"
         )
     place, queries = searched(arguments.index, arguments.queries)
-    check_output(arguments.html, "--html", *map(Path, queries))
+    check_output(arguments.html, "--html", place, *map(Path, queries), endings=(".html", ".htm"))
     index = index_of_run(place, packages(arguments.trust)) if Run(place).config.is_file() else Index.load(place)
     if arguments.images and index.texts:
         raise ValueError(f"--images is for an index of images; {shown(place)} holds texts")
@@ -95,7 +95,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             "index": place,
             "texts" if index.texts else "images": f"{len(index):,}",
             "model": embedder.weights,
-            "search": index.kind,
         }
         write_answers(arguments.html, answers, facts=facts)
         told += "" if arguments.json else f"\n\nwrote {arguments.html}"
@@ -109,7 +108,7 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
         ValueError: no index and no run is named, or there is no query.
     """
     from ...common.files import shown
-    from ..index.disk import HEAD
+    from ...tables.vectors import VECTORS
     from ..runs.folder import Run
 
     if index is not None:
@@ -121,14 +120,13 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
             f"{run} holds encoders; index the documents first: rankgrad embed {run} CORPUS -o documents.npz, then "
             'rankgrad index documents.npz, then rankgrad search documents.index "QUESTION"'
         )
-    if first.endswith(".npz"):
-        raise ValueError(f"{shown(first)} holds embeddings: rankgrad index {shown(first)}, then search its index")
-    if not (Run(Path(first)).config.is_file() or (Path(first) / HEAD).is_file()):
+    place = Path(first)
+    if not (Run(place).config.is_file() or (place.is_file() and place.suffix.lower() in VECTORS)):
         raise ValueError(
-            f"{shown(first)} is not the folder of a run. To search the test items of a run: rankgrad search RUN "
-            f"{shown(first)}. To search your own: rankgrad embed RUN DIR, then rankgrad index DIR.npz, then "
+            f"{shown(first)} is not the folder of a run, and no index. To search the test items of a run: rankgrad "
+            f"search RUN {shown(first)}. To search your own: rankgrad embed RUN DIR, then rankgrad index DIR.npz, then "
             f"rankgrad search {shown(first)} --index DIR.index"
         )
     if not queries:
         raise ValueError(f"there is no query for {shown(first)}: rankgrad search {shown(first)} QUERY")
-    return Path(first), queries
+    return place, queries

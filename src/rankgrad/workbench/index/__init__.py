@@ -1,7 +1,5 @@
-"""Search a gallery with images or texts: embed files, build an index, query it, show the results, export a model."""
+"""Search a gallery with images or texts: embed files, query their index, show the results, export a model."""
 
-from .builder import build, measure
-from .disk import KINDS, Kind, Measured
-from .gallery import Index
+from .gallery import Index, Origin
 
-__all__ = ["KINDS", "Index", "Kind", "Measured", "build", "measure"]
+__all__ = ["Index", "Origin"]

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..._version import __version__
-from ...common.files import atomic_write
+from ...common.files import atomic_write, shown
 from ...datasets.base import ImageSet, Table
 from ...datasets.folder import find_images
 from ...datasets.rows import Rows
@@ -64,8 +64,7 @@ def export(
     out: str | Path,
     *,
     images: str | Path | None = None,
-    normalize: bool = False,
-    tolerance: float = TOLERANCE,
+    normalize: bool = True,
     trust: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write the model of a run for use without rankgrad, after a comparison with the original.
@@ -74,12 +73,12 @@ def export(
         source: folder of a finished run, or its model.pt.
         out: file to write, usually `NAME.pt2`; an existing file is replaced.
         images: folder of images for the comparison; None: the data of the run.
-        normalize: the program returns embeddings of length 1; False: the embeddings of the model unchanged.
-        tolerance: largest accepted difference, times the largest entry of an embedding if that is above 1.
+        normalize: the program returns embeddings of length 1, as `rankgrad embed`; False: what the model returns.
         trust: packages of your own classes, see `Embedder.load`.
 
     Returns:
-        The description in the file (`rankgrad.json`), and the largest difference that was observed.
+        The description in the file (`rankgrad.json`), and the largest difference that was observed: at most
+        `TOLERANCE`, times the largest entry of an embedding if that is above 1.
 
     Raises:
         FileNotFoundError: the run, the images for the comparison, or the folder of `out` does not exist.
@@ -87,26 +86,31 @@ def export(
             is written then.
     """
     out = Path(out)
-    if not out.parent.is_dir() or out.is_dir():
-        raise FileNotFoundError(f"{out} cannot be written: give a file in an existing folder")
+    need_file(out)
     embedder = Embedder.load(source, trust=trust)
     if embedder.model.inputs.takes == "texts":
         raise ValueError(f"{source} takes texts: give a folder that does not exist yet, for sentence-transformers")
-    pixels = _real_pixels(embedder, None if images is None else Path(images), trust)
-    model: nn.Module = Normalized(embedder.model) if normalize else embedder.model
+    model, pixels = (Normalized(embedder.model) if normalize else embedder.model), real_inputs(embedder, images, trust)
     program = exported(model.eval(), pixels)
     about = describe(embedder, normalize=normalize)
-    about["checked"] = {"images": len(pixels), "tolerance": tolerance}
+    about["checked"] = {"images": len(pixels), "tolerance": TOLERANCE}
     memory = BytesIO()  # not the file itself: on a full disk, torch would end the process
-    with _quiet():
+    with quiet():
         # the file holds the tolerance; the difference is known only later, and the caller gets it
         torch.export.save(program, memory, extra_files={ABOUT: json.dumps(about, indent=1)})
         memory.seek(0)
         again = torch.export.load(memory).module()
-    about["checked"]["largest_difference"] = _compare(model, again, pixels, tolerance)
+    sizes = sorted({1, min(3, len(pixels)), len(pixels)})
+    about["checked"]["largest_difference"] = difference(model, again, [(pixels[:size],) for size in sizes])
     with atomic_write(out) as file:
         file.write(memory.getbuffer())
     return about
+
+
+def need_file(out: Path) -> None:
+    """Raise unless a file can be written there."""
+    if not out.parent.is_dir() or out.is_dir():
+        raise FileNotFoundError(f"{shown(out)} cannot be written: give a file in an existing folder")
 
 
 def exported(model: nn.Module, pixels: Tensor) -> torch.export.ExportedProgram:
@@ -121,14 +125,14 @@ def exported(model: nn.Module, pixels: Tensor) -> torch.export.ExportedProgram:
     """
     example = torch.cat([pixels, pixels])[:2]  # torch.export treats a batch size of 1 as a constant
     try:
-        with _quiet(), torch.no_grad():
+        with quiet(), torch.no_grad():
             return torch.export.export(model, (example.clone(),), dynamic_shapes=({0: torch.export.Dim("batch")},))
     except Exception as error:  # torch raises many types, and the model may raise any
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(f"torch.export cannot export this model: {reason}") from error
 
 
-def describe(embedder: Embedder, *, normalize: bool = False) -> dict[str, Any]:
+def describe(embedder: Embedder, *, normalize: bool = True) -> dict[str, Any]:
     """Description for users of the file: input, output, preparation of an image, origin."""
     model = embedder.model
     return {
@@ -199,9 +203,9 @@ def _size(embedder: Embedder) -> int:
     return int(transform.size)  # type: ignore[attr-defined]
 
 
-def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) -> Tensor:
+def real_inputs(embedder: Embedder, images: str | Path | None, trust: Sequence[str]) -> Tensor:
     """[image, channel, height, width] of images for the comparison, evenly spaced over the data; or vectors."""
-    takes = embedder.model.inputs.takes
+    takes, folder = embedder.model.inputs.takes, None if images is None else Path(images)
     if folder is not None and takes != "images":
         raise ValueError(f"--images is for a model of images; {embedder.weights} takes {takes}")
     if folder is not None:
@@ -219,8 +223,8 @@ def _real_pixels(embedder: Embedder, folder: Path | None, trust: Sequence[str]) 
         instead = ". Give images for the comparison with --images DIR" if takes == "images" else ""
         raise FileNotFoundError(f"the {takes} of this run cannot be read ({error}){instead}") from None
     rows = _spread(len(table))
-    images: Any = ImageSet(table, embedder.model.in_channels) if isinstance(table, Table) else table.dataset()
-    return _readable(lambda row: embedder.transform([images[row][0]], torch.tensor([row]), epoch=0)[0], rows)
+    given: Any = ImageSet(table, embedder.model.in_channels) if isinstance(table, Table) else table.dataset()
+    return _readable(lambda row: embedder.transform([given[row][0]], torch.tensor([row]), epoch=0)[0], rows)
 
 
 def _readable(read: Callable[[int], Tensor], rows: Sequence[int]) -> Tensor:
@@ -248,26 +252,34 @@ def _spread(count: int) -> list[int]:
     return sorted({round(place) for place in torch.linspace(0, count - 1, min(CHECKED, count)).tolist()})
 
 
-def _compare(model: nn.Module, program: nn.Module, pixels: Tensor, tolerance: float) -> float:
-    """Largest difference between model and program, for several batch sizes; raises if it is too large."""
+def difference(
+    model: nn.Module, again: Callable[..., Tensor], batches: Sequence[tuple[Any, ...]], tolerance: float = TOLERANCE
+) -> float:
+    """The largest difference of an entry of an embedding between a model and what was exported.
+
+    Args:
+        model: the original.
+        again: what was exported, of the same arguments.
+        batches: the arguments.
+        tolerance: largest accepted difference, times the largest entry of an embedding if that is above 1.
+
+    Raises:
+        ValueError: the difference is larger, or not a number.
+    """
     with torch.no_grad():
-        wanted = model(pixels).float()
-        differences = []
-        for size in sorted({1, min(3, len(pixels)), len(pixels)}):
-            outputs = torch.cat([program(part).float() for part in torch.split(pixels, size)])
-            differences.append((outputs - wanted).abs().max())
-        worst = float(torch.stack(differences).max())  # Python's max would lose a NaN
-    allowed = tolerance * max(1.0, float(wanted.abs().max()))
+        pairs = [(model(*batch).float(), again(*batch).float()) for batch in batches]
+    worst = float(torch.stack([(found - wanted).abs().max() for wanted, found in pairs]).max())  # max() loses a NaN
+    allowed = tolerance * max(1.0, *(float(wanted.abs().max()) for wanted, _ in pairs))
     if not worst <= allowed:
         raise ValueError(
-            f"the exported program differs from the model by {worst:.3g}, more than {allowed:.3g}: nothing was "
-            "written. Does the output of the model depend on more than its input?"
+            f"what was exported differs from the model by {worst:.3g}, more than {allowed:.3g}: nothing was written. "
+            "Does the output of the model depend on more than its input?"
         )
     return worst
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Context without torch's internal warnings and log messages."""
     logger = logging.getLogger("torch")
     level = logger.level

@@ -22,7 +22,7 @@ from ...models.sentence_transformer import SentenceEncoder
 from ...models.weights import load_weights
 from ..runs.folder import Run
 from .embedder import Embedder
-from .export import ABOUT, TOLERANCE, Normalized, _quiet, _real_pixels, describe
+from .export import ABOUT, TOLERANCE, Normalized, describe, difference, need_file, quiet, real_inputs
 from .export_texts import SAMPLE
 
 TOKENS = ("input_ids", "attention_mask")
@@ -53,7 +53,7 @@ def export_onnx(
     out: str | Path,
     *,
     images: str | Path | None = None,
-    normalize: bool = False,
+    normalize: bool = True,
     trust: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write the model of a run as ONNX, after a comparison of onnxruntime with the original.
@@ -62,7 +62,7 @@ def export_onnx(
         source: folder of a finished run, or its model.pt.
         out: file to write, `NAME.onnx`; an existing file is replaced.
         images: folder of images for the comparison; None: the data of the run.
-        normalize: embeddings of length 1. Always for a run of task=search.
+        normalize: embeddings of length 1, as `rankgrad embed`; always for a run of task=search.
         trust: packages of your own classes, see `Embedder.load`.
 
     Returns:
@@ -74,8 +74,7 @@ def export_onnx(
         ValueError: the model cannot be written as ONNX, or the file differs from it. Nothing is written then.
     """
     source, out = Path(source), Path(out)
-    if not out.parent.is_dir() or out.is_dir():
-        raise FileNotFoundError(f"{shown(out)} cannot be written: give a file in an existing folder")
+    need_file(out)
     try:
         onnx, onnxruntime, _ = map(import_module, ("onnx", "onnxruntime", "onnxscript"))  # torch needs the last one
     except ModuleNotFoundError as error:
@@ -87,7 +86,7 @@ def export_onnx(
     )
     axes = {0: torch.export.Dim("batch"), **({1: torch.export.Dim("tokens")} if texts else {})}
     try:
-        with _quiet(), torch.no_grad():
+        with quiet(), torch.no_grad():
             program = torch.onnx.export(
                 model.eval(),
                 tuple(each.clone() for each in batches[-1]),
@@ -103,22 +102,18 @@ def export_onnx(
             words = {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
             onnx.helper.set_model_props(written, words)
             content = written.SerializeToString()
-            quiet = onnxruntime.SessionOptions()
-            quiet.log_severity_level = 3
-            session = onnxruntime.InferenceSession(content, quiet, providers=["CPUExecutionProvider"])
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 3
+            session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # torch and onnx raise many types, and the model may raise any
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(f"this model cannot be written as ONNX: {reason}") from error
-    differences, most = [], 1.0
-    for batch in batches:
-        with torch.no_grad():
-            wanted = model(*batch).float()
-        given = {name: part.contiguous().numpy() for name, part in zip(names, batch, strict=True)}
-        differences.append((torch.as_tensor(session.run(None, given)[0]) - wanted).abs().max())
-        most = max(most, float(wanted.abs().max()))
-    worst = float(torch.stack(differences).max())  # Python's max would lose a NaN
-    if not worst <= TOLERANCE * most:
-        raise ValueError(f"the file of ONNX differs from the model by {worst:.3g}: nothing was written")
+
+    def again(*given: Tensor) -> Tensor:
+        by_name = {name: part.contiguous().numpy() for name, part in zip(names, given, strict=True)}
+        return torch.as_tensor(session.run(None, by_name)[0])
+
+    worst = difference(model, again, batches)
     with atomic_write(out) as file:
         file.write(content)
     return {**about, "checked": {"images": len(batches[-1][0]), "tolerance": TOLERANCE, "largest_difference": worst}}
@@ -130,7 +125,7 @@ Parts = tuple[nn.Module, list[tuple[Tensor, ...]], list[str], dict[str, Any]]  #
 def _of_rows(source: Path, images: str | Path | None, normalize: bool, trust: Sequence[str]) -> Parts:
     """A model of images or vectors."""
     embedder = Embedder.load(source, trust=trust)
-    rows = _real_pixels(embedder, None if images is None else Path(images), trust)
+    rows = real_inputs(embedder, images, trust)
     model: nn.Module = Normalized(embedder.model) if normalize else embedder.model
     rows = torch.cat([rows, rows])[: max(2, len(rows))]  # the exporter treats a batch size of 1 as a constant
     about = describe(embedder, normalize=normalize)

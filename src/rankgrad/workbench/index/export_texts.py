@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,21 @@ from ...models.sentence_transformer import SentenceEncoder
 from ...models.weights import load_weights
 from ...tasks.search.encoders import load_encoders
 from ..runs.folder import Run
+from .export import Normalized, difference
 
 SAMPLE = ["a", "where is my card", "The quick brown fox jumps over the lazy dog.", "Größe 7, née"]
 TOLERANCE = 1e-6  # times the largest entry of an embedding, if that is above 1
 
 
-def export_texts(source: str | Path, out: str | Path, *, normalize: bool = False) -> float:
+def export_texts(source: str | Path, out: str | Path, *, normalize: bool = True) -> float:
     """Write a model of texts as a folder for `SentenceTransformer(out)`, after a comparison with the original.
 
     Args:
         source: folder of a finished run with a model of texts, or its model.pt. Where the folder of a model of n-grams
             is loaded, rankgrad must be installed, and trust_remote_code must be True.
         out: folder to write; it must not exist yet.
-        normalize: embeddings of length 1. Always for a run of task=search. Of two encoders, `encode_query` takes that
-            of the queries, and `encode_document`, as `encode`, that of the documents.
+        normalize: embeddings of length 1, as `rankgrad embed`; always for a run of task=search. Of two encoders,
+            `encode_query` takes that of the queries, and `encode_document`, as `encode`, that of the documents.
 
     Returns:
         The largest difference of an entry of an embedding.
@@ -72,9 +74,15 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = False
         made.save(str(place), create_model_card=False)
         (place / "README.md").write_text(_card(folder, normalize, ours, len(sides) > 1), encoding="utf-8")
         again = SentenceTransformer(str(place), device="cpu", trust_remote_code=ours)
-        difference = max(_compared(encoder, again, side, normalize) for side, encoder in sides.items())
+        worst = max(_difference(encoder, again, side, normalize) for side, encoder in sides.items())
         shutil.move(place, out)
-    return difference
+    return worst
+
+
+def _difference(model: EmbeddingModel, again: Any, side: str, normalize: bool) -> float:
+    """The largest difference between the model of a side and the folder that was read again."""
+    encode = partial(again.encode, prompt="", convert_to_tensor=True, show_progress_bar=False, task=side or None)
+    return difference(Normalized(model).eval() if normalize else model.eval(), encode, [(SAMPLE,)], TOLERANCE)
 
 
 def _modules(model: EmbeddingModel) -> list[nn.Module]:
@@ -119,18 +127,6 @@ def _dense(weight: Tensor, bias: Tensor, bend: nn.Module | None = None) -> nn.Mo
     size = {"in_features": weight.shape[1], "out_features": len(weight)}
     made: nn.Module = Dense(**size, activation_function=bend, init_weight=weight.detach(), init_bias=bias.detach())
     return made
-
-
-def _compared(model: EmbeddingModel, again: Any, side: str, normalize: bool) -> float:
-    """The largest difference between the model of a side and the folder that was read again."""
-    with torch.no_grad():
-        wanted = model.eval()(SAMPLE).float()
-    wanted = nn.functional.normalize(wanted, dim=1) if normalize else wanted
-    found = again.encode(SAMPLE, prompt="", convert_to_tensor=True, show_progress_bar=False, task=side or None)
-    difference = float((found - wanted).abs().max())
-    if not difference <= TOLERANCE * max(1.0, float(wanted.abs().max())):
-        raise ValueError(f"the written model differs from the run by {difference:.3g}: nothing was written")
-    return difference
 
 
 def _card(folder: Path, normalize: bool, ours: bool, two: bool) -> str:

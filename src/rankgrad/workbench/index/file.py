@@ -1,4 +1,4 @@
-"""Embeds a file of texts or vectors with the model of a run, into one npz."""
+"""Embeds a file of texts or vectors with the model of a run, into one npz or parquet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ...tables.text import stem_of
 from ...tasks.search.reading import beginning, read_named
 from ...tasks.search.sizes import first
 from ..runs.embeddings import save_embeddings
-from .embedder import Embedder, Origin
+from .embedder import Embedder
+from .gallery import Origin, check_place
 from .parts import begun
 from .threshold import threshold_of
 
@@ -43,23 +44,23 @@ def embed_file(
     """Embed the rows of a file with the model of a run, in parts as `embed_folder`.
 
     A run of task=search embeds the documents, or the queries, of a file or of a collection, each with its prompt; see
-    `tasks.search.reading.read_named`. Of long texts, the npz holds the beginning.
+    `tasks.search.reading.read_named`. Of long texts, the file holds the beginning.
 
-    The npz holds embeddings, names (the lines of the file), labels with class_names, and the texts. For an index, it
-    also holds the absolute file as `root`, and `model` with its `sha256`.
+    The file holds embeddings of length 1, names (the lines of the file), labels with class_names, the texts, and for
+    queries its `Origin`.
 
     Args:
         source: folder of a run on texts or vectors, or its model.pt.
         file: for a model of texts csv, tsv, jsonl, parquet, or txt with a text per line; for a model of vectors npz or
             parquet.
-        out: npz to write.
+        out: npz or parquet to write.
         batch_size: rows at once.
         text: column of the texts.
         label: column of the classes; "auto": the usual column, if it exists; None: no classes.
         embeddings: column of the vectors, see `load_table`.
         delimiter: of a csv, see `read_texts`.
         queries: for a run of task=search: embed queries, not documents.
-        width: for a run of task=search: write the first columns, of length 1; None: all columns as they are.
+        width: for a run of task=search: write the first columns; None: all columns.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
         device: where the model computes; None: on the CPU.
 
@@ -70,8 +71,7 @@ def embed_file(
         FileNotFoundError: the file, the run, or the folder of `out` does not exist.
         ValueError: the model takes images; or the file is wrong (the message names the row).
     """
-    if not out.parent.is_dir() or out.is_dir():
-        raise FileNotFoundError(f"{out} cannot be written: give a file in an existing folder")
+    check_place(out)
     embedder = Embedder.load(source, trust=trust)
     takes, of_search = embedder.model.inputs.takes, embedder.asked is not None
     if takes == "images":
@@ -92,12 +92,9 @@ def embed_file(
         table = read_texts(file, text, label, delimiter)
     else:
         table = load_table(file, embeddings, None if label == AUTO and not has_labels(file) else label, split=None)
-    origin = Origin(
-        Path(os.path.abspath(file)),
-        embedder.weights,
-        embedder.sha256,
-        threshold=threshold_of(embedder.weights),
-    )
+    classes = [table.class_names[label] for label in table.label.tolist()]
+    threshold = threshold_of(embedder.weights, classes)
+    origin = Origin(Path(os.path.abspath(file)), embedder.weights, embedder.sha256, threshold=threshold)
     side = {"side": "query" if queries else "document", "width": width} if of_search else {}
     of = on_first(lambda: {"model": embedder.sha256, "file": str(origin.root), **side, **table.fingerprint()})
     with begun(out, of) as parts:
@@ -106,5 +103,5 @@ def embed_file(
             narrow = (first(torch.from_numpy(piece), width).numpy() for piece in pieces.pieces)
             pieces = Pieces((len(table), width), pieces.dtype, narrow)
         kept = replace(table, texts=tuple(map(beginning, table.texts))) if isinstance(table, TextTable) else table
-        on_first(partial(save_embeddings, out, pieces, kept if of_search else table, origin.columns()))
+        on_first(partial(save_embeddings, out, pieces, kept if of_search else table, {"origin": str(origin)}))
     return len(table), notes

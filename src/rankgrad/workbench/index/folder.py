@@ -1,4 +1,4 @@
-"""Embeds a folder of images with the model of a run, into one npz."""
+"""Embeds a folder of images with the model of a run, into one npz or parquet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ...batches.distributed import gather_objects, on_all, on_first, share, worl
 from ...datasets.fingerprint import of_files, of_texts
 from ...datasets.folder import check_images, read_folder
 from ..runs.embeddings import save_embeddings
-from .embedder import Embedder, Origin, weights_of
+from .embedder import Embedder, weights_of
+from .gallery import Origin, check_place
 from .parts import begun
 from .threshold import threshold_of
 
@@ -39,13 +40,13 @@ def embed_folder(
     In a torch.distributed group, all processes make the same call and share the work; they must see the same files. See
     `parts`.
 
-    The npz holds embeddings, names (paths relative to the folder) and labels with class_names. For an index, it also
-    holds the absolute folder as `root`, `model` with its `sha256`, and `invert`.
+    The file holds embeddings of length 1, names (paths relative to the folder) and labels with class_names, and for
+    queries its `Origin`.
 
     Args:
         source: folder of a run, or its model.pt.
         images: the folder.
-        out: npz to write; None: `embeddings_file(images)`.
+        out: npz or parquet to write; None: `embeddings_file(images)`.
         batch_size: images at once.
         invert: invert the images (255 - pixel) first, see `Embedder`.
         trust: packages of your own classes that the model's settings may name, see `Embedder`.
@@ -67,8 +68,7 @@ def embed_folder(
     """
     weights_of(source)
     out = embeddings_file(images) if out is None else out
-    if not out.parent.is_dir() or out.is_dir():
-        raise FileNotFoundError(f"{out} cannot be written: give a file in an existing folder")
+    check_place(out)
     embedder = Embedder.load(source, invert=invert, trust=trust)
     if embedder.model.inputs.takes != "images":
         raise ValueError(f"{source} takes {embedder.model.inputs.takes}: give a file of them; {images} is a folder")
@@ -94,8 +94,8 @@ def embed_folder(
             embedder.check_ground(paths)
         table = embedder.table(paths, root, classes)
         embeddings = parts.embed(embedder, table, batch_size=batch_size, workers=workers, device=device)
-        origin = Origin(root, embedder.weights, embedder.sha256, invert, threshold_of(embedder.weights))
-        on_first(partial(save_embeddings, out, embeddings, table, origin.columns()))
+        origin = Origin(root, embedder.weights, embedder.sha256, invert, threshold_of(embedder.weights, classes))
+        on_first(partial(save_embeddings, out, embeddings, table, {"origin": str(origin)}))
     return len(paths), skipped, str(folder)
 
 

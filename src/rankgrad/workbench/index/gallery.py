@@ -1,78 +1,178 @@
-"""`Index`: a gallery that can be searched, and that is written to a folder and read from it."""
+"""`Index`: the embeddings of a gallery with their names and their model. It is one file, and is searched exactly.
+
+The file is an npz, or a parquet for the vector store that you have. Every row has length 1, so an inner product is the
+cosine there, too.
+"""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..._version import __version__
 from ...common.checks import Numbers, integer, tensor
-from ...common.files import remove_leftovers, write_text
-from ...common.files.folders import lock
+from ...common.files import inside, read_npz, sha256_of, shown
+from ...datasets.rows import numbered
+from ...datasets.vectors import embedding_columns
 from ...ranks.normalize import unit_rows
-from ...search import of_one_byte
-from .disk import (
-    FORMAT,
-    HEAD,
-    Kind,
-    Measured,
-    faiss_module,
-    need_own,
-    ours,
-    read_head,
-    read_vectors,
-    store,
-    vector_files,
-)
-from .embedder import Embedder, Origin, sha256_of, weights_of
+from ...search import of_one_byte, topk
+from ...tables.parts import need_whole
+from ...tables.vectors import VECTORS, need_ending, note_of, write_vectors
+from .embedder import Embedder, weights_of
 from .threshold import Threshold
 
-BLOCK = 2**25  # numbers of the gallery that are in memory at once
+Array = npt.NDArray[Any]
+COLUMNS = ("embeddings", "names")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Origin of embeddings: the model, to embed further images in the same way, and the folder of the images.
+
+    Attributes:
+        root: absolute folder, the base of the names of the images; for texts, their file.
+        model: absolute path of the weights.
+        sha256: of the file of weights.
+        invert: whether the images were inverted (255 - pixel) first.
+        threshold: score below which nothing was found, from the run of the model; None: unknown.
+    """
+
+    root: Path
+    model: Path
+    sha256: str
+    invert: bool = False
+    threshold: Threshold | None = None
+
+    def __str__(self) -> str:
+        """Json, as it stands in a file."""
+        known = {"root": str(self.root), "model": str(self.model), "sha256": self.sha256, "invert": self.invert}
+        return json.dumps(known if self.threshold is None else {**known, "threshold": vars(self.threshold)})
+
+    @classmethod
+    def read(cls, text: str) -> Origin:
+        """The origin in the text of a file.
+
+        Raises:
+            ValueError: it is no json, or a value has a wrong type.
+        """
+        try:
+            known = json.loads(text)
+            root, model, sha256, invert = (known[name] for name in ("root", "model", "sha256", "invert"))
+            threshold = known.get("threshold")
+            if not all(isinstance(each, str) for each in (root, model, sha256)) or not isinstance(invert, bool):
+                raise TypeError("root, model and sha256 must be texts, invert true or false")
+            found = None if threshold is None else Threshold(**threshold)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(f"its origin is damaged ({error})") from None
+        return cls(Path(root), Path(model), sha256, invert, found)
 
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Embeddings of a gallery, ready for search.
+    """Embeddings of a gallery, ready for search. `of` makes one, `load` reads one.
 
     Attributes:
-        vectors: the faiss index.
-        names: of the images, relative to `origin.root`.
-        labels: [image] long.
-        class_names: of the labels.
-        kind: "exact": every row is compared. "hnsw": a graph is searched (Malkov and Yashunin, TPAMI 2018,
-            arXiv:1603.09320).
-        normalized: whether rows and queries are normalised to length 1, so that scores are cosines.
+        embeddings: [row, dim] float32 of length 1, on the CPU.
+        names: of the rows: paths of images relative to `origin.root`, or names of texts.
+        classes: [row] class names; "" where there is none.
         origin: model and folder; None: the index can be searched with vectors only.
-        measured: quality of an approximate index; None for "exact".
         texts: [row] the texts of the rows; empty if the rows are not texts.
 
-    >>> from rankgrad.workbench.index import build
-    >>> from rankgrad.workbench.index.embedder import Embedded
-    >>> gallery = Embedded(np.eye(3, dtype=np.float32), ("a.png", "b.png", "c.png"), np.arange(3), ("a", "b", "c"))
-    >>> index = build(gallery)
-    >>> index.topk(torch.tensor([[1.0, 2.0, 0.0]]), k=2)
+    >>> index = Index.of(np.eye(3), ["a.png", "b.png", "c.png"])
+    >>> index.topk([[1.0, 2.0, 0.0]], k=2)
     (tensor([[0.8944, 0.4472]]), tensor([[1, 0]]))
     """
 
-    vectors: Any = field(repr=False)
+    embeddings: Tensor = field(repr=False)
     names: tuple[str, ...] = field(repr=False)
-    labels: npt.NDArray[np.int64] = field(repr=False)
-    class_names: tuple[str, ...] = field(repr=False)
-    kind: Kind = "exact"
-    normalized: bool = True
+    classes: tuple[str, ...] = field(repr=False)
     origin: Origin | None = None
-    measured: Measured | None = None
     texts: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        embeddings: Numbers,
+        names: Sequence[str],
+        classes: Sequence[str] | None = None,
+        origin: Origin | None = None,
+        texts: Sequence[str] = (),
+    ) -> Index:
+        """An index of any embeddings [row, dim], which are normalised to length 1; see the attributes.
+
+        Raises:
+            ValueError: there are no embeddings, one of them is not finite, or the lengths differ.
+        """
+        rows = tensor(embeddings, "embeddings")
+        if rows.dim() != 2 or not rows.is_floating_point() or not rows.numel():
+            raise ValueError(f"embeddings must be float [row, dim]; got {rows.dtype} {tuple(rows.shape)}")
+        classes = [""] * len(rows) if classes is None else classes
+        if not len(rows) == len(names) == len(classes) or len(texts) not in (0, len(rows)):
+            counts = f"{len(rows)} embeddings, {len(names)} names, {len(classes)} labels and {len(texts)} texts"
+            raise ValueError(f"got {counts}; these numbers must be equal")
+        rows = rows.detach().float().cpu()
+        wrong = (~rows.isfinite().all(1)).nonzero().flatten().tolist()
+        if wrong:
+            raise ValueError(f"embeddings must be finite; that of {names[wrong[0]]} is not (first of {len(wrong)})")
+        return cls(unit_rows(rows), tuple(names), tuple(classes), origin, tuple(texts))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Index:
+        """Read a file of `rankgrad embed` or `rankgrad index`, or any npz or parquet with embeddings and names.
+
+        Args:
+            path: file with embeddings [row, dim] and names [row]. Optional are texts [row] and labels [row], which are
+                indices into class_names, or any integers or texts if there are no class_names.
+
+        Raises:
+            FileNotFoundError: the file does not exist.
+            ValueError: the file is damaged, has no embeddings or names, or a column has a wrong type or length.
+        """
+        path = Path(path)
+        if not path.is_file():
+            what = "is a folder, and an index is a file" if path.is_dir() else "does not exist"
+            raise FileNotFoundError(f"{shown(path)} {what}: write it with rankgrad embed RUN DIR -o {shown(path)}")
+        need_whole(path)
+        in_rows = path.suffix.lower() == ".parquet"
+        columns = embedding_columns(path, *COLUMNS) if in_rows else read_npz(path, *COLUMNS)
+        text = note_of(path, "origin") if in_rows else str(columns.get("origin", "")) or None
+        try:
+            if "ref_embeddings" in columns:
+                raise ValueError("it has separate queries and a gallery; an index needs one list of rows")
+            origin = None if text is None else Origin.read(text)
+            names, texts = (_words(columns, name) for name in ("names", "texts"))
+            if origin is not None and not texts:
+                check_inside(names)
+            with np.errstate(over="ignore"):  # what is too large for float32 is not finite: told by `of`
+                return cls.of(columns["embeddings"], names, classes_of(columns), origin, texts)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{shown(path)}: {error}") from None
+
+    def save(self, path: str | Path) -> Path:
+        """Write the index as a parquet or an npz, as the ending says; an existing file is replaced atomically.
+
+        Raises:
+            FileNotFoundError: the parent folder does not exist.
+            ValueError: the ending is that of another format.
+            ModuleNotFoundError: pyarrow is not installed, and a parquet is written.
+        """
+        path = Path(path)
+        check_place(path)
+        columns: dict[str, Any] = {"embeddings": self.embeddings.numpy(), "names": np.array(self.names)}
+        columns |= {"texts": np.array(self.texts)} if self.texts else {}
+        if any(self.classes):
+            class_names, labels = numbered(self.classes)
+            columns |= {"labels": labels.numpy(), "class_names": np.array(class_names)}
+        write_vectors(path, columns if self.origin is None else {**columns, "origin": str(self.origin)})
+        return path
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -81,12 +181,12 @@ class Index:
     @property
     def dim(self) -> int:
         """Dimension of an embedding."""
-        return int(self.vectors.d)
+        return self.embeddings.shape[1]
 
     @property
     def threshold(self) -> Threshold | None:
-        """The score below which a search has found nothing; None: unknown, or the scores are no cosines."""
-        return self.origin.threshold if self.origin is not None and self.normalized else None
+        """The score below which a search has found nothing; None: unknown."""
+        return None if self.origin is None else self.origin.threshold
 
     def path(self, row: int) -> Path:
         """The file of an image; only its name if the index does not know the folder."""
@@ -94,21 +194,17 @@ class Index:
         return name if self.origin is None else self.origin.root / name
 
     def topk(self, queries: Numbers, k: int) -> tuple[Tensor, Tensor]:
-        """The k rows with the highest inner product with each query, best first; of equal scores the lower row first.
-
-        Of rows with the same score as the k-th one, any may be in the list. The graph "hnsw" may miss rows. If fewer
-        than k are found, the list ends with score -inf and row -1.
+        """The k rows with the highest cosine to each query, best first; of equal scores the lower row first.
 
         Args:
             queries: [query, dim] float, finite: a tensor on any device, a numpy array or a list.
             k: rows per query, >= 1; fewer if there are fewer.
 
         Returns:
-            (scores [query, k] float32, rows [query, k] long), on the CPU.
+            (scores [query, k] float32, rows [query, k] long), on the CPU; see `search.topk`.
 
         Raises:
-            ValueError: the queries have another width than the index, or are not finite; k < 1; a vector of the index
-                is damaged.
+            ValueError: the queries have another width than the index, or are not finite; k < 1.
         """
         queries = tensor(queries, "queries")
         queries = queries.float() if of_one_byte(queries) else queries
@@ -117,19 +213,12 @@ class Index:
                 f"the index holds {self.dim}-d embeddings and needs queries float [query, {self.dim}]; got "
                 f"{queries.dtype} {tuple(queries.shape)}. Did another model make them?"
             )
-        k = integer(k, "k is the length of the lists", low=1)
+        k = min(integer(k, "k is the length of the lists", low=1), len(self))
         rows = queries.detach().float().cpu()
         if not bool(rows.isfinite().all()):
             raise ValueError("queries contain NaN or infinity; check the model's output for them")
-        asked = (unit_rows(rows) if self.normalized else rows).contiguous().numpy()
-        k = min(k, len(self))
-        scores, items = self.vectors.search(asked, k)
-        best, place = torch.from_numpy(scores), torch.from_numpy(items)
-        best = best.masked_fill(place < 0, -torch.inf)
-        by_row = torch.where(place < 0, len(self), place).argsort(1)  # first by row, then stable by score
-        best, place = best.gather(1, by_row), place.gather(1, by_row)
-        best, order = torch.sort(best, dim=1, descending=True, stable=True)
-        return best[:, :k], place.gather(1, order)[:, :k]
+        scores, items = topk(unit_rows(rows), self.embeddings, k)
+        return scores.float(), items
 
     def embedder(
         self,
@@ -163,7 +252,7 @@ class Index:
         if sha256_of(weights) != self.origin.sha256:
             raise ValueError(
                 f"{weights} is not the model that made this index (another SHA-256), and scores between two models "
-                "have no meaning. Embed and index the folder again, or give the right model with --model"
+                "have no meaning. Embed the folder again, or give the right model with --model"
             )
         return Embedder.load(weights, invert=self.origin.invert, trust=trust, device=device)
 
@@ -177,96 +266,69 @@ class Index:
             raise ValueError("this index does not name the folder of its images")
         return replace(self, origin=replace(self.origin, root=Path(os.path.abspath(root))))
 
-    # ------------------------------------------------------------------ on disk
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the index into a folder, which is made if needed. An existing index is replaced atomically.
+def check_place(out: Path) -> None:
+    """Raise unless a file of embeddings can be written there.
 
-        Raises:
-            FileNotFoundError: the parent folder does not exist.
-            FileExistsError: the path exists and is not an index.
-            LockedError: another process writes this index.
-        """
-        folder = Path(folder)
-        if not folder.parent.is_dir():
-            raise FileNotFoundError(f"no folder {folder.parent} to write {folder.name} into")
-        need_own(folder)
-        folder.mkdir(exist_ok=True)
-        with lock(folder, "this index"):
-            remove_leftovers(folder, ours=ours)
-            self._write(folder)
-        return folder
+    Raises:
+        FileNotFoundError: the path is a folder, or its folder does not exist.
+        ValueError: the ending is that of another format.
+    """
+    if not out.parent.is_dir() or out.is_dir():
+        raise FileNotFoundError(f"{shown(out)} cannot be written: give a file in an existing folder")
+    need_ending(out, VECTORS)
 
-    def _write(self, folder: Path) -> None:
-        kept, stored = vector_files(folder), dict[str, Any]()
-        try:
-            stored["vectors"] = store(folder, "vectors", "faiss", self._write_vectors)
-            head = {
-                "format": FORMAT,
-                **stored,
-                "images": len(self),
-                "dim": self.dim,
-                "kind": self.kind,
-                "normalized": self.normalized,
-                "measured": None if self.measured is None else vars(self.measured),
-                "origin": None if self.origin is None else self.origin.columns(),
-                "rankgrad": __version__,
-                "class_names": list(self.class_names),
-                "labels": self.labels.tolist(),
-                "names": list(self.names),
-                **({"texts": list(self.texts)} if self.texts else {}),
-            }
-            write_text(folder / HEAD, json.dumps(head, indent=0))  # this makes the new index valid
-            kept = {folder / about["file"] for about in stored.values()}
-        finally:
-            for path in vector_files(folder) - kept:
-                path.unlink()
 
-    def _write_vectors(self, file: IO[bytes]) -> None:
-        try:
-            faiss_module().write_index(self.vectors, file.name)
-        except RuntimeError as error:  # e.g. a full disk
-            why = str(error).splitlines()[-1].rpartition("(")[2].rstrip(")")
-            number = errno.ENOSPC if why == os.strerror(errno.ENOSPC) else errno.EIO
-            raise OSError(number, f"faiss cannot write: {why}", file.name) from None
+def check_inside(names: Sequence[str]) -> None:
+    """Raise if a file names an image outside of its folder: its author could show any file of this machine.
 
-    @classmethod
-    def load(cls, folder: str | Path) -> Index:
-        """Read an index of `save`. The SHA-256 of its vectors is checked.
+    Raises:
+        ValueError: a name is absolute, or contains "..".
+    """
+    for name in names:
+        # a cheap test first, since there may be a million names
+        if ".." in name or ":" in name or "\0" in name or name.startswith(("/", "\\")):
+            inside(Path("its folder"), name)
 
-        If another process replaces the index in the meantime, the new one is read.
 
-        Raises:
-            FileNotFoundError: there is no index, or its vectors are missing.
-            ValueError: the path is not an index, it is damaged, or its files do not belong together.
-            ModuleNotFoundError: faiss is not installed.
-        """
-        folder = Path(folder)
-        head = read_head(folder)
-        try:
-            return cls._load(folder, head)
-        except (FileNotFoundError, ValueError):
-            if read_head(folder) == head:
-                raise
-        return cls.load(folder)
+def _words(columns: Mapping[str, Array], name: str) -> list[str]:
+    """A column of texts; an empty list if there is none. Names may be integers."""
+    column = columns.get(name)
+    if column is None:
+        return []
+    values: list[Any] = column.tolist()
+    kinds = (str, int) if name == "names" else (str,)
+    if column.ndim != 1 or not all(isinstance(value, kinds) and not isinstance(value, bool) for value in values):
+        raise ValueError(f"{name} must be texts [row]; got {column.dtype} {column.shape}")
+    return list(map(str, values))
 
-    @classmethod
-    def _load(cls, folder: Path, head: dict[str, Any]) -> Index:
-        path = folder / head["vectors"]["file"]
-        vectors = read_vectors(path, head)
-        if (vectors.ntotal, vectors.d) != (head["images"], head["dim"]) or head["images"] != len(head["names"]):
-            raise ValueError(
-                f"the files of {folder} do not belong together: {HEAD} has {head['images']} rows in {head['dim']} "
-                f"dimensions, {path.name} has {vectors.ntotal} in {vectors.d}"
-            )
-        return cls(
-            vectors,
-            tuple(head["names"]),
-            np.array(head["labels"], np.int64),
-            tuple(head["class_names"]),
-            head["kind"],
-            head["normalized"],
-            head["origin"],
-            head["measured"],
-            tuple(head.get("texts", ())),
-        )
+
+def classes_of(columns: Mapping[str, Array]) -> list[str] | None:
+    """The name of the class of each row; None: there are no classes.
+
+    Raises:
+        ValueError: labels are neither integers nor texts, or a label has no name.
+
+    >>> classes_of({"labels": np.array([-7, 1_000_000_000])})
+    ['-7', '1000000000']
+    """
+    labels = columns.get("labels")
+    if labels is None:
+        return None
+    values: list[Any] = labels.tolist()
+    whole = labels.ndim == 1 and labels.dtype.kind in "iu"
+    if labels.ndim != 1 or not (whole or all(isinstance(value, str) for value in values)):
+        raise ValueError(f"labels must be integers or texts, one per row; got {labels.dtype} {labels.shape}")
+    if "class_names" not in columns:  # the labels are their own names
+        return list(map(str, values))
+    names = columns["class_names"]
+    if not whole or names.ndim != 1:
+        raise ValueError("class_names [class] need labels that are integers, indices into them; remove class_names")
+    for label in values:
+        if not 0 <= label < len(names):
+            there = f"no name for class {label}: {len(names)} class_names were given"
+            raise ValueError(f"{there}. Complete them, or remove them")
+    return [str(names[label]) for label in values]
+
+
+__all__ = ["Index", "Origin", "check_inside", "check_place", "classes_of"]

@@ -30,6 +30,7 @@ from ...common.files import Pieces, load_json, read_npz, remove_leftovers, write
 from ...common.files.folders import lock, refuse_links
 from ...common.progress import steps
 from ...datasets.rows import Rows
+from ...ranks.normalize import unit_rows
 from ..training.inference import embed_alone
 from .embedder import Embedder
 
@@ -80,7 +81,7 @@ class Parts:
         workers: int = 0,
         device: torch.device | str | None = None,
     ) -> Pieces:
-        """Embeddings [row, dim] of a table: finished parts are read, missing parts are computed.
+        """Embeddings [row, dim] of a table, of length 1: finished parts are read, missing parts are computed.
 
         Args:
             embedder: the model.
@@ -109,7 +110,7 @@ class Parts:
                 progress=name if rank == 0 else "",
                 device=device,
             )
-            return found.numpy()
+            return unit_rows(found).numpy()
 
         return self.filled(len(table), rows, embedded)
 

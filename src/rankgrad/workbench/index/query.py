@@ -16,7 +16,7 @@ from ...datasets.folder import find_images
 from ...datasets.images import SkippedWarning, check_image, skipped_lines
 from .embedder import Embedder
 from .gallery import Index
-from .threshold import Threshold
+from .threshold import FEWEST, Threshold
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Hit:
 
     Attributes:
         rank: 1 is the nearest.
-        score: similarity to the query: the cosine, or the inner product if the index was built without normalisation.
+        score: cosine to the query.
         class_name: its class, such as its folder; "" if it has none.
         name: its path relative to the gallery's folder.
         path: its file.
@@ -88,11 +88,11 @@ def find(
         if index.threshold is None:
             raise ValueError(
                 "this index has no threshold, so min_score=auto (--min-score auto) cannot be used: give a number, or "
-                "make the embeddings with rankgrad embed RUN, where the run was evaluated on held-out rows and kept "
-                "its embeddings"
+                "make the embeddings with rankgrad embed RUN, where the run kept the embeddings of held-out rows, and "
+                f"at least {FEWEST} of these have a right item"
             )
         min_score = index.threshold.score
-    least = -math.inf if min_score is None else number(min_score, "min_score is a similarity, or auto")
+    least = -math.inf if min_score is None else number(min_score, "min_score is a cosine, or auto")
     find_all = _find_texts if index.texts else _find_images
     return [
         replace(answer, hits=tuple(hit for hit in answer.hits if hit.score >= least), threshold=index.threshold)
@@ -111,9 +111,8 @@ def _find_images(queries: list[str | Path], index: Index, k: int, embedder: Embe
             Answer(path, _hits(index, path, k, zip(score, row, strict=True)))
             for path, score, row in zip(paths, scores.tolist(), rows.tolist(), strict=True)
         ]
-        # links to the query's file are left out too, so a list may need more rows; row -1: the index finds no more
-        short = any(len(answer.hits) < k for answer, row in zip(answers, rows.tolist(), strict=True) if row[-1] >= 0)
-        if not short or length >= len(index):
+        # links to the query's file are left out too, so a list may need more rows
+        if length >= len(index) or all(len(answer.hits) == k for answer in answers):
             return answers
         length *= 2
 
@@ -138,13 +137,12 @@ def _find_texts(given: list[str | Path], index: Index, k: int, embedder: Embedde
                 Hit(
                     rank,
                     value,
-                    index.class_names[int(index.labels[at])],
+                    index.classes[at],
                     index.names[at],
                     index.path(at),
                     index.texts[at],
                 )
                 for rank, (value, at) in enumerate(zip(score, row, strict=True), 1)
-                if at >= 0
             ),
         )
         for query, score, row in zip(queries, scores.tolist(), rows.tolist(), strict=True)
@@ -155,12 +153,11 @@ def _hits(index: Index, query: Path, k: int, nearest: Iterable[tuple[float, int]
     own = query.resolve()
     hits: list[Hit] = []
     for score, row in nearest:
-        if row < 0 or len(hits) == k:  # an approximate index may find fewer than k
+        if len(hits) == k:
             break
         path = index.path(row)
         if path.resolve() != own:
-            name = index.class_names[int(index.labels[row])]
-            hits.append(Hit(len(hits) + 1, score, name, index.names[row], path))
+            hits.append(Hit(len(hits) + 1, score, index.classes[row], index.names[row], path))
     return tuple(hits)
 
 

@@ -3,46 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from ...common.files import read_npz, sha256_of
-from ...datasets.rows import numbered
-from ...ranks.normalize import unit_rows
-from ...search import topk
 from ..config import load
 from ..runs.embeddings import joined_classes
 from ..runs.folder import Run
-from .embedder import Origin, check_inside
-from .gallery import Index
+from .gallery import Index, Origin, check_inside, classes_of
 from .threshold import threshold_of
-
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Exact search with the interface of a faiss index."""
-
-    rows: Tensor
-
-    @property
-    def d(self) -> int:
-        return self.rows.shape[1]
-
-    def search(self, asked: Array, k: int) -> tuple[Array, Array]:
-        scores, items = topk(torch.from_numpy(asked), self.rows, k)
-        return scores.numpy(), items.numpy()
 
 
 def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
-    """The evaluated rows of a run as an index in memory. It does not need faiss.
+    """The evaluated rows of a run as an index in memory.
 
     If the run has separate queries and a gallery, the index holds the gallery.
 
@@ -67,14 +39,22 @@ def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
         raise FileNotFoundError(f"{folder} holds no {' and no '.join(lacking)}: {why}")
     columns = read_npz(run.embeddings, "embeddings", "labels", "names", "class_names")
     of = "ref_" if "ref_embeddings" in columns else ""
-    rows = torch.from_numpy(np.ascontiguousarray(columns[f"{of}embeddings"], np.float32))
-    texts = columns.get(f"{of}texts")
-    labels, class_names = columns[f"{of}labels"], tuple(map(str, columns["class_names"].tolist()))
+    labels, class_names = columns[f"{of}labels"], columns["class_names"]
     if labels.dtype.kind == "b":
-        class_names, numbers = numbered(joined_classes(labels, class_names))
-        labels = numbers.numpy()
-    names = tuple(map(str, columns[f"{of}names"].tolist()))
-    check_inside(run.embeddings, names)
+        classes = joined_classes(labels, list(map(str, class_names.tolist())))
+    else:
+        classes = classes_of({"labels": labels, "class_names": class_names}) or []
+    names = list(map(str, columns[f"{of}names"].tolist()))
+    check_inside(names)
+    threshold = threshold_of(run.weights)
+    origin = Origin(_root(run, trust), run.weights.absolute(), sha256_of(run.weights), threshold=threshold)
+    texts = columns.get(f"{of}texts")
+    told = [] if texts is None else list(map(str, texts.tolist()))
+    return Index.of(columns[f"{of}embeddings"], names, classes, origin, told)
+
+
+def _root(run: Run, trust: Sequence[str]) -> Path:
+    """The folder of the images of a run, or the file of its texts."""
     data = load(run.config, trust).data
     root = data.get("root")
     for name, value in (("root", root), ("load.images", data.load.get("images"))):
@@ -82,19 +62,7 @@ def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
             raise ValueError(f"{run.config} is damaged: data.{name} must be a path; got {value!r}")
     if "images" in data.get("load", {}):  # root is a list of images, and their folder is beside or above it
         root = data.load.images or Path(root).parent
-    return Index(
-        _Rows(unit_rows(rows)),
-        names,
-        labels,
-        class_names,
-        origin=Origin(
-            Path("." if root is None else root),
-            run.weights.absolute(),
-            sha256_of(run.weights),
-            threshold=threshold_of(run.weights),
-        ),
-        texts=() if texts is None else tuple(map(str, texts.tolist())),
-    )
+    return Path("." if root is None else root)
 
 
 __all__ = ["index_of_run"]

@@ -1,4 +1,4 @@
-"""Checks whether the folder of a run or an index is complete and undamaged: reads all files and compares checksums."""
+"""Checks whether a run or an index is complete and undamaged: reads all files and compares checksums."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...common.files import check_archive, load_json, read_text, sha256_of
 from ...common.files.folders import LOCK
+from ...datasets.vectors import embedding_columns
 from ..config import parsed
 from ..kinds import TASKS
 from .folder import Run
@@ -44,22 +45,23 @@ class Checked:
 
 
 def check(folder: Path) -> Checked:
-    """Check every file of a run or an index.
+    """Check every file of a run, or an index.
 
     Raises:
-        FileNotFoundError: the folder is neither a run nor an index.
+        FileNotFoundError: it is neither a run nor a file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "index.json").write_text("{}")
-    ...     print(check(Path(folder)).wrong)
-    {'index.json': 'damaged: it does not name its vectors'}
+    ...     file = Path(folder, "a.index")
+    ...     _ = file.write_text("{}")
+    ...     print("not an npz" in check(file).wrong["a.index"])
+    True
     """
-    if (folder / "index.json").is_file():
-        return _check_index(folder)
+    if folder.is_file():
+        return Checked(folder, "index", {folder.name: _said(lambda: embedding_columns(folder, "embeddings", "names"))})
     run = Run(folder)
     if not run.config.is_file():
-        raise FileNotFoundError(f"{folder} is neither a run nor an index: it has no config.yaml and no index.json")
+        raise FileNotFoundError(f"{folder} is neither a run nor an index: it is no file, and has no config.yaml")
     files = {run.config.name: _said(lambda: parsed(run.config))}
     if files[run.config.name] != "ok":
         return Checked(folder, "run", files)
@@ -117,24 +119,6 @@ def _said(read: Callable[[], object]) -> str:
     except (ValueError, OSError) as error:
         return f"damaged: {str(error).splitlines()[0]}"
     return "ok"
-
-
-def _check_index(folder: Path) -> Checked:
-    head = _said(lambda: load_json(folder / "index.json"))
-    files = {"index.json": head}
-    if head == "ok":
-        content = load_json(folder / "index.json")
-        # rows: the original vectors, if the index stores compressed codes
-        named = [content[part] for part in ("vectors", "rows") if part in content] if isinstance(content, dict) else []
-        if not named or not all(isinstance(each, dict) and {"file", "sha256"} <= set(each) for each in named):
-            files["index.json"] = "damaged: it does not name its vectors"
-            named = []
-        for each in named:
-            path = folder / Path(str(each["file"])).name
-            there = path.is_file()
-            same = there and sha256_of(path) == each["sha256"]
-            files[path.name] = "ok" if same else "damaged or changed" if there else "missing"
-    return Checked(folder, "index", files)
 
 
 __all__ = ["Checked", "check"]

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ...common.files import Pieces, write_npz
+from ...common.files import Pieces
 from ...datasets.protocols import trials
 from ...datasets.rows import Rows
+from ...ranks.normalize import unit_rows
 from ...ranks.relevance import as_labels
+from ...tables.vectors import write_vectors
 
 # Columns of an npz that are arguments of `evaluation.evaluate`, besides embeddings and labels.
 COLUMNS = (
@@ -87,15 +89,16 @@ def joined_classes(several: npt.NDArray[np.bool_], names: Sequence[str]) -> list
 def save_embeddings(
     path: Path, embeddings: Tensor | Pieces, table: Rows, more: Mapping[str, Any] | None = None
 ) -> None:
-    """Write an npz of embeddings, labels, names, classes and super-labels, for `rankgrad evaluate` and for numpy.
+    """Write a file of embeddings, labels, names, classes and super-labels, for `rankgrad evaluate` and for numpy.
 
+    Rows have length 1 in every file, so that an inner product is the cosine by which a model was trained and measured.
     If the table has groups or texts, they are the columns `groups` and `texts`. If it has queries and a gallery, the
     gallery is in `ref_embeddings`, `ref_labels`, `ref_names`, and so on. If rows may have several classes, labels are
     bool [row, class].
 
     Args:
-        path: npz to write; an existing file is replaced.
-        embeddings: [row, dim]; or pieces of it, if the table has no separate queries and gallery.
+        path: npz or parquet to write, see `tables.vectors`; an existing file is replaced.
+        embeddings: [row, dim]; or pieces of it, of length 1, if the table has no separate queries and gallery.
         table: the rows.
         more: further columns.
 
@@ -112,6 +115,8 @@ def save_embeddings(
         raise ValueError(
             f"{table.name} has separate queries and a gallery; give its embeddings as one tensor, not in pieces"
         )
+    if isinstance(embeddings, Tensor):
+        embeddings = unit_rows(embeddings)
     query: Any = slice(None)
     gallery: Tensor | None = None
     if table.protocol == "query_gallery":
@@ -139,7 +144,7 @@ def save_embeddings(
         if gallery is not None:
             columns["ref_super_labels"] = table.super_label[gallery].numpy()
         columns["super_names"] = np.array(table.super_names)
-    write_npz(path, columns)
+    write_vectors(path, columns)
 
 
 __all__ = ["save_embeddings", "evaluated_columns", "by_levels"]
