@@ -64,7 +64,9 @@ def test_a_machine_that_is_not_there_is_one_line(words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("command", [("embed", "run", "."), ("search", "a.png", "--index", "i"), ("evaluate", "e.npz")])
+@pytest.mark.parametrize(
+    "command", [("embed", "run", "."), ("search", "a.png", "--index", "i"), ("evaluate", __file__)]
+)
 def test_embed_search_and_evaluate_know_both(command, capsys):
     assert main([*command, "--device", "nowhere", "--threads", "1"]) == 2
     assert "--device nowhere" in capsys.readouterr().err

@@ -6,37 +6,10 @@ import re
 import shlex
 
 import pytest
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
 
 from rankgrad.common.checks import as_keys, setting, spelled
 from rankgrad.datasets import DATASETS
 from rankgrad.workbench.config import GROUPS, PATHS, ConfigError, check_paths, compose, make, options
-from rankgrad.workbench.config.hydra import by_hydra, composed
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "loss=recall_at_k loss.k=[1,2] optimizer.lr=1e-3 optimizer.lr=${seed} out=null",
-        "loss=roadmap+pml/triplet loss.weights.triplet=0.3 loss.losses.triplet.loss.margin=0.2 evaluation={every: 1}",
-        "recipe=small data.eval_transform.resize=null trainer.max_epochs=a b seed=",
-        "loss=pnp loss.alhpa=1",
-        "optimizer.lr=choice(1,2)",
-        "loss={a: 1}",
-    ],
-)
-def test_a_setting_is_written_as_hydra_writes_it_or_left_to_hydra(settings):
-    words = tuple(re.split(r" (?=[a-z_.]+=)", settings))
-    try:
-        wanted = by_hydra(words, "train")
-    except HydraException as error:
-        with pytest.raises(type(error), match=re.escape(str(error))):
-            composed(words, "train")
-    else:
-        found = composed(words, "train")
-        assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(wanted) and OmegaConf.is_struct(found)
-        assert composed(words[:1], "train") == by_hydra(words[:1], "train")  # it was written into a copy
 
 
 def test_every_group_can_be_listed_and_every_option_composes():

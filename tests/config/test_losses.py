@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from omegaconf import OmegaConf
 
 from rankgrad import losses
 from rankgrad.losses.base import Common
-from rankgrad.workbench.config import compose, make, options
+from rankgrad.workbench.config import ConfigError, compose, make, options
 
 LOSSES = options("loss")
 
@@ -88,3 +89,59 @@ def test_options_that_all_losses_share_can_be_added():
     config = compose(["loss=pnp", "+loss.normalize=false", "+loss.check_finite=false"])
     loss = make(config.loss, slot="loss")
     assert loss.normalize is False and loss.check_finite is False
+
+
+OWN = """
+from torch import nn
+
+class MyLoss(nn.Module):
+    def __init__(self, margin=0.2, needed=None):
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, embeddings, labels, ref_emb=None, ref_labels=None, **more):
+        return (embeddings @ embeddings.T).clamp(min=self.margin).mean()
+
+class Grey:
+    def __init__(self, size=28):
+        self.size = size
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_of_a_test.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "own_of_a_test"
+    sys.modules.pop("own_of_a_test", None)
+
+
+def test_a_class_of_ones_own_is_named_like_any_loss_and_has_its_arguments_as_settings(own):
+    config = compose([f"loss={own}.MyLoss", f"trust={own}", "loss.margin=0.5"])
+    assert config.loss == {"_target_": f"{own}.MyLoss", "margin": 0.5, "needed": None}
+    assert make(config.loss, slot="loss", trust=(own,)).margin == 0.5
+    both = compose([f"loss={own}.MyLoss+supap", f"trust=[{own}]", "loss.losses.MyLoss.margin=0.5"]).loss
+    assert both.losses.MyLoss.margin == 0.5 and list(both.weights) == ["MyLoss", "supap"]
+    with pytest.raises(ConfigError, match=r"unknown setting 'loss.margn'; did you mean 'loss.margin'"):
+        compose([f"loss={own}.MyLoss", f"trust={own}", "loss.margn=0.5"])
+    with pytest.raises(ConfigError, match="has no MyLos|is not a class"):
+        compose([f"loss={own}.MyLos", f"trust={own}"])
+
+
+def test_without_trust_the_message_says_the_way(own):
+    with pytest.raises(ConfigError) as error:
+        compose([f"loss={own}.MyLoss"])
+    assert f"loss={own}.MyLoss trust={own};" in str(error.value) and "docs/plugins.md" in str(error.value)
+    assert "own_of_a_test" not in sys.modules
+
+
+@pytest.mark.parametrize("place", ["loss", "data.eval_transform"])
+def test_a_class_in_place_of_another_does_not_get_settings_that_it_does_not_take(own, place):
+    name = {"loss": "MyLoss"}.get(place, "Grey")
+    words = ["loss=smooth_ap", f"{place}._target_={own}.{name}", f"trust={own}"]
+    node = OmegaConf.select(compose(words), place)
+    assert make(node, slot={"loss": "loss"}.get(place, "transform"), trust=(own,)) is not None
+    # what is given stays, and is refused by the class
+    given = {"loss": "loss.tau=0.1"}.get(place, f"+{place}.mean=[0]")
+    kept = OmegaConf.select(compose([*words, given]), place)
+    assert given.partition("=")[0].rpartition(".")[2] in kept

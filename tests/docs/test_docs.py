@@ -10,6 +10,7 @@ import re
 import runpy
 import shlex
 import sys
+import types
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -238,7 +239,7 @@ def variant_fits(name: str, tree: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"), commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
-def test_command_exists_and_its_settings_fit(name, words):
+def test_command_exists_and_its_settings_fit(name, words, monkeypatch):
     from rankgrad.workbench import cli, config
     from rankgrad.workbench.runs import compare, launchers
     from rankgrad.workbench.tuning import tune
@@ -283,6 +284,9 @@ def test_command_exists_and_its_settings_fit(name, words):
         elif arguments.command == "train" and any(setting.startswith("resume=") for setting in settings):
             assert all(setting.partition("=")[0] in (*MAY_CHANGE, EPOCHS) for setting in settings), name
         elif arguments.command == "train":
+            own = types.ModuleType("mypackage")  # a package of the reader's
+            exec("__name__ = 'mypackage'\nclass MyLoss:\n    def __init__(self, margin=0.1): ...", vars(own))
+            monkeypatch.setitem(sys.modules, "mypackage", own)
             config.compose(settings, tree)
 
 

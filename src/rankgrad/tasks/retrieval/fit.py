@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...batches.memory import Memory
 from ...common.checks import as_word
+from ...common.defaults import LOSSES
 from ...datasets.given import Given as Data
 from ...datasets.given import given_table
 from ...datasets.rows import Rows
@@ -20,7 +21,7 @@ from ...losses.called import CalledLoss
 from ...models import load_weights
 from ...models.build import kind_of
 from ...models.embedding_model import evaluating, freeze_batch_norms, modes_kept, moved
-from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, for_kind, make, replaced
+from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, make, of_kind, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
 from ...workbench.training.called import own_settings, resumed
@@ -122,7 +123,8 @@ def fit(
     else:
         table = given_table(data, test, collate=collate, seed=config.seed)
         if table.captions is not None and (loss is None or isinstance(loss, str)):
-            config = _settings(data, "_texts" if loss is None else for_kind(loss, "texts"), out, own, quiet, words)
+            chosen = LOSSES["texts"][0] if loss is None else loss
+            config = _settings(data, chosen, out, own, quiet, [*words, *of_kind(chosen, "texts")])
         if "test" not in table.splits:
             config = replaced(config, {"evaluation.split": "train"})
     module = None if loss is None or isinstance(loss, str) else _module(loss)

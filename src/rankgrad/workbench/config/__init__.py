@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..allowed import ConfigError, make, named, packages, section
 from .checking import PATHS, check_paths
-from .hydra import default_loss, differing, for_kind
+from .hydra import default_loss, differing, of_kind
 from .options import GIVEN, GROUPS, folders, options
 from .overrides import compose
 from .received import load, parsed
@@ -22,11 +22,11 @@ __all__ = [
     "differing",
     "flat",
     "folders",
-    "for_kind",
     "keys",
     "load",
     "make",
     "named",
+    "of_kind",
     "options",
     "packages",
     "parsed",

@@ -16,7 +16,7 @@ from ..allowed import TARGET, ConfigError, check
 from ..kinds import of_settings
 from .hydra import composed
 from .options import groups_in, options
-from .values import keys, plain
+from .values import dotted, keys, plain
 
 # Values of these settings are paths. They are taken literally, without Hydra's grammar.
 PATHS = (
@@ -51,22 +51,24 @@ def check_paths(config: DictConfig) -> None:
             raise FileNotFoundError(f"{key}={path} does not exist{where}")
 
 
-def check_kinds(config: DictConfig, overrides: Sequence[str], name: str) -> None:
+def check_needed(config: DictConfig, default: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise if a value that has no default is missing, or was given as null."""
+    given, usual = dotted(OmegaConf.to_container(config)), dotted(OmegaConf.to_container(default))
+    nulls = [key for key, value in given.items() if value is None and f"{key}=null" in overrides]
+    missing = [key for key in given if given[key] == "???" or (key in nulls and usual.get(key) == "???")]
+    if missing:
+        wrong = " and must not be null" if given[missing[0]] is None else ""
+        raise ConfigError(f"{', '.join(missing)} must be given{wrong}; add the setting {missing[0]}=...")
+
+
+def check_kinds(config: DictConfig, default: DictConfig, overrides: Sequence[str], name: str) -> None:
     """Raise if a value has another kind than its default. Losses and Lightning check their own settings."""
-    given = [override.split("=", 1)[0] for override in overrides]
-    own = {
-        *of_settings(name).groups,
-        *PATHS,
-        *WORDS,
-        *FREE,
-        *(f"data.{kind}_transform.resize" for kind in ("train", "eval")),
-    }
-    given = [key for key in given if key not in own and not key.startswith(("loss.", "+", "~"))]
-    groups = tuple(group for group in groups_in(overrides, name) if not group.startswith("loss="))
-    default = composed(groups, name) if given else config
-    for key in given:
-        wanted, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
-        check_kind(key, 0 if key in NUMBERS else plain(wanted), plain(now))
+    sizes = ("data.train_transform.resize", "data.eval_transform.resize")
+    own = {*of_settings(name).groups, *PATHS, *WORDS, *FREE, *sizes}
+    for key in (override.split("=", 1)[0] for override in overrides):
+        if key not in own and not key.startswith(("loss.", "+", "~")):
+            wanted, now = OmegaConf.select(default, key, throw_on_missing=False), OmegaConf.select(config, key)
+            check_kind(key, 0 if key in NUMBERS else plain(wanted), plain(now))
 
 
 def check_kind(key: str, wanted: Any, given: Any) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...common.checks import closest, unknown
 from ...common.extras import of_laboratory
 from ...common.files import shown
 from ...tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
+from ..allowed import ConfigError
 from ..at_path import is_beside, is_search, tables_in
 from ..kinds import TASKS, of_settings
 from .hydra import composed
-from .options import groups_in, options
+from .options import options
 from .values import keys
 
 # Common words -> our settings, for hints on unknown settings. A row may need several settings, or an option of a group.
@@ -69,6 +70,11 @@ def unknown_option(group: str, given: str, name: str) -> str:
     rows = _rows_of(given)
     meant = [row.partition("=")[2] for row in rows if row.startswith(f"{group}=") and " " not in row]
     told = unknown(group, given, known, lister)
+    if group == "loss" and "." in given:
+        return (
+            f"unknown loss {given!r}. For a class of your own, name its package: loss={given} "
+            f"trust={given.partition('.')[0]}; its arguments are settings. docs/plugins.md registers it under a name"
+        )
     if group == "data" and name != "search" and "task=search" in rows:
         return (
             f"unknown data {given!r}; did you mean 'task=search' and 'data.root', for queries and documents? "
@@ -95,28 +101,26 @@ def hint_for_word(word: str, name: str) -> str:
     return f"; did you mean '{groups[0]}={word}'?" if groups else _meant(word, keys(composed((), name)), name)
 
 
-def explain(message: str, overrides: Sequence[str], name: str) -> str:
-    """One line for users instead of Hydra's message: what the unknown setting may mean, and which there are."""
-    if match := re.search(r"Ambiguous value for argument '([^=]+)=(.*)'", message):
-        key, value = match.groups()
-        return (
-            f"{key}={value} has several values. A list needs brackets: {key}=[{value}]. To train with several seeds or "
-            "losses: rankgrad compare"
-        )
-    match = re.search(r"Could not override '([^']+)'", message)
-    if not match:
-        return message.splitlines()[0]
-    given = match.group(1)
+def check_known(overrides: Sequence[str], every: Sequence[str], name: str) -> None:
+    """Raise if a setting is unknown, and say what it may mean, and which there are.
+
+    Args:
+        overrides: KEY=VALUE.
+        every: the known settings.
+        name: see `compose`.
+    """
     of = {key: value for key, _, value in (override.partition("=") for override in overrides)}
-    if (
-        name == "train"
-        and "data.root" in of
-        and (given == "data.root" or (given.startswith("data.") and "data" not in of))
-    ):
+    for key in of:
+        if re.match(r"[A-Za-z_]", key) and "@" not in key and key not in (*every, *of_settings(name).groups):
+            raise ConfigError(_unknown(key, of, every, name))
+
+
+def _unknown(given: str, of: Mapping[str, str], every: Sequence[str], name: str) -> str:
+    of_data = given.startswith("data.") and "data" not in of
+    if name == "train" and "data.root" in of and (given == "data.root" or of_data):
         return f"data.root also needs the kind of the data: {data_settings(of['data.root'])}"
-    if "data.root" in _rows_of(given) and is_data(of.get(given, ""), name):
+    if "data.root" in _rows_of(given) and is_data(of[given], name):
         return f"unknown setting {given!r}. To train on it: {data_settings(of[given])}"
-    every = keys(composed(groups_in(overrides, name), name))
     known = [key for key in every if not (key.startswith(INTERNAL) or re.search(r"(^|\.)_", key))]
     parent, _, last = given.rpartition(".")
     same = [key for key in known if key.rpartition(".")[2] == last]  # the section is missing or wrong

@@ -5,56 +5,22 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from functools import lru_cache
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from ...common import defaults, plugins
-from ..allowed import TARGET, ConfigError
+from ..allowed import TARGET, ConfigError, find
 from ..kinds import of_settings
-from .options import data_sets, folders, groups_in
-from .values import plain
+from .options import data_sets, folders, groups_in, trusted
 
-_SINGLE = re.compile(r"[A-Za-z_][\w.]*=")  # a plain setting, without Hydra's +added, ~removed and group@place
+PLAIN = (bool, int, float, str, list, dict)  # types of values in settings
 
 
 @lru_cache(maxsize=256)  # comparisons and tables compose the same settings many times
 def composed(overrides: tuple[str, ...], name: str) -> DictConfig:
-    """The settings that Hydra composes. They are cached: copy them before you change them.
-
-    Hydra needs a quarter of a second to read the files of the groups. Most calls choose the same files. So the files
-    are composed once, and single settings are written into a copy, as Hydra itself does. If a setting does not fit,
-    Hydra composes everything and reports the error.
-    """
-    single = tuple(override for override in overrides if _SINGLE.match(override) and not groups_in([override], name))
-    if single:
-        config = deepcopy(composed(tuple(override for override in overrides if override not in single), name))
-        if _written(config, single):
-            return config
-    return by_hydra(overrides, name)
-
-
-def _written(config: DictConfig, overrides: Sequence[str]) -> bool:
-    """Write settings into a configuration. Return False if one does not fit, or if Hydra reads it as a sweep."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-        if any(override.is_sweep_override() for override in parsed):
-            return False
-        for override in parsed:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-    except (HydraException, OmegaConfBaseException):
-        return False
-    return True
-
-
-def by_hydra(overrides: Sequence[str], name: str) -> DictConfig:
-    """The settings that Hydra composes, without the cache."""
+    """The settings that Hydra composes. They are cached: copy them before you change them."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
@@ -68,60 +34,63 @@ def by_hydra(overrides: Sequence[str], name: str) -> DictConfig:
         return hydra_compose(name, overrides=[*words, *path])
 
 
+def literal(value: str) -> str:
+    r"""A value as Hydra's grammar writes a text, in quotes.
+
+    >>> print(literal("it's a\\"))
+    'it\'s a\\'
+    """
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + (found[2] and "\\'"), value) + "'"
+
+
 def _parts_of_sum(override: str) -> list[str]:
     """Hydra's overrides for loss=A+B: a sum, its parts, and equal weights. Other overrides are returned unchanged."""
     key, value = override.split("=", 1)
     if key != "loss" or "+" not in value:
         return [override]
     losses = value.split("+")
-    names = [_of_kind(loss) or loss.rpartition("/")[2] for loss in losses]
+    names = [_part(loss) for loss in losses]
     if len(set(names)) < len(names):
         raise ConfigError(f"a sum may name each loss only once; got {override}")
     parts = [f"+loss@loss.losses.{name}={loss}" for name, loss in zip(names, losses, strict=True)]
     return ["loss=_sum", *parts, *(f"+loss.weights.{name}={1 / len(names)!r}" for name in names)]
 
 
-def _own() -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Internal name -> a loss, and its settings for a kind of rows: _texts, _documents, _documents-list_net."""
-    found = {f"_{kind}": row for kind, row in defaults.LOSSES.items()}
-    others = defaults.OTHER_LOSSES.items()
-    return found | {f"_{kind}-{loss}": (loss, own) for kind, losses in others for loss, own in losses.items()}
+def _part(loss: str) -> str:
+    """Name of a loss in a sum."""
+    return re.split(r"[/.]", loss)[-1]
 
 
-def _of_kind(loss: str) -> str | None:
-    """Name of the loss that an internal name stands for; None: it is no such name."""
-    return _own().get(loss, (None,))[0]
+def of_kind(losses: str, kind: str) -> list[str]:
+    """The settings that the losses of loss= have for a kind of rows.
 
-
-def for_kind(losses: str, kind: str | None) -> str:
-    """The value of loss=, in which a loss brings the settings that it has for a kind of rows.
-
-    >>> for_kind("log_sum_exp+supap", "texts"), for_kind("log_sum_exp", "images"), for_kind("list_net", "documents")
-    ('_texts+supap', 'log_sum_exp', '_documents-list_net')
+    >>> of_kind("log_sum_exp+supap", "texts"), of_kind("log_sum_exp", "images"), of_kind("list_net", "documents")
+    (['loss.losses.log_sum_exp.tau=0.1'], [], ['loss.tau=0.1'])
     """
-    names = {loss: name for name, (loss, own) in _own().items() if own and name.partition("-")[0] == f"_{kind}"}
-    return "+".join(names.get(loss, loss) for loss in losses.split("+"))
+    several = losses.split("+")
+    default, own = defaults.LOSSES[kind]
+    known = {**defaults.OTHER_LOSSES.get(kind, {}), default: own}
+    place = {loss: f"loss.losses.{_part(loss)}" if several[1:] else "loss" for loss in several}
+    return [f"{place[loss]}.{key}={value}" for loss in several for key, value in known.get(loss, {}).items()]
 
 
 def with_defaults_of_data(overrides: Sequence[str], name: str) -> list[str]:
-    """The overrides, in which a named loss keeps the settings that are the default for the data."""
-    asked = [override for override in overrides if override.startswith("loss=")]
-    own = {loss for loss, settings in _own().values() if settings}
-    if of_settings(name).own_losses or not any(part in own for each in asked for part in each[5:].split("+")):
+    """The overrides, before them the settings that a named loss has by default for the kind of the data."""
+    asked = [override.removeprefix("loss=") for override in overrides if override.startswith("loss=")]
+    if of_settings(name).own_losses or not any(of_kind(losses, kind) for losses in asked for kind in defaults.LOSSES):
         return list(overrides)
     kind = "documents" if name == "search" else "rows"
     if name == "train":
         from ...models.build import TAKES
 
-        groups = tuple(each for each in groups_in(overrides, name) if each not in asked)
-        kind = TAKES.get(composed(groups, name).model.kind, ("",))[0]
-    return [f"loss={for_kind(each[5:], kind)}" if each in asked else each for each in overrides]
+        kind = TAKES.get(composed(groups_in(overrides, name), name).model.kind, ("images",))[0]
+    return [*of_kind(asked[-1], kind), *overrides]  # first, because the last value of a setting wins
 
 
 def _offer_losses(name: str, words: Sequence[str]) -> None:
     """Register the settings of losses with Hydra: their arguments, and the default losses of data, such as _texts.
 
-    Losses of plug-ins are registered only if they are named. Other plug-ins are not imported.
+    Losses of plug-ins and of the user's own packages are registered, and imported, only if they are named.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -133,8 +102,12 @@ def _offer_losses(name: str, words: Sequence[str]) -> None:
     asked = [loss for loss in plugins.registered("losses", LOSSES) if loss in named]
     for loss in (*LOSSES, *asked) if ours else ():
         store.store(name=loss, node=settings(loss), group="loss", provider="rankgrad")
-    for internal, (loss, own) in _own().items() if ours else ():
-        store.store(name=internal, node={"defaults": [loss, "_self_"], **own}, group="loss", provider="rankgrad")
+    for kind, (loss, own) in defaults.LOSSES.items() if ours else ():
+        store.store(name=f"_{kind}", node={"defaults": [loss, "_self_"], **own}, group="loss", provider="rankgrad")
+    trust = trusted(words)
+    for loss in filter(trust.own, named) if ours else ():
+        node = _arguments(find(loss, "loss", trust=trust.packages, where="loss"), loss)
+        store.store(name=loss, node=node, group="loss", provider="rankgrad")
 
 
 def _offer_data(name: str, words: Sequence[str]) -> None:
@@ -149,7 +122,13 @@ def _offer_data(name: str, words: Sequence[str]) -> None:
         load = data_sets()[data].load()
         signature = inspect.signature(load)
         texts = "TextTable" in str(signature.return_annotation)
-        own = {"name": data, "epochs": 10 if texts else 20, "load": _arguments(load, data_sets()[data].target)}
+        brought = ("root", "shorter_side", "cache", "cache_dir")  # settings of _base/photos and _base/texts
+        arguments = _arguments(load, data_sets()[data].target)
+        own = {
+            "name": data,
+            "epochs": 10 if texts else 20,
+            "load": {key: value for key, value in arguments.items() if key not in brought},
+        }
         # images that are drawn, not read from files, are small, like characters
         images = "_base/photos@_here_" if "root" in signature.parameters else "_base/drawings@_here_"
         base = "_base/texts" if texts else images
@@ -158,14 +137,13 @@ def _offer_data(name: str, words: Sequence[str]) -> None:
         store.store(name=data, node=node, group="data", package=package, provider="rankgrad")
 
 
-def _arguments(load: Callable[..., Any], target: str) -> dict[str, Any]:
-    """The settings of a loader: its arguments, without those that _base/photos or _base/texts has."""
-    brought = ("root", "shorter_side", "cache", "cache_dir")
+def _arguments(made: Callable[..., Any], target: str) -> dict[str, Any]:
+    """The settings of a class or function: its arguments with their defaults, as far as these are plain values."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = [each for each in inspect.signature(load).parameters.values() if each.kind not in several]
-    own = {each.name: each.default for each in parameters if each.name not in brought}
-    needed = inspect.Parameter.empty
-    return {TARGET: target, **{name: "???" if default is needed else default for name, default in own.items()}}
+    own = {each.name: each.default for each in inspect.signature(made).parameters.values() if each.kind not in several}
+    own = {name: "???" if value is inspect.Parameter.empty else value for name, value in own.items()}
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
+    return {TARGET: target, **{name: each for name, each in values.items() if each is None or type(each) in PLAIN}}
 
 
 def differing(loss: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,5 +166,7 @@ def differing(loss: Mapping[str, Any]) -> dict[str, Any]:
 
 def default_loss(takes: str) -> dict[str, Any]:
     """The settings of the default loss, for a kind of rows in `defaults.LOSSES`."""
-    settings: dict[str, Any] = plain(composed((f"loss=_{takes}",), "train").loss)
-    return settings
+    from ...losses import settings
+
+    loss, own = defaults.LOSSES[takes]
+    return {**settings(loss), **own}

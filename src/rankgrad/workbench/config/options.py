@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from ...common import plugins
+from ..allowed import packages
 from ..kinds import of_settings
 
 GROUPS = of_settings("train").groups
@@ -60,5 +63,32 @@ def data_sets() -> dict[str, plugins.Plugin]:
 
 
 def groups_in(overrides: Sequence[str], name: str) -> tuple[str, ...]:
-    """The overrides that choose an option of a group, such as data=folder."""
-    return tuple(override for override in overrides if override.split("=", 1)[0] in of_settings(name).groups)
+    """The overrides that choose an option of a group, such as data=folder, and the packages that may have options."""
+    chosen = (*of_settings(name).groups, "trust")
+    return tuple(override for override in overrides if override.split("=", 1)[0] in chosen)
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """The user's own packages, as settings name them by trust=."""
+
+    packages: tuple[str, ...]
+
+    def own(self, target: str) -> bool:
+        """Whether this is a class of one of the packages.
+
+        >>> trusted(["trust=[mine,other]"]).own("mine.MyLoss")
+        True
+        """
+        return target.startswith(tuple(f"{package}." for package in self.packages))
+
+
+def trusted(overrides: Sequence[str]) -> Trusted:
+    """The packages that the overrides trust.
+
+    Raises:
+        ConfigError: a name is no package of the user's own.
+    """
+    given = [override.removeprefix("trust=") for override in overrides if override.startswith("trust=")]
+    names = re.split(r"[\[\],\s'\"]+", given[-1]) if given else []
+    return Trusted(packages([name for name in names if name not in ("", "null")]))

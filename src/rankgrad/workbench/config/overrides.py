@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import shlex
 from collections.abc import Sequence
+from copy import deepcopy
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ...common import defaults
 from ...common.checks import unknown
 from ...common.files import shown
-from ..allowed import ConfigError, packages
+from ..allowed import TARGET, ConfigError, find, packages
 from ..kinds import TASKS, of_settings
 from .checking import (
     PATHS,
@@ -22,13 +24,14 @@ from .checking import (
     check_literal,
     check_loss_syntax,
     check_names,
+    check_needed,
     check_recipe,
 )
-from .hints import data_settings, explain, hint_for_word, is_data, unknown_option
-from .hydra import composed, with_defaults_of_data
-from .options import GIVEN, groups_in, options
+from .hints import check_known, data_settings, hint_for_word, is_data, unknown_option
+from .hydra import composed, literal, with_defaults_of_data
+from .options import GIVEN, Trusted, groups_in, options, trusted
 from .resolvers import register_resolvers
-from .values import dotted, first_line, keys, replaced
+from .values import first_line, keys
 
 
 def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
@@ -51,11 +54,14 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
     if name is None:
         tasks = [TASKS.get(override.removeprefix("task=")) for override in overrides if override.startswith("task=")]
         name = next((task.settings for task in reversed(tasks) if task is not None), "train")
+    trust = trusted(overrides)
     for override in overrides:
-        _check(override, name)
+        _check(override, name, trust)
+    default = composed(groups_in(overrides, name), name)
+    check_known(overrides, keys(default), name)
+    words = tuple(_without_grammar(override) for override in with_defaults_of_data(overrides, name))
     try:
-        overrides = with_defaults_of_data(overrides, name)
-        config = _with_literals(overrides, name)
+        config = deepcopy(composed(words, name))
     except OverrideParseException as error:
         key, _, value = error.override.partition("=")
         raise ConfigError(
@@ -64,16 +70,11 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
             + shlex.quote(f'{key}="{value}"')
         ) from None
     except HydraException as error:
-        raise ConfigError(explain(str(error), overrides, name)) from None
-    given = dotted(OmegaConf.to_container(config))
-    missing = [
-        key for key, value in given.items() if value == "???" or (value is None and _needed(key, overrides, name))
-    ]
-    if missing:
-        wrong = " and must not be null" if given[missing[0]] is None else ""
-        raise ConfigError(f"{', '.join(missing)} must be given{wrong}; add the setting {missing[0]}=...")
+        raise ConfigError(_in_one_line(str(error))) from None
+    _leave_out_defaults(config, overrides, trust)
+    check_needed(config, default, overrides)
     check_recipe(overrides, name)
-    check_kinds(config, overrides, name)
+    check_kinds(config, default, overrides, name)
     check_counts(config)
     try:
         values = OmegaConf.to_container(config, resolve=True)
@@ -83,15 +84,7 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
     return config
 
 
-def _needed(key: str, overrides: Sequence[str], name: str) -> bool:
-    """Whether a setting that was given as null has no default."""
-    if f"{key}=null" not in overrides:
-        return False
-    groups = tuple(group for group in groups_in(overrides, name) if not group.startswith("loss="))
-    return dotted(OmegaConf.to_container(composed(groups, name))).get(key) == "???"
-
-
-def _check(override: str, name: str) -> None:
+def _check(override: str, name: str, trust: Trusted) -> None:
     """Raise unless an override is KEY=VALUE and, for a group, names one of its options."""
     if "=" not in override:
         raise ConfigError(
@@ -111,27 +104,46 @@ def _check(override: str, name: str) -> None:
         check_loss_syntax(value, name)
     parts = value.split("+") if key == "loss" and name == "train" else [value]
     for part in parts if key in of_settings(name).groups else ():
-        internal = part == GIVEN or (key == "loss" and part.removeprefix("_") in defaults.LOSSES)
-        if part not in options(key, name) and not internal:
-            if key == "data" and is_data(part, name):
-                raise ConfigError(f"data= takes a kind of data, but {part!r} is a path. Use: {data_settings(part)}")
-            raise ConfigError(unknown_option(key, part, name))
+        if part in (*options(key, name), GIVEN) or (key == "loss" and trust.own(part)):
+            continue
+        if key == "data" and is_data(part, name):
+            raise ConfigError(f"data= takes a kind of data, but {part!r} is a path. Use: {data_settings(part)}")
+        raise ConfigError(unknown_option(key, part, name))
     if key in (*PATHS, *WORDS):
         check_literal(key, value)
 
 
-def _with_literals(overrides: Sequence[str], name: str) -> DictConfig:
-    """Compose the settings, then set the literal values, which Hydra's grammar could misread. Return a copy."""
-    literals, others = {}, []
-    for override in overrides:
-        key, value = override.split("=", 1)
-        if key in (*PATHS, *WORDS) and value not in ("", "null") and value[0] not in "'\"":
-            # a shell does not expand the ~ of data.root=~/photos
-            literals[key] = os.path.expanduser(value) if key in PATHS else value
-        else:
-            literals.pop(key, None)  # the last value of a key wins
-            others.append(override)
-    config = composed(tuple(others), name)
-    for key in sorted(literals.keys() - keys(config)):
-        composed((*others, f"{key}=there"), name)  # Hydra reports the unknown setting
-    return replaced(config, literals)
+def _without_grammar(override: str) -> str:
+    """An override whose value is a path or a word of a file, in quotes, because Hydra's grammar could misread it."""
+    key, value = override.split("=", 1)
+    if key not in (*PATHS, *WORDS) or value in ("", "null") or value[0] in "'\"":
+        return override
+    # a shell does not expand the ~ of data.root=~/photos
+    return f"{key}={literal(os.path.expanduser(value) if key in PATHS else value)}"
+
+
+def _leave_out_defaults(config: DictConfig, overrides: Sequence[str], trust: Trusted) -> None:
+    """Leave out the settings that a class of the user's own, named by KEY._target_=, does not take and nobody gave."""
+    given = [override.partition("=") for override in overrides]
+    for key, _, target in given:
+        place, _, last = key.rpartition(".")
+        if last != TARGET or not trust.own(target):
+            continue
+        takes = inspect.signature(find(target, None, trust=trust.packages, where=key)).parameters
+        if any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+            continue
+        node = OmegaConf.select(config, place)
+        for name in {str(each) for each in node} - {TARGET, *takes, *(k.rpartition(".")[2] for k, *_ in given)}:
+            with open_dict(node):
+                del node[name]
+
+
+def _in_one_line(message: str) -> str:
+    """A message of Hydra about values, for users."""
+    if match := re.search(r"Ambiguous value for argument '([^=]+)=(.*)'", message):
+        key, value = match.groups()
+        return (
+            f"{key}={value} has several values. A list needs brackets: {key}=[{value}]. To train with several seeds or "
+            "losses: rankgrad compare"
+        )
+    return message.splitlines()[0]
