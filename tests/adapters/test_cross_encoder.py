@@ -102,7 +102,7 @@ def test_the_evaluator_measures_the_lists_as_the_model_orders_them(model, tmp_pa
         *({"query": q, "documents": d, "grades": g} for q, d, g in zip(QUERIES, DOCUMENTS, GRADES, strict=True)),
         {"query": "cash", "documents": ["fee", "loan"], "grades": [0, 0]},
     ]
-    evaluator = GradedRerankingEvaluator(samples, measures=["ndcg", "map"], primary_metric="ndcg", bootstrap=50)
+    evaluator = GradedRerankingEvaluator(samples, metrics=["ndcg", "map"], primary_metric="ndcg", bootstrap=50)
     values = evaluator(model, str(tmp_path))
     assert evaluator.left_out == 1
     expected = [
@@ -128,12 +128,12 @@ def test_relevant_documents_outside_the_lists_count_and_the_first_stage_stands_b
         ),
         {"query_id": "empty", "query": "cash", "documents": ["fee", "loan"], "document_ids": ["a", "b"]},
     ]
-    options = {"measures": ["ndcg", "map", "recall_10"], "primary_metric": "map", "bootstrap": 0}
+    options = {"metrics": ["ndcg", "map", "recall_10"], "primary_metric": "map", "bootstrap": 0}
     evaluator = GradedRerankingEvaluator(by_id, qrels=qrels, **options)
     values, report = evaluator(model), evaluator.report
     assert set(report.queries) == set(qrels) and evaluator.left_out == 0
     run = {f"q{q}": dict(zip(names[q], s.tolist(), strict=True)) for q, s in enumerate(scores_of(model))}
-    alone = trec.evaluate({"a": run | {"empty": {"a": 1.0}}}, qrels, options["measures"], bootstrap=0)
+    alone = trec.evaluate({"a": run | {"empty": {"a": 1.0}}}, qrels, options["metrics"], bootstrap=0)
     for name, value in alone.values["a"].items():
         assert values[name] == pytest.approx(value, abs=1e-6)
     first = {query: {name: -place for place, name in enumerate(listed)} for query, listed in run.items()}
@@ -153,7 +153,7 @@ def test_relevant_documents_outside_the_lists_count_and_the_first_stage_stands_b
     of_numbers = GradedRerankingEvaluator(counted, **options)
     found = of_numbers(model)
     assert of_numbers.left_out == 1 and not any("outside the lists" in note for note in of_numbers.report.notes)
-    for name in options["measures"]:  # there is one query more without a list above
+    for name in options["metrics"]:  # there is one query more without a list above
         assert found[name] * (count + 1) == pytest.approx(values[name] * (count + 2), abs=1e-6)
 
 

@@ -661,11 +661,11 @@ def test_ranked_evaluation_has_the_numbers_of_the_library_s_own_evaluator(simila
     model = static_model()
     model.similarity_fn_name = similarity
     monkeypatch.setattr("rankgrad.workbench.evaluators.PAIRS", 60)  # several blocks of queries
-    measures = ["ndcg_cut_10", "map_cut_100", "recip_rank_10", "P_3", "recall_5", "success_1"]
-    found = RankedRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, measures=measures, bootstrap=0)(model)
+    wanted = ["ndcg_cut_10", "map_cut_100", "recip_rank_10", "P_3", "recall_5", "success_1"]
+    found = RankedRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, metrics=wanted, bootstrap=0)(model)
     expected = InformationRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, write_csv=False)(model)
     names = ["ndcg@10", "map@100", "mrr@10", "precision@3", "recall@5", "accuracy@1"]
-    for ours, theirs in zip(measures, names, strict=True):
+    for ours, theirs in zip(wanted, names, strict=True):
         assert found[ours] == pytest.approx(expected[f"{similarity}_{theirs}"], abs=1e-9)
 
 
@@ -688,7 +688,7 @@ def test_ranked_evaluation_writes_a_page_with_other_runs_beside_the_model(tmp_pa
 
 def test_mistakes_of_a_ranked_evaluation_are_told_before_texts_are_embedded():
     for wrong, told in (
-        ({"measures": ["nope"]}, "nope"),
+        ({"metrics": ["nope"]}, "nope"),
         ({"primary_metric": "P_7"}, "P_7"),
         ({"others": {"model": {}}}, "'model'"),
     ):

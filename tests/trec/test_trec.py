@@ -17,11 +17,11 @@ from html_pages import Page
 from scipy import stats
 
 from rankgrad import trec
+from rankgrad.evaluation.statistics import detectable
 from rankgrad.workbench.cli import main
-from rankgrad.workbench.report.trec_folder import write
-from rankgrad.workbench.trec import Evaluation, comparison, evaluate, reading, rows
-from rankgrad.workbench.trec.measures import asked
-from rankgrad.workbench.trec.texts import TextColumn, mixed
+from rankgrad.workbench.trec import Evaluation, comparison, evaluate, files, judged, lists
+from rankgrad.workbench.trec.folder import write
+from rankgrad.workbench.trec.names import metrics_of
 
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
 OFFICIAL = Path(__file__).parent / "trec_eval"  # files of trec_eval's own tests
@@ -36,7 +36,7 @@ def printed(found: Evaluation) -> dict[str, dict[str, str]]:
     return table
 
 
-def files(folder: Path, run: list[str], qrels: list[str]) -> tuple[Path, Path]:
+def files_of(folder: Path, run: list[str], qrels: list[str]) -> tuple[Path, Path]:
     (folder / "a.run").write_text("\n".join(run) + "\n", encoding="utf-8")
     (folder / "a.qrels").write_text("\n".join(qrels) + "\n", encoding="utf-8")
     return folder / "a.run", folder / "a.qrels"
@@ -65,7 +65,7 @@ def numbers(run: Any, qrels: Any = QRELS) -> dict[str, dict[str, float]]:
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["about"])
 def test_the_digits_are_those_that_trec_eval_prints(tmp_path, case):
-    run, qrels = files(tmp_path, case["run"], case["qrels"])
+    run, qrels = files_of(tmp_path, case["run"], case["qrels"])
     assert printed(evaluate(run, qrels, bootstrap=0, **case["options"])) == case["printed"]
 
 
@@ -178,7 +178,7 @@ def test_of_equal_scores_the_later_name_comes_first_also_where_names_are_integer
     ],
 )
 def test_names_of_ir_measures_and_ranx_mean_the_same_as_trec_evals(name, shown):
-    assert list(map(str, asked([name]))) == [shown] == list(map(str, asked([shown])))
+    assert list(map(str, metrics_of([name]))) == [shown] == list(map(str, metrics_of([shown])))
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_names_of_ir_measures_and_ranx_mean_the_same_as_trec_evals(name, shown):
     ],
 )
 def test_a_measure_that_there_is_not_is_named(name):
-    with pytest.raises(ValueError, match="measure") as raised:
-        asked([name])
+    with pytest.raises(ValueError, match="metric") as raised:
+        metrics_of([name])
     assert repr(name) in str(raised.value)
 
 
@@ -272,9 +272,9 @@ def test_padding_by_a_low_score_is_noticed():
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_the_size_of_the_parts_that_are_read_does_not_matter(tmp_path, monkeypatch, size):
     expected = numbers({"a": RUN})
-    monkeypatch.setattr(rows, "AT_ONCE", size)
-    monkeypatch.setattr(reading, "AT_ONCE", size)
-    monkeypatch.setattr(reading, "BYTES", 5 * size)
+    monkeypatch.setattr(lists, "AT_ONCE", size)
+    monkeypatch.setattr(files, "AT_ONCE", size)
+    monkeypatch.setattr(files, "BYTES", 5 * size)
     columns = list(zip(*rows_of_run(), strict=True))
     together = trec.from_columns(*columns)
     apart = trec.from_columns(*(column[::2] + column[1::2] for column in columns))
@@ -284,24 +284,12 @@ def test_the_size_of_the_parts_that_are_read_does_not_matter(tmp_path, monkeypat
         assert numbers(written(tmp_path, kind)) == expected
 
 
-def test_equal_keys_of_different_names_are_compared_letter_by_letter(monkeypatch):
-    run, qrels = {"q": {f"d{place}": -float(place) for place in range(12)}}, {"q": {"d1": 1, "d2": 0, "d8": 2, "d9": 1}}
-    expected = numbers({"a": run}, qrels)
-
-    def coarse(self: TextColumn, seed: int = 0) -> Any:
-        """At first judged names share keys; then no two of them do, but others share theirs."""
-        number = np.array([int(word[1:]) for word in self.words()])
-        return mixed((number % (4 + seed)).astype(np.uint64))
-
-    monkeypatch.setattr(TextColumn, "keys", coarse)
-    assert numbers({"a": run}, qrels) == expected
-
-
 def test_numbers_are_read_as_python_reads_them():
     generator = np.random.default_rng(0)
     values = [f"{value:.{digits}{kind}}" for value in generator.normal(size=50) * 10.0 ** generator.integers(-9, 9, 50)
               for digits in (0, 6, 17) for kind in "feg"]  # fmt: skip
-    assert TextColumn.of(values).numbers().tolist() == list(map(float, values))
+    assert [files._number(value) for value in values] == list(map(float, values))
+    assert all(np.isnan(files._number(text)) for text in ("1_0", "\u0661", "", "1.2.3", "0x1"))
 
 
 # ------------------------------------------------------------------------------------------------------- what is wrong
@@ -324,7 +312,7 @@ GOOD = ["1 Q0 d1 1 3.5 a", "1 Q0 d2 2 2.5 a"]
     ],
 )
 def test_a_damaged_run_is_refused_with_file_and_line(tmp_path, run, words):
-    paths = files(tmp_path, run, ["1 0 d1 1"])
+    paths = files_of(tmp_path, run, ["1 0 d1 1"])
     with pytest.raises(ValueError, match="a.run") as raised:
         evaluate(*paths)
     assert all(word in str(raised.value) for word in words), raised.value
@@ -340,7 +328,7 @@ def test_a_damaged_run_is_refused_with_file_and_line(tmp_path, run, words):
     ],
 )
 def test_damaged_judgements_are_refused_with_file_and_line(tmp_path, qrels, words):
-    paths = files(tmp_path, GOOD, qrels)
+    paths = files_of(tmp_path, GOOD, qrels)
     with pytest.raises(ValueError, match="a.qrels") as raised:
         evaluate(*paths)
     assert all(word in str(raised.value) for word in words), raised.value
@@ -384,10 +372,10 @@ def test_a_damaged_file_of_another_kind_is_named(tmp_path, name, content, words)
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("score", ["1.0", "high"], "'score' must have numbers; got string"),
-        ("score", [{"a": 1}, {"a": 2}], "'score' must have numbers; got struct"),
-        ("document", [[1], [2]], "'document' must have texts or whole numbers; got list"),
-        ("document", [b"\xff", b"d2"], "'document' must have texts or whole numbers; got binary"),
+        ("score", ["1.0", "high"], "line 2: the score must be a finite number; got 'high'"),
+        ("score", [{"a": 1}, {"a": 2}], "line 1: the score must be a finite number; got"),
+        ("document", [[1], [2]], "line 1: 'document' must be a string or an integer; got \\[1"),
+        ("document", [b"\xff", b"d2"], "line 1: 'document' must be a string or an integer; got b'"),
     ],
 )
 def test_a_column_of_a_parquet_that_has_other_values_is_named(tmp_path, column, values, message):
@@ -396,7 +384,7 @@ def test_a_column_of_a_parquet_that_has_other_values_is_named(tmp_path, column, 
 
     columns = {"query": ["1", "1"], "document": ["d1", "d2"], "score": [2.0, 1.0], column: values}
     parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=f"a.parquet: {message}"):
+    with pytest.raises(ValueError, match=f"a.parquet, {message}"):
         evaluate(tmp_path / "a.parquet", {"1": {"d1": 1}})
 
 
@@ -443,7 +431,7 @@ def test_gains_must_be_numbers_of_integer_grades(gains, named):
 def test_measures_that_are_no_means_have_no_intervals_and_no_tests():
     found = evaluate({"a": RUN, "b": RUN}, QRELS, ["num_rel(rel=2)", "gm_map", "rbp(p=0.9)", "P_5(rel=2)"])
     assert found.means == ("rbp(p=0.9)", "P_5(rel=2)") == tuple(found.intervals["a"])
-    assert {each.measure for each in found.differences} == set(found.means)
+    assert {each.metric for each in found.differences} == set(found.means)
 
 
 def test_a_grade_whose_gain_is_beyond_what_floats_hold_is_refused():
@@ -454,12 +442,14 @@ def test_a_grade_whose_gain_is_beyond_what_floats_hold_is_refused():
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
 def test_the_largest_integers_name_documents_as_they_are_written(kind):
     values = np.array([np.iinfo(kind).max, np.iinfo(kind).min], kind)
-    assert TextColumn.of_integers(values).words() == list(map(str, values.tolist()))
+    assert lists.names(values) == list(map(str, values.tolist()))
 
 
-def test_long_names_of_tied_documents_are_ordered_as_short_ones_are():
-    words = ["b" * 100, "a", "b" * 99, "b" * 100, "ä"]
-    assert TextColumn.of(words).places().tolist() == [2, 0, 1, 2, 3]
+def test_tied_documents_are_in_the_reverse_order_of_their_bytes():
+    words = ["b" * 100, "a", "b" * 99, "z", "\u00e4", "B", "\U0001f600", "\uffff"]
+    ranks = judged.ranks_in_list(words, np.array([1.0, 1, 1, 2, 1, 1, 1, 1]))
+    order = sorted((word for word in words if word != "z"), key=str.encode, reverse=True)
+    assert [word for _, word in sorted(zip(ranks.tolist(), words, strict=True))] == ["z", *order]
 
 
 @pytest.mark.parametrize(
@@ -480,7 +470,7 @@ def test_a_damaged_file_of_groups_is_named(tmp_path, content, words):
 
 
 def test_memory_does_not_grow_with_a_run_file_whose_lists_stand_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "BYTES", 2**14)
+    monkeypatch.setattr(files, "BYTES", 2**14)
 
     def peak(queries: int) -> int:
         path = tmp_path / f"{queries}.run"
@@ -504,7 +494,7 @@ def test_a_run_that_is_given_without_a_name_is_told_how_to_give_one():
         evaluate(RUN, QRELS)
 
 
-def test_a_query_on_one_side_only_is_told_and_counts_as_asked():
+def test_a_query_on_one_side_only_is_told_and_counts_as_metrics_of():
     run, qrels = {"q1": {"d": 1.0}, "q3": {"d": 1.0}}, {"q1": {"d": 1}, "q2": {"d": 1}}
     zero, skip = (evaluate({"a": run}, qrels, ["map"], missing=how) for how in ("zero", "skip"))
     assert (zero.values["a"]["map"], skip.values["a"]["map"]) == (0.5, 1.0)
@@ -532,7 +522,7 @@ def several() -> Evaluation:
 
 
 def test_every_pair_is_tested_by_the_paired_t_test_with_holms_correction(several):
-    tests = [each for each in several.differences if each.measure == "map"]
+    tests = [each for each in several.differences if each.metric == "map"]
     assert [(each.run, each.other) for each in tests] == [
         ("<same>", "<good>"), ("<bad>", "<good>"), ("<bad>", "<same>")]  # fmt: skip
     for each in tests:
@@ -562,7 +552,7 @@ def test_a_run_is_tested_against_the_baseline_alone():
 
 
 def test_a_difference_of_the_detectable_size_is_found_with_a_chance_of_80_percent():
-    size = comparison.detectable(1.0, 30, 0.01)
+    size = detectable(1.0, 30, 0.01)
     drawn = np.random.default_rng(0).normal(size, 1.0, (20_000, 30))
     assert (stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.01).mean() == pytest.approx(0.8, abs=0.015)
 
@@ -587,7 +577,7 @@ def test_measures_may_stand_apart_on_the_command_line(tmp_path, capsys):
         ["-m", "map,P.5,10"],
         ["-m", "map", "P.5,10"],
         ["-m", "map,", "P.5,10"],
-        ["--measures", "map", "P.5", "P.10"],
+        ["--metrics", "map", "P.5", "P.10"],
         ["-m", "map P.5,10 "],
     ):
         for order in ([str(run), *words, "--qrels", str(judged)], [*words, str(run), "--qrels", str(judged)]):
@@ -597,12 +587,12 @@ def test_measures_may_stand_apart_on_the_command_line(tmp_path, capsys):
 
 
 def test_the_value_of_a_group_is_the_mean_of_its_queries(several):
-    rows = {(row["group"], row["run"], row["measure"]): row for row in several.of_groups}
+    rows = {(row["group"], row["run"], row["metric"]): row for row in several.of_groups}
     even = [int(query[1:]) % 2 == 0 for query in several.queries]
     expected = several.per_query["<bad>"]["map"][even].mean()
     row = rows["even", "<bad>", "map"]
     assert row["queries"] == 20 and row["value"] == pytest.approx(expected) and row["low"] < expected < row["high"]
-    assert len([each for each in several.between_groups if each.measure == "map"]) == 6
+    assert len([each for each in several.between_groups if each.metric == "map"]) == 6
 
 
 def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_path):
@@ -622,7 +612,7 @@ def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_pa
 def test_the_page_begins_with_what_the_tests_of_the_first_measure_found(several, tmp_path):
     values = {run: several.values[run]["map"] for run in several.runs}
     best, *others = sorted(values, key=lambda run: -values[run])
-    p = {frozenset((each.run, each.other)): each.corrected for each in several.differences if each.measure == "map"}
+    p = {frozenset((each.run, each.other)): each.corrected for each in several.differences if each.metric == "map"}
     (behind,), (level,) = ([run for run in others if (p[frozenset((run, best))] < 0.05) == sure] for sure in (1, 0))
     text = Page(write(several, tmp_path)).text
     words = f"{best} has the highest mean. {behind} is behind {best}. No difference from {best} was found for {level}."
@@ -645,7 +635,7 @@ def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detect
     run, qrels = ({f"{query} {n}": row for n in range(6) for query, row in each.items()} for each in (RUN, QRELS))
     runs = {"a": run, "same": run, "b": {query: dict.fromkeys(scores, 1.0) for query, scores in run.items()}}
     found = evaluate(runs, qrels, ["map", "num_ret", "judged_1000"], bootstrap=0)
-    sizes = {(each.run, each.other, each.measure): each.detectable for each in found.differences}
+    sizes = {(each.run, each.other, each.metric): each.detectable for each in found.differences}
     page = Page(write(found, tmp_path))
     assert f"map: 0 of 3 pairs differ; detectable: {sizes['b', 'a', 'map']:.4f}" in page.text
     assert "judged_1000: 0 of 3 pairs differ" in page.text and "judged_1000: 0 of 3 pairs differ;" not in page.text
@@ -675,32 +665,32 @@ def test_the_page_shows_the_largest_of_many_groups_and_the_csv_all(tmp_path):
 
 
 def test_many_runs_are_printed_as_rows_and_few_as_columns():
-    for count, first in ((4, "measure"), (5, "run")):
+    for count, first in ((4, "metric"), (5, "run")):
         found = evaluate({f"r{place}": RUN for place in range(count)}, QRELS, ["map", "P_5"], bootstrap=5)
         head, *rows = str(found).split("\n\n")[0].splitlines()
         assert head.split()[0] == first
-        assert [row.split()[0] for row in rows[:2]] == (["map", "P_5"] if first == "measure" else ["r0", "r1"])
+        assert [row.split()[0] for row in rows[:2]] == (["map", "P_5"] if first == "metric" else ["r0", "r1"])
 
 
 # ---------------------------------------------------------------------------------------------------------- the command
 
 
 def test_the_command_prints_the_lines_of_trec_eval(tmp_path, capsys):
-    run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
+    run, qrels = files_of(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
     assert main(["evaluate", str(run), "--qrels", str(qrels), "--lines", "all"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert {name: value for name, _, value in lines}["map"] == GOLDEN[0]["printed"]["all"]["map"]
 
 
 def test_the_command_writes_a_page_of_several_runs_and_says_what_was_left_out(tmp_path, capsys):
-    run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
-    (tmp_path / "b.run").write_text("301 Q0 d1 1 2.0 b\n", encoding="utf-8")
+    run, qrels = files_of(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
+    (tmp_path / "b.run").write_text("301 Q0 d1 1 2.0 b\n9 Q0 d5 1 2.0 b\n", encoding="utf-8")
     groups = tmp_path / "groups.csv"
     groups.write_text("query,group\n301,one\n9,one\n", encoding="utf-8")
     more = ["-m", "P.5,10,nDCG@10", "--groups", str(groups), "-o", str(tmp_path / "out"), "--bootstrap", "0"]
     assert main(["evaluate", str(run), str(tmp_path / "b.run"), "--qrels", str(qrels), *more]) == 0
     shown = capsys.readouterr().out
-    assert "P_5" in shown and "P_10" in shown and "ndcg_cut_10" in shown and "in the run b: 2 of 3 (9, q_10)" in shown
+    assert "P_5" in shown and "P_10" in shown and "ndcg_cut_10" in shown and "in the run b: 1 of 3 (q_10)" in shown
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("differences.csv", "evaluation.html", "evaluation.json", "groups.csv", "per-query.csv", "values.csv")
     ]
@@ -723,14 +713,14 @@ def test_tables_of_an_earlier_evaluation_do_not_stay(tmp_path):
 
 
 def test_a_file_in_the_place_of_the_folder_is_told_before_the_work(tmp_path, capsys):
-    run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
+    run, qrels = files_of(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
     assert main(["evaluate", str(run), "--qrels", str(qrels), "-o", str(run)]) == 2
     printed = capsys.readouterr()
     assert "folder" in printed.err and not printed.out
 
 
 def test_a_file_that_is_read_is_not_replaced_by_a_result(tmp_path, capsys):
-    run, qrels = files(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
+    run, qrels = files_of(tmp_path, GOLDEN[0]["run"], GOLDEN[0]["qrels"])
     groups = tmp_path / "groups.csv"
     groups.write_text("query,group\n301,one\n", encoding="utf-8")
     assert main(["evaluate", str(run), "--qrels", str(qrels), "--groups", str(groups), "-o", str(tmp_path)]) == 2
@@ -746,7 +736,10 @@ def test_a_file_that_is_read_is_not_replaced_by_a_result(tmp_path, capsys):
         (["a.run", "--qrels", "x", "-k", "5"], "--ks"),
     ],
 )
-def test_options_that_do_not_go_together_are_named(capsys, words, named):
+def test_options_that_do_not_go_together_are_named(capsys, tmp_path, monkeypatch, words, named):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.run", "b.run", "x"):
+        (tmp_path / name).write_text("q Q0 d 1 1 t\n")
     assert main(["evaluate", *words]) == 2
     assert named in capsys.readouterr().err
 

@@ -4,7 +4,21 @@ The metrics are the functions of `metrics.py`, which training also uses. The ran
 never stores the whole score matrix: 60 000 x 60 000 needs a few hundred MB.
 """
 
-from .report import Report
-from .retrieval import evaluate
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .report import Report
+    from .retrieval import evaluate
 
 __all__ = ["evaluate", "Report"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch when it is first asked for: `statistics` needs numpy alone."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(import_module(f".{'report' if name == 'Report' else 'retrieval'}", __name__), name)
+    return globals()[name]

@@ -17,9 +17,8 @@ from ..common.checks import integer
 from ..ranks.normalize import unit_rows
 from ..search.scores import Scorer
 from . import trec
-from .report.trec_folder import write
-from .trec.given import Run
-from .trec.measures import USUAL, asked
+from .trec.names import USUAL, metrics_of
+from .trec.sources import Run
 
 PAIRS = 2**25  # scores of queries and documents that are in memory at once
 FIRST = "first stage"
@@ -29,21 +28,21 @@ INCOMPLETE = (
 )
 
 
-def measure_names(measures: Sequence[str], primary_metric: str) -> tuple[list[str], str]:
-    """Names of the measures and of the primary one, as `trec.evaluate` writes them.
+def metric_names(metrics: Sequence[str], primary_metric: str) -> tuple[list[str], str]:
+    """Names of the metrics and of the primary one, as `trec.evaluate` writes them.
 
     Raises:
-        ValueError: a measure is unknown, or the primary one is not among the measures.
+        ValueError: a metric is unknown, or the primary one is not among the metrics.
     """
-    names = [str(measure) for measure in asked(measures)]
-    [primary] = map(str, asked([primary_metric]))
+    names = [str(metric) for metric in metrics_of(metrics)]
+    [primary] = map(str, metrics_of([primary_metric]))
     if primary not in names:
-        raise ValueError(f"primary_metric {primary!r} must be one of the measures: {', '.join(names)}")
+        raise ValueError(f"primary_metric {primary!r} must be one of the metrics: {', '.join(names)}")
     return names, primary
 
 
 class RankedRetrievalEvaluator(OfCorpus):
-    """Queries against a corpus by the measures of trec_eval, with the page of `rankgrad.trec`.
+    """Queries against a corpus by the metrics of trec_eval, with the page of `rankgrad.trec`.
 
     The page and its csv and json files are in the folder `ranked_retrieval_evaluation_NAME` of the output folder. Each
     evaluation replaces them. The page compares the model with the runs of other systems, and tests the differences.
@@ -54,13 +53,13 @@ class RankedRetrievalEvaluator(OfCorpus):
         qrels: id of a query -> id of a document -> integer grade; or id of a query -> a set of relevant documents.
         name: name of the model's run on the page, and first part of the metrics' names: with "dev",
             metric_for_best_model is "eval_dev_ndcg_cut_10".
-        measures: see `trec.evaluate`.
-        primary_metric: one of the measures.
+        metrics: see `trec.evaluate`.
+        primary_metric: one of the metrics.
         depth: number of documents in a list.
         others: name -> run of another system, see `trec.evaluate`, such as {"bm25": "bm25.run"}.
         batch_size: number of texts that are embedded at once.
         truncate_dim: use only this number of first dimensions of the embeddings.
-        write_csv: write a line with all measures and intervals for every evaluation.
+        write_csv: write a line with all metrics and intervals for every evaluation.
         write_page: write the page of each evaluation.
         show_progress_bar: show the progress of the embedding.
         options: options of `trec.evaluate`, such as level, groups, bootstrap.
@@ -69,7 +68,7 @@ class RankedRetrievalEvaluator(OfCorpus):
         report: the whole `trec.Evaluation` of the last call.
 
     Raises:
-        ValueError: qrels have a query or a document that does not exist, or a measure is unknown; in a call: see
+        ValueError: qrels have a query or a document that does not exist, or a metric is unknown; in a call: see
             `trec.evaluate`.
 
     >>> from sentence_transformers import SentenceTransformer
@@ -89,7 +88,7 @@ class RankedRetrievalEvaluator(OfCorpus):
         qrels: Mapping[str, Mapping[str, int] | Collection[str]],
         name: str = "",
         *,
-        measures: Sequence[str] = USUAL,
+        metrics: Sequence[str] = USUAL,
         primary_metric: str = "ndcg_cut_10",
         depth: int = 1000,
         others: Mapping[str, Run] | None = None,
@@ -100,7 +99,7 @@ class RankedRetrievalEvaluator(OfCorpus):
         show_progress_bar: bool = False,
         **options: Any,
     ) -> None:
-        names, primary = measure_names(measures, primary_metric)
+        names, primary = metric_names(metrics, primary_metric)
         self.run, self.others = name or "model", dict(others or {})
         if self.run in self.others:
             raise ValueError(
@@ -108,7 +107,7 @@ class RankedRetrievalEvaluator(OfCorpus):
             )
         self.depth = integer(depth, "depth counts the documents of a list", low=1)
         self.write_page = write_page
-        options = {"measures": names, **options}
+        options = {"metrics": names, **options}
         grades = {
             query: judged if isinstance(judged, Mapping) else dict.fromkeys(judged, 1)
             for query, judged in qrels.items()
@@ -119,7 +118,7 @@ class RankedRetrievalEvaluator(OfCorpus):
         self.queries = {query: text for query, text in self.queries.items() if query in grades}
 
     def measured(self, model: Any, similarity: str) -> trec.Evaluation:
-        """The measures of the model and of the other runs."""
+        """The metrics of the model and of the other runs."""
         queries, corpus = (side.to(torch.promote_types(side.dtype, torch.float32)) for side in self.sides(model))
         if similarity == "cosine":
             queries, corpus = unit_rows(queries), unit_rows(corpus)
@@ -134,18 +133,18 @@ class RankedRetrievalEvaluator(OfCorpus):
         return trec.evaluate({self.run: run, **self.others}, self.qrels, **self.options)
 
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
-        """(measure -> value, measure -> interval) of the model's run."""
+        """(metric -> value, metric -> interval) of the model's run."""
         return self.report.values[self.run], self.report.intervals[self.run]
 
     def write(self, folder: str, epoch: float, steps: int) -> None:
         """Add a line to the csv file, and write the page."""
         super().write(folder, epoch, steps)
         if self.write_page:
-            write(self.report, os.path.join(folder, self.csv_file.removesuffix("_results.csv")))
+            self.report.write(os.path.join(folder, self.csv_file.removesuffix("_results.csv")))
 
 
 class GradedRerankingEvaluator(Evaluator):
-    """Reranked lists of documents by the measures of trec_eval, beside the lists of the first stage.
+    """Reranked lists of documents by the metrics of trec_eval, beside the lists of the first stage.
 
     A first stage, such as BM25, has made the lists. Relevant documents that it missed cannot be ranked, but they count:
     give `qrels`, or the number of relevant documents of each query as "relevant". Otherwise the values are those of the
@@ -158,7 +157,7 @@ class GradedRerankingEvaluator(Evaluator):
             "grades" and "relevant".
         name: first part of the metrics' names: with "dev", metric_for_best_model is "eval_dev_ndcg_cut_10".
         qrels: query id -> document id -> grade, for all judged documents. A query without a list counts 0.
-        measures: see `rankgrad.trec.evaluate`.
+        metrics: see `rankgrad.trec.evaluate`.
         primary_metric: one of them.
         first_stage: whether to measure the given order too, and to test the difference. In the metrics it is
             "first_stage_" and the primary metric. False: the documents are in no order.
@@ -173,7 +172,7 @@ class GradedRerankingEvaluator(Evaluator):
 
     Raises:
         ValueError: no query with a relevant document; a sample without one of the keys, with another number of grades
-            or ids than documents, or with fewer relevant documents than its list; an unknown measure.
+            or ids than documents, or with fewer relevant documents than its list; an unknown metric.
 
     >>> samples = [
     ...     {"query": "red", "documents": ["crimson", "green"], "grades": [2, 0], "relevant": 3},
@@ -193,7 +192,7 @@ class GradedRerankingEvaluator(Evaluator):
         name: str = "",
         *,
         qrels: Mapping[str, Mapping[str, int]] | None = None,
-        measures: Sequence[str] = USUAL,
+        metrics: Sequence[str] = USUAL,
         primary_metric: str = "ndcg_cut_10",
         first_stage: bool = True,
         batch_size: int = 32,
@@ -201,7 +200,7 @@ class GradedRerankingEvaluator(Evaluator):
         show_progress_bar: bool = False,
         **options: Any,
     ) -> None:
-        names, primary = measure_names(measures, primary_metric)
+        names, primary = metric_names(metrics, primary_metric)
         for number, sample in enumerate(samples):
             _check_sample(f"samples[{number}]", sample, qrels is not None)
         lists = [_Judged.of(str(number), sample, qrels) for number, sample in enumerate(samples)]
@@ -216,11 +215,11 @@ class GradedRerankingEvaluator(Evaluator):
         self.complete = qrels is not None or all("relevant" in sample for sample in samples)
         if first_stage:
             options = {"baseline": FIRST, **options}
-        super().__init__(name, primary, batch_size, None, write_csv, show_progress_bar, {"measures": names, **options})
+        super().__init__(name, primary, batch_size, None, write_csv, show_progress_bar, {"metrics": names, **options})
         self.first_stage = first_stage
 
     def report_of(self, model: Any) -> trec.Evaluation:
-        """The measures of the lists as the model ranks them, and as they were given."""
+        """The metrics of the lists as the model ranks them, and as they were given."""
         pairs = [(each.text, document) for each in self.lists for document in each.documents.values()]
         given = iter(model.predict(pairs, activation_fn=nn.Identity(), convert_to_numpy=True, **self.encoding).tolist())
         runs = {"model": {each.query: {name: next(given) for name in each.documents} for each in self.lists}}
@@ -232,7 +231,7 @@ class GradedRerankingEvaluator(Evaluator):
         return report if self.complete else replace(report, notes=(*report.notes, INCOMPLETE))
 
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:
-        """Values and intervals by measure, of the model; and the primary metric of the first stage."""
+        """Values and intervals by metric, of the model; and the primary metric of the first stage."""
         values, primary = self.report.values, self.primary_metric.removeprefix(f"{self.name}_")
         first = {f"first_stage_{primary}": values[FIRST][primary]} if self.first_stage else {}
         return values["model"] | first, self.report.intervals["model"]

@@ -19,7 +19,7 @@ from ...tables.arrow import plain_columns
 from ...tables.delimited import COMPARED, about_rows, delimited, sign_of
 from ...tables.formats import format_of, read_arrays
 from ...tables.text import MISSING, number_in, text_of
-from ...workbench.trec.reading import QUERY
+from ...workbench.trec.files import QUERY
 from .columns import (
     SPELT,
     ScoreColumns,

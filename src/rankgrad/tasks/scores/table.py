@@ -22,7 +22,7 @@ from ...common.files import shown
 from ...datasets.tabular import AUTO, as_split, no_columns
 from ...ranks.relevance import Labels
 from ...tables.text import MISSING
-from ...workbench.trec.reading import QUERY
+from ...workbench.trec.files import QUERY
 from .columns import TRUTH, ScoreColumns, Wanted, as_column, joined, numbered
 from .division import held_out
 from .reading import files_of, read_file, unread_beside

@@ -1,4 +1,4 @@
-"""Lists of several systems -> `SearchReport`: measures, intervals, paired tests, a verdict in words, and examples."""
+"""Lists of several systems -> `SearchReport`: metrics, intervals, paired tests, a verdict in words, and examples."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ...evaluation.json_report import JSONReport, are_numbers
 from ...tables import aligned
 from ...workbench import trec
 from ...workbench.trec.comparison import chance
+from ...workbench.trec.files import as_field, is_field
+from ...workbench.trec.lists import Source
 from .collection import Array, Collection
 from .encoders import Found
 from .reading import beginning
@@ -26,9 +28,9 @@ UNTRAINED, TRAINED, BM25, FUSED = "untrained", "trained", "BM25", "trained + BM2
 #: System -> its file of lists in TREC's form.
 LISTS = {UNTRAINED: "untrained.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
 QRELS = "qrels.trec"
-# beginnings of notes on files of others: BM25 has no list for a query whose words no document has, and may give equal
+# words of notes on files of others: BM25 has no list for a query whose words no document has, and may give equal
 # scores to all documents of a list
-OF_RUN_FILES = ("Judged queries without a list", "Documents of the run")
+OF_RUN_FILES = ("Judged queries without a list", "Documents of the run", "not compared with other runs")
 SILENT = 0.05  # share of queries for which BM25 may find nothing and still be a baseline
 EXAMPLES, SHOWN, LONGEST = 8, 5, 240  # queries of each kind, documents of a list, characters of a text on the page
 
@@ -92,7 +94,7 @@ class SearchReport(JSONReport):
                 rows[-1].append(_percent(found["values"][name]) + bounds)
         tested = [["difference", MAIN, "interval", "p (Holm)"]]
         for test in self.tests:
-            if test["measure"] == MAIN:
+            if test["metric"] == MAIN:
                 bounds = f"{_signed(test['low'])} to {_signed(test['high'])}"
                 tested.append(
                     [f"{test['run']} - {test['other']}", _signed(test["mean"]), bounds, chance(test["corrected"])]
@@ -132,7 +134,7 @@ def main_values(found: Found, collection: Collection, rows: Array, split: str) -
     return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).per_query[TRAINED][METRICS[MAIN]]
 
 
-def as_run(found: Found, collection: Collection, rows: Array) -> trec.rows.Source:
+def as_run(found: Found, collection: Collection, rows: Array) -> Source:
     """The lists by the names of queries and documents. Of equal scores the later name is first, as in trec_eval.
 
     Args:
@@ -166,7 +168,7 @@ def write_lists(folder: Path, lists: Mapping[str, Found], collection: Collection
 
 
 def words(names: Sequence[str], first: bool = False) -> Sequence[str]:
-    """Names as fields of a file of TREC: without white space, and all different.
+    """Names as fields of a file of TREC: without white space and control characters, and all different.
 
     Args:
         names: all different.
@@ -175,10 +177,10 @@ def words(names: Sequence[str], first: bool = False) -> Sequence[str]:
     >>> words(["a b", "a_b", "#1"]), words(["#1"], first=True)
     (['a_b_', 'a_b', '#1'], ['_#1'])
     """
-    taken = {name for name in names if name.split() == [name] and not (first and name.startswith("#"))}
+    taken = {name for name in names if is_field(name) and not (first and name.startswith("#"))}
     made = []
     for name in names:
-        word = name if name in taken else ("_" * name.startswith("#") if first else "") + "_".join(name.split())
+        word = name if name in taken else ("_" * name.startswith("#") if first else "") + as_field(name)
         while word is not name and word in taken:
             word += "_"
         taken.add(word)
@@ -230,7 +232,7 @@ def evaluate_systems(
         }
         for name in systems
     }
-    tests = [asdict(each) | {"measure": back[each.measure]} for each in found.differences]
+    tests = [asdict(each) | {"metric": back[each.metric]} for each in found.differences]
     level = 1 - found.settings["confidence"]
     silent = int((systems[BM25].document < 0).all(1).sum()) if BM25 in systems else 0
     return SearchReport(
@@ -250,7 +252,7 @@ def evaluate_systems(
         settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")}
         | {"weight": weight, "kept": kept},
         notes=(
-            *(note for note in found.notes if not note.startswith(OF_RUN_FILES)),
+            *(note for note in found.notes if not any(words in note for words in OF_RUN_FILES)),
             *([f"Queries without a word of any document, for which BM25 finds nothing: {silent:,}."] if silent else []),
             *([] if weight is None else [f"In the fusion the model has the weight {weight:g}, and BM25 has 1."]),
         ),
@@ -265,7 +267,7 @@ def _sized(smaller: Mapping[str, Size], collection: Collection, rows: Array, spl
     whole = next(iter(smaller))
     lists = {name: as_run(size.found, collection, rows) for name, size in smaller.items()}
     found = trec.evaluate(lists, collection.qrels(split), list(METRICS.values()), bootstrap=0, baseline=whole)
-    less = {each.run: asdict(each) for each in found.differences if each.measure == METRICS[MAIN]}
+    less = {each.run: asdict(each) for each in found.differences if each.metric == METRICS[MAIN]}
     return tuple(
         {
             "name": name,
@@ -298,7 +300,7 @@ def verdict(
 
     >>> values = {"untrained": 0.2, "trained": 0.3, "BM25": 0.4}
     >>> systems = {name: {"values": {"NDCG@10": value}} for name, value in values.items()}
-    >>> test = {"run": "BM25", "other": "trained", "measure": "NDCG@10", "mean": 0.1, "corrected": 0.001}
+    >>> test = {"run": "BM25", "other": "trained", "metric": "NDCG@10", "mean": 0.1, "corrected": 0.001}
     >>> verdict(systems, [test])
     ['Do not use this model: it is below BM25, which you had (NDCG@10 30.0 and 40.0, p 0.001).']
     """
@@ -308,7 +310,7 @@ def verdict(
         """(1: better, -1: worse, 0: no measurable difference; the numbers in brackets)."""
         numbers = f"{MAIN} {_percent(main[one])} and {_percent(main[other])}"
         for test in tests:
-            if test["measure"] == MAIN and {test["run"], test["other"]} == {one, other}:
+            if test["metric"] == MAIN and {test["run"], test["other"]} == {one, other}:
                 p = test["corrected"]
                 sure = p is not None and p < level
                 sign = 1 if (test["mean"] > 0) == (test["run"] == one) else -1

@@ -21,10 +21,11 @@ from ...tables.delimited import other_delimiter
 from ...tables.formats import of_texts, read_rows
 from ...tables.parts import is_part
 from ...tables.text import kind_of, stem_of
-from ...workbench.trec.reading import DOCUMENT as NAMES_OF_DOCUMENTS
-from ...workbench.trec.reading import QRELS
-from ...workbench.trec.reading import QUERY as NAMES_OF_QUERIES
-from ...workbench.trec.reading import read as read_list
+from ...workbench.trec.alike import Alike, pairs_alike
+from ...workbench.trec.files import DOCUMENT as NAMES_OF_DOCUMENTS
+from ...workbench.trec.files import QRELS
+from ...workbench.trec.files import QUERY as NAMES_OF_QUERIES
+from ...workbench.trec.files import read as read_list
 from .collection import Collection, Judged, NamedTexts, StoredTexts, digest
 from .layout import LAYOUTS, judgements, of_splits, tables
 
@@ -288,31 +289,38 @@ class _Builder:
     # --------------------------------------------------------------------------------------------- judgements by names
 
     def read_judgements(self, file: Path, split: str) -> None:
-        """The rows of a file of judgements by names, as `trec.reading` reads it."""
+        """The rows of a file of judgements by names, as `trec.files` reads it."""
         known = total = 0
-        missing: dict[str, str] = {}
+        missing: dict[str, dict[str, int]] = {"queries": {}, "documents": {}}  # name -> first line
         for part in read_list(file, QRELS).parts():
-            names = np.repeat(np.array(part.queries, object), part.sizes)
-            for query, document, grade, line in zip(
-                names, part.documents.words(), part.values.tolist(), part.lines.tolist(), strict=True
-            ):
+            row = self.queries.row.get(part.query)
+            lines = part.lines or [0] * len(part.documents)
+            for document, grade, line in zip(part.documents, part.values.tolist(), lines, strict=True):
                 total += 1
-                rows = self.queries.row.get(query), self.documents.row.get(document)
-                if rows[0] is None or rows[1] is None:
-                    what, name = ("queries", query) if rows[0] is None else ("documents", document)
-                    missing.setdefault(what, f"the first is {brief(name)!r} in line {line}")
+                at = self.documents.row.get(document)
+                if row is None or at is None:
+                    what, name = ("queries", part.query) if row is None else ("documents", document)
+                    missing[what].setdefault(name, line)
                     self.counted[f"judgements of {what} that are not there, left out"] += 1
                     continue
                 known += 1
-                self.judge(rows[0], rows[1], grade, math.nan, f"{shown(file)}, line {line}")
-                self._place(rows[0], split)
+                self.judge(row, at, grade, math.nan, f"{shown(file)}, line {line}")
+                self._place(row, split)
         _need_rows(total, file)
+        alike = Alike()
+        for what, table in (("queries", self.queries), ("documents", self.documents)):
+            alike.found[what] += pairs_alike(missing[what], table.row)
+        told = [alike.told(what) for what in missing if alike.found[what]]
+        self.said += [f"in {shown(file)}, {each}" for each in told]
         if known < FEW_KNOWN * total:
-            told = "; ".join(f"{what} that are not there: {first}" for what, first in missing.items())
+            told = told or [
+                f"{what} that are not there: the first is {brief(name)!r} in line {line}"
+                for what, names in missing.items()
+                for name, line in [*names.items()][:1]
+            ]
             raise ValueError(
-                f"{shown(file)}: {total - known:,} of {total:,} judgements have names of another collection ({told}). "
-                "Give the "
-                "corpus and the queries that were judged"
+                f"{shown(file)}: {total - known:,} of {total:,} judgements have names of another collection "
+                f"({'; '.join(told)}). Give the corpus and the queries that were judged"
             )
 
     def judge(self, query: int, document: int, grade: float, score: float, place: str) -> None:

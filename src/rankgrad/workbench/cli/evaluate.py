@@ -14,7 +14,7 @@ from .paths import require
 from .trec import add_trec, run_trec, without_qrels
 from .trust import add_trust
 
-LISTS = ("-m", "--measures", "-e", "--extra", "-k", "--ks")
+LISTS = ("-m", "--metrics", "-e", "--extra", "-k", "--ks")
 HELP = """\
 Compute ranking metrics for a training run, for embeddings in a file (npz or parquet), or for TREC run files.
 
@@ -30,7 +30,7 @@ parquet file has the same names as columns. If several processes are started wit
 
 A TREC run file lists documents with scores for each query. It may be text, csv, tsv, json, jsonl or parquet, and
 compressed by gzip. --qrels has the judgements: which documents are relevant for which query. docs/evaluating-runs.md
-explains the measures. If there are several run files, significance tests compare them.
+explains the metrics. If there are several run files, significance tests compare them.
 """
 # Arguments of a kind's `evaluate_run` that are options of this command.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     require("a file or folder of data", arguments.root, arguments.corpus, arguments.queries)
     given = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
     if arguments.qrels:
-        _refuse(given, {"bootstrap"}, "for run files, choose measures with -m MEASURES")
+        _refuse(given, {"bootstrap"}, "for run files, choose metrics with -m METRICS")
         arguments.bootstrap = given.get("bootstrap", 1000)
         run_trec(arguments)
         return

@@ -1,4 +1,4 @@
-"""`rankgrad evaluate RUN.trec ... --qrels QRELS`: measure TREC run files."""
+"""`rankgrad evaluate RUN.trec ... --qrels QRELS`: metric TREC run files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 NEEDS = (
-    "measures",
+    "metrics",
     "level",
     "gains",
     "missing",
@@ -35,8 +35,8 @@ def add_trec(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "-m",
-        "--measures",
-        help="measures, comma-separated, by their names in trec_eval, ir_measures or ranx: map,nDCG@10,P.5,10; "
+        "--metrics",
+        help="metrics, comma-separated, by their names in trec_eval, ir_metrics or ranx: map,nDCG@10,P.5,10; "
         "official: those that trec_eval prints",
     )
     group.add_argument("--level", type=int, help="lowest grade that counts as relevant (default: 1)")
@@ -93,24 +93,24 @@ def without_qrels(arguments: argparse.Namespace) -> None:
 
 
 def run_trec(arguments: argparse.Namespace) -> None:
-    """Print the measures of run files, and write their page.
+    """Print the metrics of run files, and write their page.
 
     Raises:
         ValueError: see `trec.evaluate`; also if an option has a wrong value.
     """
     from ..html.text import enumeration
-    from ..report.trec_folder import FILES, write
     from ..trec import evaluate, fuse
-    from ..trec.given import runs_of
+    from ..trec.folder import FILES, write
+    from ..trec.sources import runs_of
 
     options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
     lines = options.pop("lines", None)
-    if "measures" in options:
-        # a comma before a number is part of a measure: P.5,10
-        listed = re.sub(r"\s*,\s*|\s+(?![^(]*\))", ",", options["measures"].strip())
-        options["measures"] = re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", listed)
+    if "metrics" in options:
+        # a comma before a number is part of a metric: P.5,10
+        listed = re.sub(r"\s*,\s*|\s+(?![^(]*\))", ",", options["metrics"].strip())
+        options["metrics"] = re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", listed)
     elif lines:
-        options["measures"] = ["official"]
+        options["metrics"] = ["official"]
     if "gains" in options:
         options["gains"] = _gains(options["gains"])
     if arguments.out and arguments.out.is_file():

@@ -1,30 +1,32 @@
-"""Runs and judgements -> `Evaluation`: the measures of trec_eval and ir_measures, with intervals and paired tests.
+"""Runs and judgements -> `Evaluation`: the metrics of trec_eval and ir_measures, with intervals and paired tests.
 
 A run has a list of documents with scores for each query. Judgements are the grades of documents: which are relevant,
-and how much. Both come from files (`reading`), dictionaries, columns or matrices (`rows`).
+and how much. Both come from files (`files`), dictionaries, columns or matrices (`lists`). Nothing here needs torch.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from ...common.checks import coverage, integer, number, one_of, unknown
 from ...common.files import shown
-from .comparison import Difference, differences, intervals, pairs_of
-from .fusion import fuse, write_run
-from .given import Groups, Run, groups_of, runs_of, source
-from .measures import USUAL, JudgedLists, ListMeasure, asked, averaged, highest, meaning, summed
-from .placing import Judgements, Placed, placed, some
-from .reading import QRELS
+from . import files
+from .comparison import Difference, differences, intervals, is_silent, pairs_of
+from .files import QRELS, RUN
+from .fusion import fuse
+from .judged import AboutRun, JudgedLists, Judgements, judged_lists, some
+from .lists import Array, from_columns, from_mapping, from_matrix, from_scores
+from .metrics import ListMetric, highest
+from .names import USUAL, metrics_of
 from .result import Evaluation
-from .rows import Source, from_columns, from_mapping, from_matrix, from_scores
-from .texts import Array
+from .sources import Groups, Run, groups_of, runs_of, source_of
 
 __all__ = [
     "Difference",
@@ -38,15 +40,15 @@ __all__ = [
     "write_run",
 ]
 
-Columns = Mapping[str, Array]
-
 PADDED = 0.05  # if more than this fraction of the documents has the lowest score, it may be padding
+#: Grades that programs write for a missing value, and the largest ones of some number types.
+CODES = (999, 9999, 32767, 65535, 99999, 2**31 - 1)
 
 
 def evaluate(
     runs: Run | Sequence[str | os.PathLike[str]] | Mapping[str, Run],
     qrels: Run,
-    measures: Sequence[str] = USUAL,
+    metrics: Sequence[str] = USUAL,
     *,
     level: int = 1,
     gains: Mapping[int, float] | None = None,
@@ -67,18 +69,19 @@ def evaluate(
     count as missed.
 
     Args:
-        runs: name -> run, or one or several files, named after the files. A run is a file (`reading.read`), a mapping
+        runs: name -> run, or one or several files, named after the files. A run is a file (`files.read`), a mapping
             query -> document -> score, or a result of `from_columns`, `from_matrix` or `from_scores`.
         qrels: judgements in one of these forms, with integer grades instead of scores.
-        measures: names, see `measures.asked`; "official" are the measures that trec_eval prints by default.
-        level: lowest relevant grade. A measure may have its own: "AP(rel=2)".
+        metrics: names, see `names.metrics_of`; "official" are the metrics that trec_eval prints by default.
+        level: lowest relevant grade. A metric may have its own: "AP(rel=2)".
         gains: grade -> gain for ndcg; the gain of other grades is the grade.
-        missing: value of a judged query without a list. "zero": 0 for every measure (trec_eval -c). "skip": the query
+        missing: value of a judged query without a list. "zero": 0 for every metric (trec_eval -c). "skip": the query
             is left out of the means of this run and of its tests.
         depth: keep only this many documents of a list (trec_eval -M).
         judged_only: remove documents without judgement from the lists (trec_eval -J).
         groups: query -> group, or a csv with the columns query and group, in which a query may occur several times.
-        baseline: a run; each other run is tested against this one only. None: all pairs of runs are tested.
+        baseline: a run; each other run is tested against this one only. None: all pairs of runs are tested. A run
+            without a list for more than a few queries is not tested.
         bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
         confidence: coverage of the intervals.
         seed: seed of the bootstrap.
@@ -87,7 +90,7 @@ def evaluate(
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: a file is damaged, a document occurs twice in a list, a score is not a number, a measure is unknown,
+        ValueError: a file is damaged, a document occurs twice in a list, a score is not a number, a metric is unknown,
             or no query is in both; the message has file and line.
         TypeError: a run has another type.
 
@@ -96,169 +99,181 @@ def evaluate(
     >>> found.values["mine"]["map"], round(found.by_query("mine")["q2"]["ndcg_cut_10"], 4)
     (0.5, 0.7602)
     """
-    wanted = asked(measures)
-    protocol = _Protocol(
-        level=integer(level, "level is the lowest relevant grade", low=1),
-        gains={
+    wanted = metrics_of(metrics)
+    settings: dict[str, Any] = {
+        "level": integer(level, "level is the lowest relevant grade", low=1),
+        "gains": {
             integer(grade, "a grade in gains"): number(gain, f"the gain of grade {grade!r}")
             for grade, gain in (gains or {}).items()
         },
-        missing=missing,
-        depth=None if depth is None else integer(depth, "depth is a number of documents", low=1),
-        judged_only=judged_only,
-        baseline=baseline,
-        bootstrap=integer(bootstrap, "bootstrap is a number of resamples", low=0),
-        confidence=coverage(confidence),
-        seed=integer(seed, "seed is the seed of the bootstrap", low=0),
-        trec_eval=trec_eval,
-    )
+        "missing": one_of(missing, "missing", ("zero", "skip")),
+        "depth": None if depth is None else integer(depth, "depth is a number of documents", low=1),
+        "judged_only": judged_only,
+        "baseline": baseline,
+        "bootstrap": integer(bootstrap, "bootstrap is a number of resamples", low=0),
+        "confidence": coverage(confidence),
+        "seed": integer(seed, "seed is the seed of the bootstrap", low=0),
+        "trec_eval": one_of(trec_eval, "trec_eval", (9, 10)),
+    }
     sources = runs_of(runs)
     if baseline is not None and baseline not in sources:
         raise ValueError(unknown("baseline", baseline, sources))
-    judgements = Judgements.of(source(qrels, "qrels", QRELS))
+    judgements = Judgements.of(source_of(qrels, "qrels", QRELS))
+    settings["judgements"] = len(judgements.grade)
     of_group = {} if groups is None else groups_of(groups, judgements.queries)
 
-    values, per_query, notes = {}, {}, []
+    values, per_query, lacking, notes = {}, {}, {}, []
     for name, run in sources.items():
-        shown_name = name if len(sources) > 1 else ""
-        values[name], per_query[name], about = _measured(run, shown_name, judgements, wanted, protocol)
-        notes += about
-    means = [str(measure) for measure in averaged(wanted)]
+        lists, about = judged_lists(run, judgements, single=trec_eval == 9)
+        notes += _about(f"the run {shown(name)}" if len(sources) > 1 else "the run", lists, about, missing)
+        lacking[name] = int((lists.listed == 0).sum()) if len(lists.rank) else len(lists.listed)
+        values[name], per_query[name] = _measured(lists, wanted, settings)
+    means = [str(metric) for metric in wanted if metric.is_mean]
+    bounds = partial(intervals, metrics=means, resamples=bootstrap, confidence=confidence, seed=seed)
     everyone = np.arange(len(judgements.queries))
-    tested, tested_in_groups, untested = _tests(per_query, means, everyone, of_group, protocol)
+    silent = {name: count for name, count in lacking.items() if is_silent(count, len(everyone))}
+    tested, between_groups, untested = _tests(per_query, means, everyone, of_group, settings, silent)
     return Evaluation(
         runs=tuple(sources),
-        measures=tuple(map(str, wanted)),
+        metrics=tuple(map(str, wanted)),
         queries=judgements.queries,
         values=values,
         per_query=per_query,
-        intervals={name: protocol.intervals(columns, means, everyone) for name, columns in per_query.items()},
+        intervals={name: bounds(columns, rows=everyone) for name, columns in per_query.items()},
         differences=tuple(tested),
+        silent=silent,
         groups=of_group,
-        of_groups=tuple(_group_rows(per_query, means, of_group, protocol)),
-        between_groups=tuple(tested_in_groups),
-        meanings={str(measure): meaning(measure) for measure in wanted},
-        settings=protocol.settings() | {"judgements": len(judgements.grades)},
-        notes=(
-            *notes,
-            *_unanswerable(judgements, protocol.level),
-            *highest(wanted, judgements, protocol.level),
-            *untested,
-        ),
+        of_groups=tuple(_group_rows(per_query, means, of_group, bounds)),
+        between_groups=tuple(between_groups),
+        meanings={str(metric): metric.meaning for metric in wanted},
+        settings=settings | {"gains": {str(grade): gain for grade, gain in settings["gains"].items()}},
+        notes=(*notes, *_about_judgements(judgements, level), *highest(wanted, judgements, level), *untested),
     )
 
 
-@dataclass(frozen=True)
-class _Protocol:
-    """How runs are measured and compared: see the arguments of `evaluate`."""
+def write_run(run: Run, path: str | os.PathLike[str], tag: str = "rankgrad") -> Path:
+    """Write a run as a file of TREC: `query Q0 document rank score tag`, best document first.
 
-    level: int
-    gains: Mapping[int, float]
-    missing: str
-    depth: int | None
-    judged_only: bool
-    baseline: str | None
-    bootstrap: int
-    confidence: float
-    seed: int
-    trec_eval: int
+    Args:
+        run: a run, as in `evaluate`.
+        path: the file; it is replaced. NAME.gz is compressed.
+        tag: name of the system, in every line.
 
-    def __post_init__(self) -> None:
-        one_of(self.missing, "missing", ("zero", "skip"))
-        one_of(self.trec_eval, "trec_eval", (9, 10))
+    Raises:
+        ValueError: a name is empty, has white space or a control character, or is a query that begins with #, which
+            this kind of file cannot hold; or the run is damaged.
 
-    def settings(self) -> dict[str, Any]:
-        """All fields, in a form that json can write."""
-        return asdict(self) | {"gains": {str(grade): gain for grade, gain in self.gains.items()}}
-
-    def intervals(self, columns: Columns, means: Sequence[str], rows: Array) -> dict[str, tuple[float, float]]:
-        """Measure -> interval of its mean over some queries."""
-        return intervals(columns, means, rows, self.bootstrap, self.confidence, self.seed)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(write_run({"q": {"a": 0.5, "b": 2.0}}, Path(folder, "mine.run"), "mine").read_text(), end="")
+    q Q0 b 1 2.0 mine
+    q Q0 a 2 0.5 mine
+    """
+    return files.write_run(source_of(run, "the run", RUN), path, tag)
 
 
 def _measured(
-    run: Source, name: str, judgements: Judgements, wanted: Sequence[ListMeasure], protocol: _Protocol
-) -> tuple[dict[str, float], dict[str, Array], list[str]]:
-    """The values and the columns of one run, as in `Evaluation`, and notes about the run."""
-    single = protocol.trec_eval == 9
-    where = placed(run, judgements, single=single)
-    notes = _about(name, where, judgements, protocol.missing)
-    counted = where.listed > 0 if protocol.missing == "skip" else np.ones(len(where.listed), bool)
-    where = where if protocol.depth is None else where.cut(protocol.depth)
-    where = where.judged_only() if protocol.judged_only else where
-    lists = JudgedLists(where, judgements, protocol.gains, early=single)
-    columns = {str(measure): measure.values(lists, protocol.level) for measure in wanted}
-    values = {str(measure): summed(measure, columns[str(measure)][counted]) for measure in wanted}
-    return values, {each: np.where(counted, column, np.nan) for each, column in columns.items()}, notes
-
-
-def _unanswerable(judgements: Judgements, level: int) -> list[str]:
-    """Notes about queries that have no relevant document."""
-    queries = len(judgements.queries)
-    relevant = np.bincount(judgements.query[judgements.grades >= level], minlength=queries)
-    count = int((relevant == 0).sum())
-    if not count:
-        return []
-    return [f"Judged queries without a relevant document: {count:,} of {queries:,}. They count 0, as in trec_eval."]
+    lists: JudgedLists, wanted: Sequence[ListMetric], settings: Mapping[str, Any]
+) -> tuple[dict[str, float], dict[str, Array]]:
+    """Metric -> its value, and metric -> [query], of one run; NaN where a query does not count."""
+    counted = (lists.listed > 0) | (settings["missing"] == "zero")
+    lists = lists if settings["depth"] is None else lists.cut(settings["depth"])
+    lists = lists.judged_only() if settings["judged_only"] else lists
+    lists = replace(lists, gains=settings["gains"], early=settings["trec_eval"] == 9)
+    columns = {metric: metric.values(lists, settings["level"]) for metric in wanted}
+    values = {str(metric): metric.summed(column[counted]) for metric, column in columns.items()}
+    return values, {str(metric): np.where(counted, column, np.nan) for metric, column in columns.items()}
 
 
 def _tests(
-    per_query: Mapping[str, Columns],
+    per_query: Mapping[str, Mapping[str, Array]],
     means: Sequence[str],
     everyone: Array,
     groups: Mapping[str, Array],
-    protocol: _Protocol,
+    settings: Mapping[str, Any],
+    silent: Mapping[str, int],
 ) -> tuple[list[Difference], list[Difference], list[str]]:
-    """The differences between the runs, over all queries and in each group, and a note if tests are not possible."""
-    pairs = pairs_of(list(per_query), protocol.baseline)
-    if not pairs:
-        return [], [], []
-    test = partial(differences, per_query, means, pairs, confidence=protocol.confidence)
+    """The differences between the runs, over all queries and in each group, and notes on pairs that are not tested."""
+    pairs = pairs_of(list(per_query), settings["baseline"])
+    test = partial(
+        differences,
+        *(per_query, means, [pair for pair in pairs if not {*pair} & {*silent}]),
+        confidence=settings["confidence"],
+    )
     try:
         tested, by_group = test(groups={"": everyone}), test(groups=groups)
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("scipy"):
             raise
         return [], [], ["No tests between the runs: they need scipy, which is not installed."]
-    untested = any(each.p is None for each in (*tested, *by_group))
-    return tested, by_group, ["Differences over fewer than six queries have no p-value."] if untested else []
+    notes = [
+        f"{shown(run)} finds nothing for {count:,} of {len(everyone):,} queries, so it is not compared with other runs."
+        for run, count in silent.items()
+        if pairs
+    ]
+    if any(each.p is None for each in (*tested, *by_group)):
+        notes.append("Differences over fewer than six queries have no p-value.")
+    return tested, by_group, notes
 
 
-def _about(name: str, where: Placed, judgements: Judgements, missing: str) -> list[str]:
-    """Notes about queries without list or judgements, and about scores that look like padding."""
-    run = f"the run {shown(name)}" if name else "the run"
+def _about_judgements(judgements: Judgements, level: int) -> list[str]:
+    """Notes about queries that have no relevant document, and about grades that may be codes."""
+    queries, grade = len(judgements.queries), judgements.grade
     notes = []
-    lacking = [judgements.queries[row] for row in np.flatnonzero(where.listed == 0).tolist()]
+    if count := queries - len(np.unique(judgements.query[grade >= level])):
+        notes.append(
+            f"Judged queries without a relevant document: {count:,} of {queries:,}. They count 0, as in trec_eval."
+        )
+    codes = [f"{value} ({(grade == value).sum():,})" for value in np.unique(grade) if abs(value) in CODES]
+    if codes:
+        notes.append(
+            f"Grades that may stand for a missing value: {', '.join(codes)}. Below 0 they count as not judged, else as "
+            "relevant. Leave these judgements out if they mean that"
+        )
+    return notes
+
+
+def _about(run: str, lists: JudgedLists, about: AboutRun, missing: str) -> list[str]:
+    """Notes about queries without list or judgements, names that look alike, and scores that look like padding."""
+    notes = []
+    queries = lists.judgements.queries
+    lacking = [queries[row] for row in np.flatnonzero(lists.listed == 0).tolist()]
     if lacking:
-        fate = "count 0 in every measure" if missing == "zero" else "are left out of the means"
+        fate = "count 0 in every metric" if missing == "zero" else "are left out of the means"
         notes.append(
-            f"Judged queries without a list in {run}: {len(lacking):,} of {len(judgements.queries):,} "
-            f"({some(lacking)}). They {fate}."
+            f"Judged queries without a list in {run}: {len(lacking):,} of {len(queries):,} ({some(lacking)}). They "
+            f"{fate}."
         )
-    if where.unknown:
+    if about.unknown:
         notes.append(
-            f"Queries of {run} without judgements: {len(where.unknown):,} ({some(where.unknown)}). They are left out."
+            f"Queries of {run} without judgements: {len(about.unknown):,} ({some(about.unknown)}). They are left out."
         )
-    listed = int(where.listed.sum())
-    if where.at_lowest > max(PADDED * listed, 2 * int((where.listed > 0).sum())):
+    listed = int(lists.listed.sum())
+    if listed and not len(lists.rank):
+        notes.append(f"No document of {run} is judged, so every metric is 0.")
+    notes += [f"In {run} {said}." for what in ("queries", "documents") if (said := about.alike.told(what))]
+    if about.at_lowest > max(PADDED * listed, 2 * int((lists.listed > 0).sum())):
         notes.append(
-            f"Documents of {run} with the lowest score, {where.lowest:g}: {where.at_lowest:,} of {listed:,}. They "
+            f"Documents of {run} with the lowest score, {about.lowest:g}: {about.at_lowest:,} of {listed:,}. They "
             "count as retrieved. If this score marks documents that were not retrieved, leave them out of the run."
         )
     return notes
 
 
 def _group_rows(
-    per_query: Mapping[str, Columns], means: Sequence[str], groups: Mapping[str, Array], protocol: _Protocol
+    per_query: Mapping[str, Mapping[str, Array]],
+    means: Sequence[str],
+    groups: Mapping[str, Array],
+    bounds: Callable[..., dict[str, tuple[float, float]]],
 ) -> list[dict[str, Any]]:
     table = []
     for group, rows in groups.items():
         for run, columns in per_query.items():
-            bounds = protocol.intervals(columns, means, rows)
+            around = bounds(columns, rows=rows)
             for name in means:
                 known = columns[name][rows]
                 known = known[~np.isnan(known)]
-                low, high = bounds.get(name, (None, None))
-                row = {"group": group, "queries": len(known), "run": run, "measure": name}
+                low, high = around.get(name, (None, None))
+                row = {"group": group, "queries": len(known), "run": run, "metric": name}
                 table.append(row | {"value": float(known.mean()) if len(known) else None, "low": low, "high": high})
     return table

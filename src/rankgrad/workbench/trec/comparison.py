@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...evaluation.statistics import FEWEST, detectable, holm, intervals_of_means, paired_t_test
-from .texts import Array
+from .lists import Array
 
 LEAST_P = 1e-15  # smaller p-values are below the precision of their computation
+SILENT = 0.05  # a run without a list for more of the queries could not work: it is not tested
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,12 @@ class Difference:
 
     Attributes:
         run, other: names of the runs.
-        measure: name of the measure.
+        metric: name of the metric.
         group: group of the queries; empty: all queries.
         mean: mean of the differences.
         low, high: interval of the mean, by Student's t.
         p: two-sided p-value of the paired t-test; 1 if all differences are equal; None for fewer than six queries.
-        corrected: p after Holm's correction for all tests of this measure; None if p is None.
+        corrected: p after Holm's correction for all tests of this metric; None if p is None.
         detectable: size of a true difference that the test finds with a probability of 80 %, that is with p below
             1 - confidence after the strictest step of the correction; None if p is None, and if all differences are
             equal, as those of equal runs.
@@ -34,7 +35,7 @@ class Difference:
 
     run: str
     other: str
-    measure: str
+    metric: str
     group: str
     mean: float
     low: float
@@ -62,6 +63,15 @@ def chance(p: float | None) -> str:
     return f"{p:.2g}" if p >= LEAST_P else f"<{LEAST_P:g}"
 
 
+def is_silent(lacking: int, queries: int) -> bool:
+    """Whether a run lacks the lists of too many queries to be compared: more than one, and more than 5 %.
+
+    >>> is_silent(1, 10), is_silent(2, 40), is_silent(3, 40)
+    (False, False, True)
+    """
+    return lacking > max(1, SILENT * queries)
+
+
 def pairs_of(runs: Sequence[str], baseline: str | None) -> list[tuple[str, str]]:
     """(run, other) of every test: each run against the baseline, or each run against all earlier runs.
 
@@ -75,29 +85,29 @@ def pairs_of(runs: Sequence[str], baseline: str | None) -> list[tuple[str, str]]
 
 def differences(
     values: Mapping[str, Mapping[str, Array]],
-    measures: Iterable[str],
+    metrics: Iterable[str],
     pairs: Sequence[tuple[str, str]],
     groups: Mapping[str, Array],
     confidence: float,
 ) -> list[Difference]:
-    """Tests of every pair of runs, for every measure and every group of queries.
+    """Tests of every pair of runs, for every metric and every group of queries.
 
     Args:
-        values: run -> measure -> [query] float64; NaN: the run has no value for this query.
-        measures: measures to compare.
+        values: run -> metric -> [query] float64; NaN: the run has no value for this query.
+        metrics: metrics to compare.
         pairs: (run, other) of each test.
         groups: name -> [member] rows of its queries.
         confidence: coverage of the intervals; the significance level is 1 minus this.
 
     Returns:
-        The tests in the order of measures, groups and pairs. Pairs with fewer than two common queries are left out.
+        The tests in the order of metrics, groups and pairs. Pairs with fewer than two common queries are left out.
     """
     tested: list[Difference] = []
-    for measure in measures:
+    for metric in metrics:
         tests = []
         for group, rows in groups.items():
             for run, other in pairs:
-                one, two = values[run][measure][rows], values[other][measure][rows]
+                one, two = values[run][metric][rows], values[other][metric][rows]
                 both = ~(np.isnan(one) | np.isnan(two))
                 if both.sum() > 1:
                     tests.append((group, run, other, one[both], two[both]))
@@ -110,15 +120,7 @@ def differences(
             deviation = 0.0 if result.detectable is None else float((one - two).std(ddof=1))
             tested.append(
                 Difference(
-                    run=run,
-                    other=other,
-                    measure=measure,
-                    group=group,
-                    mean=result.mean,
-                    low=result.low,
-                    high=result.high,
-                    p=p,
-                    corrected=corrected,
+                    *(run, other, metric, group, result.mean, result.low, result.high, p, corrected),
                     detectable=None if p is None else detectable(deviation, len(one), level),
                     better=int((one > two).sum()),
                     worse=int((one < two).sum()),
@@ -129,23 +131,22 @@ def differences(
 
 
 def intervals(
-    values: Mapping[str, Array], measures: Sequence[str], rows: Array, resamples: int, confidence: float, seed: int
+    values: Mapping[str, Array], metrics: Sequence[str], rows: Array, resamples: int, confidence: float, seed: int
 ) -> dict[str, tuple[float, float]]:
-    """Measure -> interval of its mean by the bootstrap over queries.
+    """Metric -> interval of its mean by the bootstrap over queries.
 
     Args:
-        values: measure -> [query]; NaN: there is no value.
-        measures: measures that get an interval.
+        values: metric -> [query]; NaN: there is no value.
+        metrics: metrics that get an interval.
         rows: [member] queries that count.
         resamples: number of resamples; 0: no intervals.
         confidence: coverage.
         seed: seed of the draws.
     """
-    if not resamples or not measures:
+    if not resamples or not metrics:
         return {}
-    table = np.stack([values[name][rows] for name in measures], axis=1)
+    table = np.stack([values[name][rows] for name in metrics], axis=1)
     table = table[~np.isnan(table).any(1)]
-    if not len(table):
-        return {}
-    columns = dict(zip(measures, table.T, strict=True))
-    return intervals_of_means(columns, np.arange(len(table)), np.ones(len(table)), resamples, confidence, seed)
+    columns = dict(zip(metrics, table.T, strict=True))
+    one_each = np.arange(len(table))
+    return intervals_of_means(columns, one_each, np.ones(len(table)), resamples, confidence, seed) if len(table) else {}

@@ -1,22 +1,15 @@
-"""Reciprocal rank fusion of runs, and runs as files of TREC."""
+"""Reciprocal rank fusion of runs."""
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Mapping, Sequence
 from math import fsum
-from pathlib import Path
-
-import numpy as np
 
 from ...common.checks import integer, number
-from ...common.files import atomic_write, shown
-from .given import Run, runs_of, source
-from .placing import pair_keys, ranks_in_lists, refuse_wrong_lists
-from .reading import RUN
-from .rows import ListRows, Source
-from .texts import Array
+from ...common.files import shown
+from .judged import ranks_in_list
+from .sources import Run, runs_of
 
 RANK = 60.0  # the authors' constant
 
@@ -58,68 +51,18 @@ def fuse(
     depth = None if depth is None else integer(depth, "depth is a number of documents", low=1)
     terms: dict[str, dict[str, list[float]]] = {}
     for run, weight in zip(sources.values(), _weights(weights, list(sources)), strict=True):
-        rows = run.whole()
-        worth = (weight / (k + _ranked(rows, run))).tolist()
-        places = iter(zip(rows.documents.words(), worth, strict=True))
-        for query, size in zip(rows.queries, rows.sizes.tolist(), strict=True):
-            listed = terms.setdefault(query, {})
-            for _ in range(size):
-                document, term = next(places)
+        for each in run.whole():
+            listed = terms.setdefault(each.query, {})
+            worth = (weight / (k + ranks_in_list(each.documents, each.values))).tolist()
+            for document, term in zip(each.documents, worth, strict=True):
                 listed.setdefault(document, []).append(term)
     # the exact sum does not depend on the order of the runs, so equal scores stay equal
     return {query: _best({name: fsum(each) for name, each in listed.items()}, depth) for query, listed in terms.items()}
 
 
-def write_run(run: Run, path: str | os.PathLike[str], tag: str = "rankgrad") -> Path:
-    """Write a run as a file of TREC: `query Q0 document rank score tag`, best document first.
-
-    Args:
-        run: a run, as in `evaluate`.
-        path: the file; it is replaced. NAME.gz is compressed.
-        tag: name of the system, in every line.
-
-    Raises:
-        ValueError: a name is empty, has white space, or is a query that begins with #, which this kind of file cannot
-            hold; or the run is damaged.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     print(write_run({"q": {"a": 0.5, "b": 2.0}}, Path(folder, "mine.run"), "mine").read_text(), end="")
-    q Q0 b 1 2.0 mine
-    q Q0 a 2 0.5 mine
-    """
-    path, given = Path(path), source(run, "the run", RUN)
-    rows = given.whole()
-    rank = _ranked(rows, given)
-    order = np.lexsort((rank, rows.groups))
-    queries, documents, scores = rows.queries, rows.documents.words(), rows.values.tolist()
-    for what, names in (("query", queries), ("document", documents), ("tag", [tag])):
-        wrong = next((name for name in names if len(name.split()) != 1 or name.split()[0] != name), None)
-        if wrong is not None:
-            raise ValueError(
-                f"the {what} {shown(wrong)!r} is empty or has white space, which separates the fields of a run file. "
-                "Rename it"
-            )
-    wrong = next((name for name in queries if name.startswith("#")), None)
-    if wrong is not None:
-        raise ValueError(f"the query {shown(wrong)!r} begins with #, as a comment in a run file does. Rename it")
-    places = zip(order.tolist(), rows.groups[order].tolist(), rank[order].tolist(), strict=True)
-    lines = (f"{queries[query]} Q0 {documents[row]} {place} {scores[row]!r} {tag}\n" for row, query, place in places)
-    text = "".join(lines).encode("utf-8", "surrogatepass")
-    with atomic_write(path) as file:
-        file.write(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-    return path
-
-
-def _ranked(rows: ListRows, run: Source) -> Array:
-    """[row] ranks of all documents in their lists."""
-    refuse_wrong_lists(pair_keys(rows.documents.keys(), rows.groups), rows, run)
-    return ranks_in_lists(rows, rows.values, rows.groups, np.arange(len(rows)))
-
-
 def _best(scores: dict[str, float], depth: int | None) -> dict[str, float]:
-    """The documents of highest score; of equal scores the later name, in the order of bytes."""
-    order = sorted(scores, key=lambda name: (scores[name], name.encode("utf-8", "surrogatepass")), reverse=True)
+    """The documents of highest score; of equal scores the later name."""
+    order = sorted(scores, key=lambda name: (scores[name], name), reverse=True)
     return {name: scores[name] for name in order[:depth]}
 
 

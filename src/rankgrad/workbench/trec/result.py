@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,8 @@ from ...common.files import shown
 from ...evaluation.json_report import plain
 from ...tables import aligned
 from .comparison import Difference, chance
-from .measures import asked, averaged, printed_name
-from .texts import Array
+from .lists import Array
+from .names import metrics_of
 
 SIDE_BY_SIDE = 4  # with up to this many runs, a printed table has a column per run; with more, a row
 MOST_TESTS = 20  # largest number of tests in a printed table
@@ -25,27 +27,29 @@ class Evaluation:
 
     Attributes:
         runs: names of the runs.
-        measures: names of the measures.
+        metrics: names of the metrics.
         queries: names of the queries, in the order of their bytes.
-        values: run -> measure -> one number: a mean over the queries, a sum for counts, a geometric mean for gm_map.
-        per_query: run -> measure -> [query] float64; NaN if a query does not count for the run.
-        intervals: run -> measure -> (low, high) of the bootstrap over queries; for means only.
-        differences: tests between the runs for each measure that is a mean; empty for a single run.
+        values: run -> metric -> one number: a mean over the queries, a sum for counts, a geometric mean for gm_map.
+        per_query: run -> metric -> [query] float64; NaN if a query does not count for the run.
+        intervals: run -> metric -> (low, high) of the bootstrap over queries; for means only.
+        differences: tests between the runs for each metric that is a mean; empty for a single run.
+        silent: run -> number of queries without a list, for runs that lack too many of them to be compared.
         groups: name -> [member] rows of its queries.
-        of_groups: one row for each group, run and measure: group, queries, run, measure, value, low, high.
+        of_groups: one row for each group, run and metric: group, queries, run, metric, value, low, high.
         between_groups: tests between the runs in each group.
-        meanings: measure -> its meaning.
+        meanings: metric -> its meaning.
         settings: all settings that determine the numbers.
         notes: remarks for the reader, one sentence each.
     """
 
     runs: tuple[str, ...]
-    measures: tuple[str, ...]
+    metrics: tuple[str, ...]
     queries: tuple[str, ...]
     values: dict[str, dict[str, float]]
     per_query: dict[str, dict[str, Array]]
     intervals: dict[str, dict[str, tuple[float, float]]]
     differences: tuple[Difference, ...]
+    silent: dict[str, int]
     groups: dict[str, Array]
     of_groups: tuple[dict[str, Any], ...]
     between_groups: tuple[Difference, ...]
@@ -55,17 +59,17 @@ class Evaluation:
 
     @property
     def means(self) -> tuple[str, ...]:
-        """The measures that are means over the queries. The others are counts or geometric means."""
-        return tuple(map(str, averaged(asked(self.measures))))
+        """The metrics that are means over the queries. The others are counts or geometric means."""
+        return tuple(str(metric) for metric in metrics_of(self.metrics) if metric.is_mean)
 
     def by_query(self, run: str) -> dict[str, dict[str, float]]:
-        """Query -> measure -> value for the queries that count for a run, as pytrec_eval returns it."""
+        """Query -> metric -> value for the queries that count for a run, as pytrec_eval returns it."""
         columns = self.per_query[run]
         inside = np.flatnonzero(~np.isnan(next(iter(columns.values())))).tolist()
         return {self.queries[row]: {name: float(column[row]) for name, column in columns.items()} for row in inside}
 
     def lines(self, run: str, *, every: bool = False) -> list[str]:
-        """The lines that trec_eval prints for these measures.
+        """The lines that trec_eval prints for these metrics.
 
         Args:
             run: name of the run.
@@ -80,20 +84,22 @@ class Evaluation:
 
     def __str__(self) -> str:
         if len(self.runs) <= SIDE_BY_SIDE:
-            head = ["measure", *map(shown, self.runs)]
-            rows = [[printed_name(name), *(self._cell(run, name) for run in self.runs)] for name in self.measures]
+            head = ["metric", *map(shown, self.runs)]
+            rows = [
+                [metrics_of([name])[0].printed, *(self._cell(run, name) for run in self.runs)] for name in self.metrics
+            ]
             sure = f"in brackets: {100 * self.settings['confidence']:g} % interval over queries"
         else:
-            head = ["run", *self.measures]
+            head = ["run", *self.metrics]
             rows = [[shown(run), *(_printed(*each) for each in self.values[run].items())] for run in self.runs]
             sure = "`intervals` and the page have the intervals over queries"
-        tested = [["difference", "measure", "mean", "interval", "p (Holm)", "detectable"]]
-        shown_tests = [test for test in self.differences if test.measure == self.differences[0].measure][:MOST_TESTS]
+        tested = [["difference", "metric", "mean", "interval", "p (Holm)", "detectable"]]
+        shown_tests = [test for test in self.differences if test.metric == self.differences[0].metric][:MOST_TESTS]
         for test in shown_tests:
             tested.append(
                 [
                     f"{shown(test.run)} - {shown(test.other)}",
-                    test.measure,
+                    test.metric,
                     f"{test.mean:+.4f}",
                     f"{test.low:+.4f} to {test.high:+.4f}",
                     chance(test.corrected),
@@ -105,13 +111,19 @@ class Evaluation:
         if self.differences:
             parts += ["", aligned(tested, left=2)]
             if left:
-                more = f"{left:,} more tests of other measures and runs"
+                more = f"{left:,} more tests of other metrics and runs"
                 parts.append(f"{more} are in `differences` (in Python) and on the page (with -o)")
         return "\n".join([*parts, *(["", *self.notes] if self.notes else [])])
 
     def _cell(self, run: str, name: str) -> str:
         around = self.intervals[run].get(name)
         return _printed(name, self.values[run][name]) + (f" [{around[0]:.3f}, {around[1]:.3f}]" if around else "")
+
+    def write(self, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write a folder with a page, and the numbers as csv and json. Returns the page; see `folder.write`."""
+        from .folder import write  # it needs jinja2
+
+        return write(self, folder, title=title)
 
     def to_json(self) -> str:
         """All fields, as JSON."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ...common.files import atomic_write, open_file, write_text
-from ..trec.comparison import Difference
-from ..trec.result import Evaluation
-from .trec import write_page
+from .comparison import Difference
+from .page import write_page
+from .result import Evaluation
 
 FILES = ("evaluation.html", "evaluation.json", "values.csv", "per-query.csv", "differences.csv", "groups.csv")
-GROUP_COLUMNS = ("group", "queries", "run", "measure", "value", "low", "high")
+GROUP_COLUMNS = ("group", "queries", "run", "metric", "value", "low", "high")
 
 
 def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
@@ -48,19 +48,19 @@ def write(evaluation: Evaluation, folder: str | os.PathLike[str], *, title: str 
     bounds = {
         (run, name): evaluation.intervals[run].get(name, ("", ""))
         for run in evaluation.runs
-        for name in evaluation.measures
+        for name in evaluation.metrics
     }
     rows = [
         [run, name, evaluation.values[run][name], *bounds[run, name]]
         for run in evaluation.runs
-        for name in evaluation.measures
+        for name in evaluation.metrics
     ]
-    _write_csv(folder / "values.csv", ["run", "measure", "value", "low", "high"], rows)
+    _write_csv(folder / "values.csv", ["run", "metric", "value", "low", "high"], rows)
     with_each = []
     for run in evaluation.runs:
         columns = [column.tolist() for column in evaluation.per_query[run].values()]
         with_each += [[run, *row] for row in zip(evaluation.queries, *columns, strict=True) if row[1] == row[1]]
-    _write_csv(folder / "per-query.csv", ["run", "query", *evaluation.measures], with_each)
+    _write_csv(folder / "per-query.csv", ["run", "query", *evaluation.metrics], with_each)
     compared = [asdict(each) for each in (*evaluation.differences, *evaluation.between_groups)]
     _write_if_any(folder / "differences.csv", [field.name for field in fields(Difference)], compared)
     _write_if_any(folder / "groups.csv", GROUP_COLUMNS, evaluation.of_groups)

@@ -1,4 +1,4 @@
-"""The arguments for runs, judgements and groups of queries -> sources of rows, and rows of each group."""
+"""The arguments for runs, judgements and groups of queries -> `Source`, and rows of each group."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from ...common.files import shown
-from ...tables.delimited import delimited
-from .reading import RUN, FileKind, read
-from .rows import Source, from_mapping
-from .texts import Array
+from ...tables.formats import read_rows
+from .files import RUN, FileKind, read
+from .lists import Array, Source, from_mapping
 
 Run = str | os.PathLike[str] | Source | Mapping[Any, Mapping[Any, float]]
 Groups = str | os.PathLike[str] | Mapping[str, str]
+ENDINGS = (".gz", ".trec", ".run", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".res")
 
 
 def runs_of(runs: Any) -> dict[str, Source]:
-    """Name -> rows of each run.
+    """Name -> lists of each run.
 
     Args:
         runs: name -> run, or one or several files, named after the files.
@@ -29,8 +29,6 @@ def runs_of(runs: Any) -> dict[str, Source]:
         TypeError: this is a single run without a name.
         ValueError: there is no run, or a run is given twice.
     """
-    if isinstance(runs, (str, os.PathLike, Source)):
-        runs = [runs]
     if isinstance(runs, Mapping):
         single = next((each for each in runs.values() if isinstance(each, Mapping) and each), None)
         if single is not None and not isinstance(next(iter(single.values())), Mapping):
@@ -38,31 +36,32 @@ def runs_of(runs: Any) -> dict[str, Source]:
                 "runs must be a mapping from the name of a run to the run; got one run, a mapping from queries to "
                 "documents: pass {'a name': run}"
             )
-        named = {str(name): source(run, str(name), RUN) for name, run in runs.items()}
+        named = {str(name): source_of(run, str(name), RUN) for name, run in runs.items()}
     else:
-        sources = [source(run, "", RUN) for run in runs]
-        short = [run.name if isinstance(run, Source) else _called(Path(run)) for run in runs]
+        listed = [runs] if isinstance(runs, (str, os.PathLike, Source)) else [*runs]
+        sources = [source_of(run, "", RUN) for run in listed]
+        short = [run.name if isinstance(run, Source) else _stem(Path(run)) for run in listed]
         # files of the same name in different folders are named by their paths
-        called = [one if short.count(one) == 1 else each.name for one, each in zip(short, sources, strict=True)]
-        named = dict(zip(called, sources, strict=True))
+        names = [one if short.count(one) == 1 else each.name for one, each in zip(short, sources, strict=True)]
+        named = dict(zip(names, sources, strict=True))
         if len(named) < len(sources):
-            twice = next(name for name in called if called.count(name) > 1)
+            twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"the run {twice!r} was given twice")
     if not named:
         raise ValueError("runs must have at least one run; got none")
     return named
 
 
-def _called(path: Path) -> str:
+def _stem(path: Path) -> str:
     """Name of a file without the usual endings."""
-    name = path.name.removesuffix(".gz")
-    for ending in (".trec", ".run", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".res"):
+    name = path.name
+    for ending in ENDINGS:
         name = name.removesuffix(ending)
     return name or path.name
 
 
-def source(given: Any, name: str, kind: FileKind) -> Source:
-    """The rows of a file, of a mapping or of a `Source`.
+def source_of(given: Any, name: str, kind: FileKind) -> Source:
+    """The lists of a file, of a mapping or of a `Source`.
 
     Args:
         given: one of these.
@@ -95,32 +94,26 @@ def groups_of(given: Groups, queries: Sequence[str]) -> dict[str, Array]:
     Raises:
         ValueError: the csv lacks these columns, or none of its queries is judged.
     """
-    if isinstance(given, Mapping):
-        pairs = [(str(query), str(group)) for query, group in given.items()]
-    else:
-        pairs = _group_file(Path(given))
+    pairs = [*given.items()] if isinstance(given, Mapping) else _group_file(Path(given))
     row = {query: place for place, query in enumerate(queries)}
     members: dict[str, set[int]] = {}
     for query, group in pairs:
-        if query in row:
-            members.setdefault(group, set()).add(row[query])
+        if str(query) in row:
+            members.setdefault(str(group), set()).add(row[str(query)])
     if not members:
         raise ValueError(f"none of the {len(pairs)} queries with a group is judged")
     return {group: np.array(sorted(rows)) for group, rows in sorted(members.items())}
 
 
 def _group_file(path: Path) -> list[tuple[str, str]]:
-    rows = delimited(path, show=False)
-    _, head = next(rows, (1, []))
+    rows = [*read_rows(path, None)]
+    head = list(rows[0][1]) if rows else []
     if not {"query", "group"} <= set(head):
         raise ValueError(
-            f"{shown(path)} must have a header with the columns query and group; it has "
+            f"{shown(path)} must have a header with the columns query and group, and rows below it; it has "
             f"{', '.join(map(shown, head)) or 'nothing'}"
         )
-    pairs = []
-    for line, fields in rows:
-        query, group = fields[head.index("query")], fields[head.index("group")]
-        if not query or not group:
-            raise ValueError(f"{shown(path)}, line {line} must have a query and a group")
-        pairs.append((query, group))
-    return pairs
+    for place, row in rows:
+        if not row["query"] or not row["group"]:
+            raise ValueError(f"{place} must have a query and a group")
+    return [(str(row["query"]), str(row["group"])) for _, row in rows]

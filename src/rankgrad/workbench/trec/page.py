@@ -15,9 +15,9 @@ from markupsafe import Markup
 from ..html import charts
 from ..html.templates import write_page as write_html
 from ..html.text import DASH, enumeration, verdict
-from ..trec.comparison import Difference, chance
-from ..trec.result import Evaluation
-from ..trec.texts import Array
+from .comparison import Difference, chance
+from .lists import Array
+from .result import Evaluation
 
 COLOURS = 8  # number of runs with different colours and dashes
 MOST_TESTS = 60  # largest number of rows of a table of tests; the csv has all tests
@@ -38,21 +38,21 @@ def write_page(path: str | os.PathLike[str], evaluation: Evaluation, *, title: s
         FileNotFoundError: the folder does not exist.
     """
     means = evaluation.means
-    main = means[0] if means else evaluation.measures[0]
+    main = means[0] if means else evaluation.metrics[0]
     ordered = sorted(evaluation.runs, key=lambda run: -evaluation.values[run][main])
     kind = {run: place for place, run in enumerate(ordered[:COLOURS])}
     level = 1 - evaluation.settings["confidence"]
-    tests = {name: _tests([each for each in evaluation.differences if each.measure == name], level) for name in means}
+    tests = {name: _tests([each for each in evaluation.differences if each.metric == name], level) for name in means}
     return write_html(
         path,
-        "workbench/report/trec.html",
-        styles=["workbench/html/base.css", "workbench/html/sections.css", "workbench/report/trec.css"],
+        "workbench/trec/page.html",
+        styles=["workbench/html/base.css", "workbench/html/sections.css", "workbench/trec/page.css"],
         title=title or f"Runs: {enumeration(list(evaluation.runs), 4)}",
         facts=_facts(evaluation),
         notes=evaluation.notes,
         main=main,
         means=means,
-        others=[name for name in evaluation.measures if name not in means],
+        others=[name for name in evaluation.metrics if name not in means],
         runs=ordered,
         kind=kind,
         best={name: max(evaluation.values[run][name] for run in evaluation.runs) for name in means},
@@ -114,7 +114,7 @@ def _mark(
 
 
 def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
-    """The tests of one measure, lowest p-value first, and their summary."""
+    """The tests of one metric, lowest p-value first, and their summary."""
     tested = [each for each in rows if each.p is not None]
     varied = [each.detectable for each in tested if each.detectable]  # 0: no query differs from the others
     shown = sorted(rows, key=lambda each: (each.corrected or 0, each.p or 0, -abs(each.mean)))[:MOST_TESTS]
@@ -128,11 +128,11 @@ def _tests(rows: Sequence[Difference], level: float) -> dict[str, Any]:
 
 
 def _verdict(evaluation: Evaluation, main: str, ordered: Sequence[str], level: float) -> str:
-    """The result of the tests of the main measure, against the baseline or the run with the highest mean."""
+    """The result of the tests of the main metric, against the baseline or the run with the highest mean."""
     if len(ordered) == 1:
         return ""
     first = evaluation.settings["baseline"] or ordered[0]
-    tests = {frozenset((each.run, each.other)): each for each in evaluation.differences if each.measure == main}
+    tests = {frozenset((each.run, each.other)): each for each in evaluation.differences if each.metric == main}
     ahead: list[str] = []
     behind: list[str] = []
     same: list[str] = []
@@ -193,12 +193,12 @@ def _queries(evaluation: Evaluation, main: str) -> list[tuple[str, list[float]]]
 
 
 def _groups(evaluation: Evaluation, main: str) -> list[dict[str, Any]]:
-    """One row per group: its size, and value and interval of every run for the main measure. Of many, the largest."""
-    rows = {(row["group"], row["run"]): row for row in evaluation.of_groups if row["measure"] == main}
+    """One row per group: its size, and value and interval of every run for the main metric. Of many, the largest."""
+    rows = {(row["group"], row["run"]): row for row in evaluation.of_groups if row["metric"] == main}
     level = 1 - evaluation.settings["confidence"]
     tests: dict[str, list[Difference]] = {}
     for each in evaluation.between_groups:
-        if each.measure == main and each.p is not None:
+        if each.metric == main and each.p is not None:
             tests.setdefault(each.group, []).append(each)
     shown = list(evaluation.groups.items())
     if len(shown) > MOST_GROUPS:
