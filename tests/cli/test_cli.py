@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import re
 import runpy
@@ -493,6 +494,43 @@ def test_a_path_that_does_not_exist_is_told_before_torch_is_imported(tmp_path):
     for words in (["evaluate", "missing.npz"], ["evaluate", __file__, "--root", "missing"]):
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.startswith("rankgrad: missing"), done.stderr
+
+
+def test_a_search_is_described_without_what_trains(tmp_path):
+    rows = [{"query": f"words {row}", "document": f"text {row}", "grade": 1} for row in range(5)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code = "import sys\nfrom rankgrad.workbench.cli import main\nstatus = main(sys.argv[1:])\n"
+    code += "sys.exit(status or str({'lightning', 'torchvision', 'timm'} & {*sys.modules} or ''))"
+    words = ["datasets", "search", "--root", "rows.jsonl"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path)
+    assert not done.stderr.strip() and "5 documents" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "data=folder", "data.root={}"],
+        ["train", "data.root={}"],
+        ["train", "data={}"],
+        ["train", "{}"],
+        ["train", "task=search", "data.root={}"],
+        ["train", "task=scores", "data.root={}"],
+        ["train", "task=search", "data.root=rows.jsonl", "data.load.corpus={}"],
+        ["compare", "loss=pnp,supap", "data=folder", "data.root={}"],
+        ["datasets", "folder", "--root", "{}"],
+        ["datasets", "search", "--root", "{}"],
+        ["datasets", "{}"],
+        ["evaluate", "{}"],
+        ["embed", "run", "{}"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["photos.zip", "photos.tar.gz"])
+def test_an_archive_is_not_data_and_the_message_says_to_unpack_it(words, name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(b"PK")
+    (tmp_path / "rows.jsonl").write_text("{}")
+    assert f"{name} is an archive: unpack it" in fails(capsys, *(word.format(name) for word in words))
 
 
 def test_what_is_no_npz_is_named(capsys, tmp_path):

@@ -5,10 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..common.files import shown
 from ..tables.formats import of_texts, read_rows
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
 MOST_FOLDERS, MOST_FILES = 100, 5  # folders that are looked into for a hint; files that it names
 SEARCHED = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")  # columns of relevant documents
+
+
+def check_unpacked(path: str | os.PathLike[str]) -> None:
+    """Raise if this is an archive of files, which no reader opens.
+
+    >>> check_unpacked("photos.zip")
+    Traceback (most recent call last):
+    ValueError: photos.zip is an archive: unpack it, and give the folder or file inside
+    """
+    if os.fspath(path).lower().endswith(ARCHIVES) and not os.path.isdir(path):
+        raise ValueError(f"{shown(path)} is an archive: unpack it, and give the folder or file inside")
 
 
 def is_search(path: str) -> bool:
@@ -50,4 +63,4 @@ def tables_in(path: str) -> list[str]:
     return rows[:MOST_FILES] if suffixes <= {*of_texts(), ".md", ".txt", ".json", ".gz", ""} else []
 
 
-__all__ = ["is_beside", "is_search", "tables_in"]
+__all__ = ["check_unpacked", "is_beside", "is_search", "tables_in"]

@@ -128,8 +128,11 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _check(arguments: argparse.Namespace, settings: list[str]) -> None:
+    from rankgrad.workbench.cli.paths import require
+
     from .check import inspect_boxes
 
+    require("a folder of images with boxes", arguments.root)
     observations = inspect_boxes(arguments.root, arguments.images, arguments.format)
     print(observations)
     if observations.wrong:

@@ -68,8 +68,8 @@ def evaluate_run(
     same = root is None or (not (corpus or queries) and own.exists() and root.exists() and own.samefile(root))
     collection = collection_of(settings) if root is None or same else _other(settings, root, corpus, queries)
     depth, size = settings.evaluation.depth, settings.evaluation.batch_size
-    corpus = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
-    smaller = sizes_of(encoders, corpus, collection, settings, progress)
+    documents = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
+    smaller = sizes_of(encoders, documents, collection, settings, progress)
     before = SearchReport.from_json(run.after).settings
     weight = before.get("weight")  # that of the fusion, chosen in the training
     found = beside_bm25(next(iter(smaller.values())).found, collection, depth, 1.0 if weight is None else weight)

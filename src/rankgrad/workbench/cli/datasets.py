@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from .paths import require
+
 HELP = """\
 List the data sets, describe one, draw sample images of one, or check that a published data set is complete.
 
@@ -43,7 +45,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ...common.plugins import registered
     from ...datasets import DATASETS, find
     from ...tables.formats import of_arrays
-    from ..at_path import is_search, tables_in
+    from ..at_path import check_unpacked, is_search, tables_in
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
     given += settings
@@ -65,6 +67,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise ValueError(f"name one data set; got {' '.join(names) or 'none'}. Known: {', '.join(known)}")
     name = names[0]
     if name not in known:
+        check_unpacked(name)
         place = Path(name)
         tables = tables_in(name)
         kind = (
@@ -90,6 +93,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             f"{shown(arguments.root)} holds queries and documents. To describe them: rankgrad datasets search "
             f"--root {shlex.quote(arguments.root)}"
         )
+    if from_files:
+        check_unpacked(arguments.root)
     if check:
         if given:
             raise ValueError(f"a check takes no settings; leave out {' '.join(given)}")
@@ -117,11 +122,13 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 def _describe_search(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.root is None:
         raise ValueError("search is read from files: give their place with --root DIR")
+    require("a folder, or a file of judgements", Path(arguments.root).expanduser())
     from ...tasks.search.division import collection_of
-    from ...tasks.search.task import settings_of
-    from ..config import compose
+    from ...tasks.search.settings import SearchSettings
+    from ..config import compose, plain, typed
 
-    print(collection_of(settings_of(compose(["task=search", f"data.root={arguments.root}", *settings]))).summary())
+    config = compose(["task=search", f"data.root={arguments.root}", *settings])
+    print(collection_of(typed(SearchSettings, plain(config))).summary())
 
 
 def _check_dataset(name: str, load: Callable[..., object], arguments: argparse.Namespace) -> None:

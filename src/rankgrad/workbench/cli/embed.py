@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .machine import add_machine, machine, say
+from .paths import require
 from .trust import add_trust
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             "--workers is a number of processes (0 or more), and --batch-size a number of rows (1 or more); got "
             f"{arguments.workers} and {arguments.batch_size}"
         )
-    if not arguments.images.exists():
-        raise FileNotFoundError(f"{arguments.images} does not exist")
+    require("a folder of images, or a file of texts or vectors", arguments.images)
     if (arguments.model is None) != bool(settings):
         raise ValueError(
             "give the folder of a run, or a network that was trained before: model=timm model.name=NAME "

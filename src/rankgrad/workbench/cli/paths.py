@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ...common.files import shown
+from ..at_path import check_unpacked
 
 SETTING = re.compile(r"[A-Za-z_][\w.]*=")
 
@@ -19,6 +20,7 @@ def require(what: str, *paths: Path | None) -> None:
 
     Raises:
         FileNotFoundError: naming the path.
+        ValueError: it is an archive.
 
     >>> require("the folder of a run", Path("missing"))
     Traceback (most recent call last):
@@ -29,3 +31,5 @@ def require(what: str, *paths: Path | None) -> None:
             setting = SETTING.match(str(path))
             why = f"no settings are taken here; got {shown(path)}" if setting else f"{shown(path)} does not exist"
             raise FileNotFoundError(f"{why}; give {what}")
+        if path is not None:
+            check_unpacked(path)

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from ...common.checks import integer
 from ...common.files import shown
 from ..allowed import TARGET, ConfigError, check
+from ..at_path import check_unpacked
 from ..kinds import of_settings
 from .hydra import composed
 from .options import groups_in, options
@@ -40,13 +41,16 @@ def check_paths(config: DictConfig) -> None:
 
     Raises:
         FileNotFoundError: naming the setting.
+        ValueError: the data are an archive.
     """
     loader = str(OmegaConf.select(config, f"data.load.{TARGET}") or "rankgrad.")
     # the loader of a plug-in may fetch its data
-    needed = ("data.root", "init", "model.weights") if loader.startswith("rankgrad.") else ("init", "model.weights")
-    for key in needed:
+    data = ("data.root", "data.load.images", "data.load.corpus", "data.load.queries")
+    for key in ("init", "model.weights", *(data if loader.startswith("rankgrad.") else ())):
         path = OmegaConf.select(config, key)
-        if path is not None and not Path(path).exists():
+        if path is not None and key in data:
+            check_unpacked(path)
+        if path is not None and key not in data[1:] and not Path(path).exists():
             where = "" if Path(path).is_absolute() else f" in {Path.cwd()}"
             raise FileNotFoundError(f"{key}={path} does not exist{where}")
 

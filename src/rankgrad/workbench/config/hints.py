@@ -12,7 +12,7 @@ from ...common.extras import of_laboratory
 from ...common.files import shown
 from ...tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
 from ..allowed import ConfigError
-from ..at_path import is_beside, is_search, tables_in
+from ..at_path import check_unpacked, is_beside, is_search, tables_in
 from ..kinds import TASKS, of_settings
 from .hydra import composed
 from .options import options
@@ -163,6 +163,7 @@ def data_settings(path: str) -> str:
     ['task=scores data.root=x.csv for rows with a label', 'task=search data.root=x.csv for queries and documents']
     """
     path = "DIR" if path in ("", "null", "~") else path
+    check_unpacked(path)
     if is_beside(path):
         path = os.path.dirname(path) or "."
     root = shlex.quote(shown(f"data.root={path}"))
