@@ -56,6 +56,7 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 DOCS = Path(__file__).parent
+CODE_HOST = "https://github.com/rankgrad/rankgrad/blob/main"
 # Pages that are files outside docs/. On the code host such a page is a link to its file.
 FILES = {
     "changelog": "../CHANGELOG.md",
@@ -69,7 +70,7 @@ LINKS |= {"../README.md": "index.md"}
 
 
 def read_files(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Fill the pages that are files elsewhere, and send links to these files to their pages."""
+    """Fill the pages that are files elsewhere, and send links to files outside to their pages or to the code host."""
     file = DOCS / FILES.get(docname, f"{docname}.md")
     if docname in FILES:
         app.env.note_dependency(file.resolve())
@@ -80,7 +81,10 @@ def read_files(app: Sphinx, docname: str, source: list[str]) -> None:
     def link(found: re.Match[str]) -> str:
         target, sign, part = found[1].partition("#")
         place = Path(os.path.relpath(file.parent / target, DOCS)).as_posix()
-        place = Path(os.path.relpath(LINKS.get(place, place), here)).as_posix()
+        place = LINKS.get(place, place)
+        if place.startswith("../"):  # no page of the site, such as those of the laboratory
+            return f"]({CODE_HOST}/{place.removeprefix('../')}{sign}{part})"
+        place = Path(os.path.relpath(place, here)).as_posix()
         return f"]({place}{sign}{part})"
 
     source[0] = re.sub(r"\]\((?!\w+:|#)([^)\s]+)\)", link, source[0])

@@ -29,7 +29,7 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
 
 Measured numbers are kept value by value, and all that a page says of them is computed here:
 
-    loss,rate,seed,metric,value                  (docs/results/FILE.csv)
+    loss,rate,seed,metric,value                  (papers/results/FILE.csv)
     supap,.01,0,mAP@R,37.21
     supap,.01,0,R@1,72.08
     supap,.01,1,mAP@R,36.64
@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,9 +79,11 @@ from rankgrad_papers.values import difference as minus
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-FOLDERS = (DOCS, DOCS / "laboratory")
+LABORATORY = ROOT / "papers"
+RESULTS = LABORATORY / "results"
+FOLDERS = (DOCS, LABORATORY / "docs")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
-PAGES += sorted((DOCS / "results").rglob("*.md"))
+PAGES += sorted(RESULTS.rglob("*.md"))
 BLOCK = re.compile(
     r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed|fine-tuning|pretrained|search)"
     r"(?: ([^\n]*))? -->\n)"
@@ -149,7 +152,7 @@ def table(what: str) -> str:
     """A csv as Markdown."""
     file, columns, *parts = _parted(what)
     shown = [name.strip() for name in columns.split(",") if name.strip()]
-    path = DOCS / "results" / file
+    path = RESULTS / file
     with path.open(encoding="utf-8", newline="") as opened:
         rows = list(csv.DictReader(opened))
     if {"value", "by_seed"}.isdisjoint(rows[0]):
@@ -206,7 +209,7 @@ def of_values(values: Values, shown: Sequence[str], parts: Sequence[str] = ()) -
 def metrics(what: str) -> str:
     """Two settings of a file of values, a row for each metric."""
     file, *both = _parted(what)
-    values, (one, other) = read(DOCS / "results" / file), map(setting, both)
+    values, (one, other) = read(RESULTS / file), map(setting, both)
     found = {name: (values.units(one, name), values.units(other, name)) for name in values.metrics}
     found = {name: pair for name, pair in found.items() if all(pair)}
     title, cells = _differences([minus(*pair) for pair in found.values()])
@@ -221,7 +224,7 @@ def ranks(what: str) -> str:
     """Mean ranks of the methods of a file over its units."""
     file, shown, *parts = _parted(what)
     left_out = [part.removeprefix("without ") for part in parts]
-    values = read(DOCS / "results" / file)
+    values = read(RESULTS / file)
     methods = [each["method"] for each in values.settings if each["method"] not in left_out]
     head, rows = mean_ranks.table(
         {
@@ -234,14 +237,14 @@ def ranks(what: str) -> str:
 
 def searched(collection: str) -> str:
     """The tests of the hypotheses about a search; Holm over all of them."""
-    rows = tested(collection, DOCS / "results" / "search" / f"{collection}-queries.csv")
+    rows = tested(collection, RESULTS / "search" / f"{collection}-queries.csv")
     return _markdown([[*rows[0]], *([*row.values()] for row in rows)])
 
 
 def signed(what: str) -> str:
     """Signed ranks of methods against others."""
     file, *parts = _parted(what)
-    values = read(DOCS / "results" / file)
+    values = read(RESULTS / file)
     others = [part.removeprefix("against ") for part in parts if part.startswith("against ")]
     rows, found = [], []
     for part in parts[: len(parts) - len(others)]:
@@ -258,7 +261,7 @@ def signed(what: str) -> str:
 def matrix(what: str) -> str:
     """A set of the matrix, or the comparisons of one of its hypotheses."""
     file, wanted = _parted(what)
-    of = Matrix(DOCS / "results" / file)
+    of = Matrix(RESULTS / file)
     if wanted in of.kept:
         rows = [
             [f"`{loss}`", row.column, *(_spread([*of.test(wanted, loss, column).values()]) for column in COLUMNS)]
@@ -285,7 +288,7 @@ def matrix(what: str) -> str:
 
 def photographs(folder: str) -> str:
     """What judges the hypotheses of the photographs: a row for each comparison."""
-    of = Photographs(DOCS / "results" / folder)
+    of = Photographs(RESULTS / folder)
     rows = [
         [hypothesis, line.metric, line.what, _signed(line.difference, 2), _interval(line.interval, 2)]
         for hypothesis, lines in JUDGED.items()
@@ -296,7 +299,7 @@ def photographs(folder: str) -> str:
 
 def fine_tuning(file: str) -> str:
     """R@1 / mAP@R on each data set, means over its folds, and how often a training was below the untouched network."""
-    values = read(DOCS / "results" / file)
+    values = read(RESULTS / file)
     sets = list(dict.fromkeys(each["data"] for each in values.settings))
 
     def both(data: str, changed: str, share: str) -> list[dict[str, float]]:
@@ -329,7 +332,7 @@ def fine_tuning(file: str) -> str:
 def pretrained(what: str) -> str:
     """A pretrained network fine-tuned with each loss, beside the untouched one."""
     file, _, fold = what.partition("; ")
-    return _markdown(compared(read(DOCS / "results" / file), *([[fold]] if fold else [])))
+    return _markdown(compared(read(RESULTS / file), *([[fold]] if fold else [])))
 
 
 def _interval(ends: tuple[float, float] | None, digits: int = 1) -> str:
@@ -354,7 +357,7 @@ def ahead(what: str) -> str:
     """A loss for a pretrained network minus another: the mean over the data sets or folds, and its 95 % interval."""
     file, _, rest = what.partition(": ")
     metric, one, other, *unit = rest.split("; ")
-    found = minus(*paired(read(DOCS / "results" / file), one, other, metric, trials=1, by_fold=unit == ["folds"]))
+    found = minus(*paired(read(RESULTS / file), one, other, metric, trials=1, by_fold=unit == ["folds"]))
     if found is None or unit not in ([], ["folds"]):
         raise ValueError(f"ahead {what}: fewer than two data sets have both, or the unit is not folds")
     return _with_interval(found, 1)
@@ -374,8 +377,8 @@ def _two_settings(what: str) -> tuple[dict[str, float], dict[str, float]]:
     """Unit -> value of each of the two."""
     file, metric, one, other = _parted(what)
     elsewhere, _, other = other.rpartition(".csv:")
-    first = read(DOCS / "results" / file).units(setting(one), metric)
-    return first, read(DOCS / "results" / (f"{elsewhere}.csv" if elsewhere else file)).units(setting(other), metric)
+    first = read(RESULTS / file).units(setting(one), metric)
+    return first, read(RESULTS / (f"{elsewhere}.csv" if elsewhere else file)).units(setting(other), metric)
 
 
 def setting(text: str) -> Setting:
@@ -427,7 +430,8 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 def text(file: str, page: Path) -> str:
     """Words that pages share; their links are from docs/."""
     words = (DOCS / "shared" / file).read_text(encoding="utf-8")
-    return words if page.parent == DOCS else LINK.sub(r"\1docs/" if page.parent == ROOT else r"\1../", words)
+    there = Path(os.path.relpath(DOCS, page.parent)).as_posix()
+    return words if page.parent == DOCS else LINK.sub(rf"\1{there}/", words)
 
 
 def filled(page: Path) -> str:

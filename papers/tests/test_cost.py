@@ -16,7 +16,7 @@ from rankgrad_papers.experiments.cost import work_of
 from rankgrad_papers.experiments.grid import grids
 from rankgrad_papers.experiments.reproduce import reproduce
 
-DOCS = Path(__file__).parents[2] / "docs"
+PAPERS = Path(__file__).parents[1]
 
 
 def test_a_dry_run_at_full_size_says_which_cell_a_command_fills_and_how_long_it_takes(tmp_path):
@@ -47,15 +47,15 @@ def test_the_images_counted_are_those_that_the_sampler_deals(experiment, data, c
 
 
 def test_the_table_of_what_full_size_costs_is_that_of_the_settings():
-    committed = csv.reader((DOCS / "results/full-size.csv").read_text(encoding="utf-8").splitlines())
+    committed = csv.reader((PAPERS / "results/full-size.csv").read_text(encoding="utf-8").splitlines())
     shown = {(row[0], row[1]): row for row in committed}
     assert {name.strip("`") for name, _ in shown} - {"ID"} == set(grids())
-    module = runpy.run_path(str(DOCS / "make_full_size.py"))
+    module = runpy.run_path(str(PAPERS / "docs" / "make_full_size.py"))
     for row in module["rows"]("rambo/table3", "roadmap/table5"):
         assert shown[row[0], row[1]] == row
 
 
 @pytest.mark.slow
 def test_the_whole_table_of_what_full_size_costs_is_that_of_the_settings():
-    module = runpy.run_path(str(DOCS / "make_full_size.py"))
+    module = runpy.run_path(str(PAPERS / "docs" / "make_full_size.py"))
     assert module["PAGE"].read_text(encoding="utf-8") == module["written"]()

@@ -462,11 +462,11 @@ def test_a_figure_of_examples_is_drawn_from_the_folders_of_runs(tmp_path, capsys
 
 @pytest.fixture(scope="module")
 def script() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "docs" / "make_gallery.py"))
+    return runpy.run_path(str(ROOT / "papers" / "docs" / "make_gallery.py"))
 
 
 def test_the_gallery_page_is_the_scripts_and_names_exactly_the_figures_that_exist(script):
-    text = (ROOT / "docs" / "laboratory" / "gallery.md").read_text("utf-8")
+    text = (ROOT / "papers" / "docs" / "gallery.md").read_text("utf-8")
     assert text == script["page"]()
     headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
     named = [name for heading in headings for name in heading.split(", ")]
@@ -474,15 +474,15 @@ def test_the_gallery_page_is_the_scripts_and_names_exactly_the_figures_that_exis
 
 
 def test_every_picture_of_the_gallery_is_there_and_shown(script):
-    folder = ROOT / "docs" / "images" / "gallery"
-    text = (ROOT / "docs" / "laboratory" / "gallery.md").read_text("utf-8")
-    shown = re.findall(r"\]\(\.\./images/gallery/([^)]+)\)", text)
+    folder = ROOT / "papers" / "docs" / "gallery"
+    text = (ROOT / "papers" / "docs" / "gallery.md").read_text("utf-8")
+    shown = re.findall(r"\]\(gallery/([^)]+)\)", text)
     assert sorted(shown) == sorted(path.name for path in folder.iterdir())
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3e6
 
 
 def test_the_gallery_is_linked():
     assert all(
-        "(gallery.md)" in (ROOT / "docs" / "laboratory" / f"{page}.md").read_text("utf-8") for page in ["reproducing"]
+        "(gallery.md)" in (ROOT / "papers" / "docs" / f"{page}.md").read_text("utf-8") for page in ["reproducing"]
     )
-    assert "(docs/laboratory/gallery.md)" in (ROOT / "README.md").read_text("utf-8")
+    assert "(papers/docs/gallery.md)" in (ROOT / "README.md").read_text("utf-8")

@@ -172,7 +172,7 @@ def test_a_block_compares_the_named_losses_and_has_a_value_for_every_cell(tmp_pa
 
 
 def test_the_tables_are_a_block_of_their_own_against_cross_entropy():
-    path = Path(__file__).parents[2] / "docs" / "results" / "scores" / "tables.csv"
+    path = Path(__file__).parents[1] / "results" / "scores" / "tables.csv"
     block = matrix.block_of_tables(path)
     assert set(block.made.values()) <= set(block.values) and set(block.against.values()) == {"cross-entropy"}
     assert all(found is not None and found.n >= 6 for found in block.effects.values())

@@ -65,7 +65,7 @@ def test_the_margins_of_the_triplet_loss_are_settings_of_batches_of_64():
 
 
 def test_the_temperature_for_texts_is_the_better_one_of_those_that_were_measured():
-    found = read(Path(__file__).parents[2] / "docs" / "results" / "texts" / "folds.csv")
+    found = read(Path(__file__).parents[1] / "results" / "texts" / "folds.csv")
     name, own = defaults.LOSSES["texts"]
     default = f"{name}, tau {own['tau']:g}".replace("0.", ".")
     others = {row["loss"] for row in found.settings if row["loss"].startswith(name)} - {default}
@@ -75,7 +75,7 @@ def test_the_temperature_for_texts_is_the_better_one_of_those_that_were_measured
         assert ahead is not None and ahead.low > 0
 
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 @pytest.mark.parametrize("name", one_split.TABLES)
@@ -245,7 +245,7 @@ def test_a_step_along_the_gradient_of_a_method_raises_positives_over_negatives(m
 
 
 def test_the_picture_of_the_committed_values_has_a_diagram_for_each_metric(tmp_path):
-    values = Path(__file__).parents[2] / "docs" / "results" / "scores" / "tables.csv"
+    values = Path(__file__).parents[1] / "results" / "scores" / "tables.csv"
     tables.main(["--values", str(values), "--draw", str(tmp_path / "ranks.svg")])
     assert (tmp_path / "ranks.svg").stat().st_size > 10_000
 

@@ -30,7 +30,7 @@ PAGES = sorted(
     [
         *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
         *(ROOT / "docs").glob("*.md"),
-        *(ROOT / "docs" / "laboratory").glob("*.md"),
+        *(ROOT / "papers" / "docs").glob("*.md"),
     ]
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -437,7 +437,7 @@ WITHOUT_STATUS |= {"results-scores", "measured", "design", "adding", "security",
 
 
 def test_every_page_about_the_interface_says_below_its_title_whether_that_is_stable():
-    for page in sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "laboratory").glob("*.md")]):
+    for page in sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "papers" / "docs").glob("*.md")]):
         lines = page.read_text("utf-8").splitlines()
         found = STATUS.fullmatch(lines[2]) if len(lines) > 2 else None
         if page.stem in WITHOUT_STATUS:

@@ -123,7 +123,7 @@ def browser(tmp_path: Path) -> Iterator[chromium.Browser]:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1220, 1280])
 def test_the_browser_has_nothing_to_complain_of(site, browser, width, dark):
-    for name in ("index.html", "losses.html", "gallery.html", "migrating.html", "reference/losses.html"):
+    for name in ("index.html", "losses.html", "migrating.html", "reference/losses.html"):
         browser.open(site / name, width=width, dark=dark)
         assert browser.messages == [], name
         assert all(url.startswith(("file:", "data:")) for url in browser.requests), name
@@ -131,17 +131,9 @@ def test_the_browser_has_nothing_to_complain_of(site, browser, width, dark):
         assert wide["result"]["value"] <= width, name
 
 
-@pytest.mark.parametrize("width", [1280, 1440, 1920])
-def test_the_first_table_of_results_is_seen_whole_without_scrolling(site, browser, width):
-    browser.open(site / "laboratory" / "results.html", width=width)
-    table = "document.querySelector('#the-matrix-trained-on-x-measured-by-y table')"
-    assert browser.run(f"{table}.innerText").split()[:4] == "set metric compared difference".split()
-    assert browser.run(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
-
-
 @pytest.mark.parametrize("width", [390, 1280, 1440])
 def test_no_command_needs_scrolling(site, browser, width):
-    for path in sorted([*site.glob("*.html"), *site.glob("laboratory/*.html")]):
+    for path in sorted(site.glob("*.html")):
         browser.open(path, width=width)
         wide = "[...document.querySelectorAll('.highlight-bash pre')].filter(e => e.scrollWidth > e.clientWidth + 1)"
         assert browser.run(f"{wide}.map(e => e.innerText)") == [], path.name

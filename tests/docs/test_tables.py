@@ -15,13 +15,13 @@ from rankgrad_papers.values import append, read
 
 ROOT = Path(__file__).parents[2]
 MAKER = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))
-RESULTS = sorted((ROOT / "docs" / "results").rglob("*.csv"))
+RESULTS = sorted((ROOT / "papers" / "results").rglob("*.csv"))
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "laboratory").glob("*.md")),
+    *sorted((ROOT / "papers" / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "shared").glob("*.md")),
-    *sorted((ROOT / "docs" / "results").rglob("*.md")),
+    *sorted((ROOT / "papers" / "results").rglob("*.md")),
 ]
 PAIR = re.compile(r"(\d*\.?\d+) ± (\d*\.?\d+)")
 P_VALUE = re.compile(r"\b[pt] ?[=<>] ?\d*\.\d")
@@ -34,7 +34,7 @@ def test_parts_of_a_page_are_as_their_sources(page):
 
 
 def test_a_table_with_another_number_would_be_noticed(tmp_path):
-    page, text = tmp_path / "results.md", (ROOT / "docs" / "laboratory" / "results.md").read_text("utf-8")
+    page, text = tmp_path / "results.md", (ROOT / "papers" / "docs" / "results.md").read_text("utf-8")
     start = text.index("<!-- table ")
     end = text.index("<!-- end -->", start)
     page.write_text(text[:start] + re.sub(r"\b\d\d\.\d\b", "99.9", text[start:end], count=1) + text[end:], "utf-8")
@@ -47,9 +47,8 @@ def made(tmp_path, monkeypatch):
     for alphabet, seed in product(range(6), range(2)):
         for loss, shift in (("a", 0.0), ("b", 1.0 + alphabet / 10)):
             numbers = {"R@1": 70.0 + alphabet + seed + shift, "mAP@R": 30.0 - alphabet + seed}
-            (tmp_path / "results").mkdir(exist_ok=True)
-            append(tmp_path / "results" / "x.csv", {"loss": loss}, numbers, unit=str(alphabet), seed=str(seed))
-    monkeypatch.setitem(MAKER["table"].__globals__, "DOCS", tmp_path)
+            append(tmp_path / "x.csv", {"loss": loss}, numbers, unit=str(alphabet), seed=str(seed))
+    monkeypatch.setitem(MAKER["table"].__globals__, "RESULTS", tmp_path)
     return MAKER
 
 
@@ -66,7 +65,7 @@ def test_a_difference_has_its_interval_and_a_p_for_six_units(made, tmp_path):
         "| b | 6 | 74.2 ± 2.1 | + 1.2 | + 1.1 to + 1.4 | 1.6e-05 |"
     )
     assert made["difference"]("x.csv: R@1; loss=b; loss=a") == "+ 1.2 (+ 1.1 to + 1.4)"
-    path = tmp_path / "results" / "x.csv"
+    path = tmp_path / "x.csv"
     path.write_text("".join(line for line in path.read_text().splitlines(True) if line.split(",")[1] != "5"))
     table = made["table"]("x.csv: R@1; R@1 against loss=a")
     assert "| b | 5 | 73.7 ± 1.7 | + 1.2 | + 1.0 to + 1.4 |" in table and "p (Holm)" not in table

@@ -227,7 +227,7 @@ class MPerClassBatchSampler(ClassBatches):
     often. Then pass the row numbers of the images to the loss (`ids=`), so that no image is its own match. "fewer": it
     gives the images that it has, and the batch is smaller. "drop": it is left out, and all batches have the same size.
     A class of one image never has a match: with "repeat" and "fewer" it only gives negatives. "fewer" was best on a
-    long-tailed data set (docs/results/short-classes.md) and is the default.
+    long-tailed data set (papers/results/short-classes.md) and is the default.
 
     Batches depend on (labels, seed, epoch) only. They are the same on any machine, because numpy guarantees the numbers
     of the generator used here.

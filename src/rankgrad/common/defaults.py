@@ -27,13 +27,13 @@ OTHER_LOSSES: dict[str, Mapping[str, Mapping[str, float | str]]] = {
     }
 }
 
-# Batches of P classes x K rows, and what becomes of classes with fewer than K: docs/results/short-classes.md.
+# Batches of P classes x K rows, and what becomes of classes with fewer than K: papers/results/short-classes.md.
 CLASSES_PER_BATCH = 16
 SAMPLES_PER_CLASS = 8
 SHORT_CLASSES: Literal["fewer"] = "fewer"
 
 # Steps of a training whose epochs are not given: passes over the data, but not fewer and not more steps than these.
-# Passes alone leave small data untrained. docs/laboratory/results-scores.md#steps
+# Passes alone leave small data untrained. papers/docs/results-scores.md#steps
 PASSES = 60  # over the rows of a table; other data have data.epochs
 FEWEST_STEPS, MOST_STEPS = 250, 50_000  # of embeddings
 FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS = 2_000, 20_000
@@ -102,7 +102,7 @@ RATES: dict[str, tuple[float | None, float | None]] = {
     "ngrams": (3e-2, 3e-2),
     "sentence_transformer": (None, 2e-5),
     "vectors": (1e-3, 1e-3),
-    "mlp": (3e-3, None),  # of rows of a table, as the next: docs/laboratory/results-scores.md#steps
+    "mlp": (3e-3, None),  # of rows of a table, as the next: papers/docs/results-scores.md#steps
     "linear": (3e-2, None),
     "given": (1e-3, 1e-4),
 }

@@ -46,7 +46,7 @@ class AdaptiveTripletLoss(RetrievalLoss):
     optimises: ClassVar[str] = "hardest triplets + calibration that follows the scores"
     source: ClassVar[str] = (
         "Hermans et al. 2017, [1703.07737](https://arxiv.org/abs/1703.07737); "
-        "the thresholds: this library, [results](laboratory/results.md#ranks-or-thresholds)"
+        "the thresholds: this library, [results](../papers/docs/results.md#ranks-or-thresholds)"
     )
     graded: ClassVar[bool] = False
 

@@ -30,7 +30,7 @@ class LogSumExpLoss(RankLoss):
     Args:
         tau: temperature in score units, > 0.
         pull: factor of the gradient on relevant items, see `ranks.Soft`. 1 gives the gradient of the value.
-            With 0.9 a class need not shrink to a point, and retrieval was better (docs/laboratory/results.md).
+            With 0.9 a class need not shrink to a point, and retrieval was better (papers/docs/results.md).
         common: see `RetrievalLoss`. In float32, scores about 1e10 temperatures apart overflow and raise an error.
 
     >>> import torch

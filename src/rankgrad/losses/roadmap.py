@@ -300,7 +300,7 @@ class AdaptiveROADMAPLoss(ROADMAPLoss):
     """
 
     optimises: ClassVar[str] = "SupAP + calibration that follows the scores"
-    source: ClassVar[str] = "this library; [results](laboratory/results.md#leave-one-alphabet-out-omniglot)"
+    source: ClassVar[str] = "this library; [results](../papers/docs/results.md#leave-one-alphabet-out-omniglot)"
 
     def __init__(
         self,

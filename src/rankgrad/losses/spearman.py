@@ -32,7 +32,7 @@ class SpearmanLoss(RetrievalLoss):
     The gradient is that of Algorithm 1 (Rolínek et al., CVPR 2020) with g_j = -b_j / |a| / (counted queries) for
     *every* valid item. All items are perturbed at once: O(n log n) per list. `ranks.Blackbox` says why this is the
     gradient of the loss. If |a| were differentiated as well, items of equal gain would be moved against each other;
-    this trained worse (docs/laboratory/sodeep.md).
+    this trained worse (papers/docs/sodeep.md).
 
     We know no paper that trains this loss with this gradient. SoDeep (Engilberge et al., CVPR 2019) minimises the
     squared difference of learned and true ranks, which for two permutations is the same up to a factor.
@@ -46,7 +46,7 @@ class SpearmanLoss(RetrievalLoss):
 
     Args:
         lambda_: size of the perturbation, > 0. No paper gives a value; 1, for normalised ranks, is our choice
-            (docs/laboratory/sodeep.md).
+            (papers/docs/sodeep.md).
         normalized_ranks: True: lambda is for ranks divided by the length of the list. False: lambda is for ranks
             1 .. n, Algorithm 1 as printed. lambda n with False equals lambda with True.
         ranks: "blackbox", or a learned sorter (`rankgrad_papers.sodeep.load_sorter`), or any differentiable function
@@ -58,7 +58,7 @@ class SpearmanLoss(RetrievalLoss):
     """
 
     optimises: ClassVar[str] = "Spearman's correlation of scores and gains, blackbox gradient"
-    source: ClassVar[str] = "ours, with RaMBO's gradient: [SoDeep and Spearman](laboratory/sodeep.md)"
+    source: ClassVar[str] = "ours, with RaMBO's gradient: [SoDeep and Spearman](../papers/docs/sodeep.md)"
     differences_only: ClassVar[bool] = True
 
     def __init__(

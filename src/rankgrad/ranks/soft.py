@@ -94,7 +94,7 @@ class Soft:
         pull: factor of the gradient on the scores of relevant items, in (0, 1]. 1 is the gradient of the value. With
             less, relevant items are pulled less than irrelevant items are pushed, and a class need not shrink to a
             point. The value does not change. This option is ours; 0.9 helped with steps that are unbounded
-            (docs/laboratory/results.md).
+            (papers/docs/results.md).
         method: see `soft_ranks`. Printed only if it is not "auto".
 
     >>> from rankgrad.ranks.relaxations import Sigmoid

@@ -298,11 +298,7 @@ def _dry(tasks: Mapping[Path, Sequence[str]], plan: Plan, out: Path) -> str:
             command = shlex.join(["rankgrad", *plan.grid.command.split(), *tasks[folder], f"out={folder}"])
             lines.append(f"{state:9}  {command}")
     lines += [f"not run    {text}" for text in dict.fromkeys(plan.skipped.values())]
-    time = (
-        f", {left.hours:.1f} h left on {GPU}: counted, see docs/laboratory/reproducing.md, not measured"
-        if timed
-        else ""
-    )
+    time = f", {left.hours:.1f} h left on {GPU}: counted, see papers/docs/reproducing.md, not measured" if timed else ""
     return "\n".join([*lines, f"{len(tasks)} runs{time}"])
 
 

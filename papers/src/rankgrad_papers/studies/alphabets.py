@@ -105,7 +105,9 @@ def pooled_ap(embeddings: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet."""
-    parser = command.parser_of(__doc__, "folder with Omniglot", "docs/results/omniglot/alphabets.csv", "runs/alphabets")
+    parser = command.parser_of(
+        __doc__, "folder with Omniglot", "papers/results/omniglot/alphabets.csv", "runs/alphabets"
+    )
     parser.add_argument("methods", nargs="*", help=f"of {', '.join(METHODS)}; METHOD{UNTUNED}: without a search")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
     given = parser.parse_args(words)

@@ -76,7 +76,7 @@ def measured(scores: Floats, hits: Bools, size: int, positives: int | None) -> d
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure the cells that the file does not have yet."""
-    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/batch-ap.csv")
+    parser = command.parser_of(__doc__, "folder of the tables", "papers/results/scores/batch-ap.csv")
     parser.add_argument("--steps", type=int, default=400, help="training steps of the network")
     given = parser.parse_args(words)
     cost = TEMPERATURES["cross-entropy", "", "scores"]

@@ -155,7 +155,7 @@ def todo(tables: Sequence[str], seeds: int) -> Iterator[tuple[str, int, str, str
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
-    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/budget.csv")
+    parser = command.parser_of(__doc__, "folder of the tables", "papers/results/scores/budget.csv")
     parser.add_argument("--tables", nargs="+", default=TABLES, help="some of the tables")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     given = parser.parse_args(words)

@@ -51,7 +51,7 @@ def value(loss: str, steps: int, stops: bool, train: trees.Lists, judge: trees.L
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
-    given = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/estimators.csv").parse_args(words)
+    given = command.parser_of(__doc__, "folder of the tables", "papers/results/scores/estimators.csv").parse_args(words)
     for name in SETS:
         lists = trees.graded(given.data_root, name)
         order = np.random.default_rng(DIVISION).permutation(len(lists.sizes))

@@ -70,7 +70,7 @@ def verdicts(path: Path) -> Iterator[str]:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, fold by fold and change by change."""
     parser = command.parser_of(
-        __doc__, "folder of the data sets", "docs/results/fine-tuning/claims.csv", "runs/fine-tuned", required=False
+        __doc__, "folder of the data sets", "papers/results/fine-tuning/claims.csv", "runs/fine-tuned", required=False
     )
     parser.add_argument("--weights", metavar="FILE", help="of tf_efficientnet_lite0")
     parser.add_argument("--encoder", metavar="DIR", help="all-MiniLM-L6-v2")

@@ -249,7 +249,7 @@ def cell(recipe: Recipe, rows: Rows, name: str, fold: int, seed: int, given: Any
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet."""
-    parser = command.parser_of(__doc__, "folder of the data sets", "docs/results/fine-tuning/parts.csv")
+    parser = command.parser_of(__doc__, "folder of the data sets", "papers/results/fine-tuning/parts.csv")
     parser.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of tf_efficientnet_lite0")
     parser.add_argument("--encoder", type=Path, required=True, metavar="DIR", help="all-MiniLM-L6-v2")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])

@@ -109,7 +109,7 @@ def by_trees(train: trees.Lists, judge: trees.Lists) -> np.ndarray:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
-    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/graded.csv")
+    parser = command.parser_of(__doc__, "folder of the tables", "papers/results/scores/graded.csv")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="number of trainings of each part")
     parser.add_argument("--parts", type=int, default=PARTS, help="number of fifths that are tested")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training")

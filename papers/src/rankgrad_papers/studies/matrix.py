@@ -84,7 +84,7 @@ SETS: Mapping[str, DataSet] = {
         (
             ("loss.tau", "log(0.01,0.5)"),
             ("loss.tau1", "log(0.01,0.5)"),
-        ),  # texts need a high tau, see docs/laboratory/results.md
+        ),  # texts need a high tau, see papers/docs/results.md
     ),
 }
 QUIET = (
@@ -108,7 +108,7 @@ class Row:
     space: tuple[tuple[str, str], ...] = ()
 
 
-#: Loss -> its row. docs/laboratory/hypotheses.md gives the reasons.
+#: Loss -> its row. papers/docs/hypotheses.md gives the reasons.
 LOSSES: Mapping[str, Row] = {
     "supap": Row("AP"),
     "lambda": Row("mAP@R", ("loss.measure=ndcg", "loss.k={relevant}"), (("loss.tau", "log(0.01,0.25)"),)),
@@ -369,11 +369,11 @@ def run(data: str, given: argparse.Namespace) -> None:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the sets one after the other, or draw the values in the files."""
     parser = command.parser_of(
-        __doc__, "folder with the sets' folders", "docs/results/matrix/matrix.csv", "runs/matrix", required=False
+        __doc__, "folder with the sets' folders", "papers/results/matrix/matrix.csv", "runs/matrix", required=False
     )
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}")
     parser.add_argument("--weights", type=Path, help="model.pt of the network to fine-tune on photographs")
-    parser.add_argument("--tables", type=Path, default=Path("docs/results/scores/tables.csv"), help="for --draw")
+    parser.add_argument("--tables", type=Path, default=Path("papers/results/scores/tables.csv"), help="for --draw")
     parser.add_argument("--trials", type=int, default=TRIALS, help="of each loss")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of each trial")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of each test")

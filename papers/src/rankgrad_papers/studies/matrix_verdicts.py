@@ -1,4 +1,4 @@
-"""Verdicts on the hypotheses D1, E1 to E3, F1 and H1 of docs/laboratory/hypotheses.md, from the files of the matrix.
+"""Verdicts on the hypotheses D1, E1 to E3, F1 and H1 of papers/docs/hypotheses.md, from the files of the matrix.
 
     python -m rankgrad_papers.studies.matrix_verdicts
 
@@ -155,7 +155,7 @@ def told(matrix: Matrix) -> Iterator[str]:
 def main(words: Sequence[str] | None = None) -> None:
     """Print the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--values", type=Path, default=Path("docs/results/matrix/matrix.csv"))
+    parser.add_argument("--values", type=Path, default=Path("papers/results/matrix/matrix.csv"))
     for line in told(Matrix(parser.parse_args(words).values)):
         print(line)
 

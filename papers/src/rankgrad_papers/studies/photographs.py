@@ -3,7 +3,7 @@
     python -m rankgrad_papers.studies.photographs --data-root DIR --weights RUN/model.pt
 
 DIR is the folder of `data=photographs`, and the weights are those of `rankgrad_papers.studies.pretraining`. The tables
-of the papers are trained by `rankgrad reproduce ID --stand-in photographs`; docs/laboratory/hypotheses.md has the
+of the papers are trained by `rankgrad reproduce ID --stand-in photographs`; papers/docs/hypotheses.md has the
 hypotheses. A cell is a row of the table and a seed. Its values are added to the csv when its training ends. If the
 command is interrupted, run it again and it continues.
 """
@@ -64,7 +64,7 @@ def values_of(run: Run) -> dict[str, float]:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all rows with one seed before the next seed."""
     parser = command.parser_of(
-        __doc__, "folder of the photographs", "docs/results/photographs/finetuned.csv", "runs/photographs"
+        __doc__, "folder of the photographs", "papers/results/photographs/finetuned.csv", "runs/photographs"
     )
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {'; '.join(ROWS)}. None: all")
     parser.add_argument("--weights", required=True, help="model.pt of the network to fine-tune")

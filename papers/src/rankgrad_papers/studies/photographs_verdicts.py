@@ -1,4 +1,4 @@
-"""Verdicts on the hypotheses D2 to D10 of docs/laboratory/hypotheses.md, from the files of the photographs.
+"""Verdicts on the hypotheses D2 to D10 of papers/docs/hypotheses.md, from the files of the photographs.
 
     python -m rankgrad_papers.studies.photographs_verdicts
 
@@ -134,7 +134,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Print the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--values", type=Path, default=Path("docs/results/photographs"), metavar="DIR", help="folder of the values"
+        "--values", type=Path, default=Path("papers/results/photographs"), metavar="DIR", help="folder of the values"
     )
     for line in told(Photographs(parser.parse_args(words).values)):
         print(line)

@@ -49,7 +49,7 @@ def top_1(run: Run) -> float:
 def main(words: Sequence[str] | None = None) -> None:
     """Train, unless the csv has the values already."""
     parser = command.parser_of(
-        __doc__, "folder of the photographs", "docs/results/photographs/pretraining.csv", "runs/pretraining"
+        __doc__, "folder of the photographs", "papers/results/photographs/pretraining.csv", "runs/pretraining"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=45, help="of 177 batches of 128")

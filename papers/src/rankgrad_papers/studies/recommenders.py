@@ -119,7 +119,7 @@ def chosen(path: Path, loss: str) -> tuple[dict[str, str], int]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet."""
-    parser = command.parser_of(__doc__, "folder of the four files", "docs/results/recommenders/beauty.csv")
+    parser = command.parser_of(__doc__, "folder of the four files", "papers/results/recommenders/beauty.csv")
     parser.add_argument("--losses", nargs="+", default=[*TRIALS], choices=[*TRIALS], metavar="LOSS")
     parser.add_argument(
         "--trials", type=int, default=5, help="largest number of trials of a loss, 1 to 5 (%(default)s)"

@@ -167,7 +167,7 @@ def judged(given: Lists, scores: Tensor) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the files do not have yet."""
-    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores")
+    parser = command.parser_of(__doc__, "folder of the tables", "papers/results/scores")
     parser.add_argument("--steps", type=int, help="steps of each training (default: those of the published values)")
     parser.add_argument("--only", nargs="+", default=("tables", "lightgbm", "mq2008", "drawn"), help="some of the data")
     given = parser.parse_args(words)

@@ -38,7 +38,7 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
     "ngrams list_net tau=.1": ("loss=list_net", "loss.tau=0.1"),
     "minilm": ("model=sentence_transformer", *_SMALL),
 }
-#: Collection -> (hypothesis, system, system that it is compared with). docs/laboratory/hypotheses.md
+#: Collection -> (hypothesis, system, system that it is compared with). papers/docs/hypotheses.md
 COMPARED: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "cranfield": (
         ("S1", "ngrams + BM25", BM25),
@@ -124,7 +124,7 @@ def tested(collection: str, queries: Path) -> list[dict[str, str]]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train what the csv does not have yet, and print the tests of the hypotheses."""
-    parser = command.parser_of(__doc__, "folder of the data sets", "docs/results/search")
+    parser = command.parser_of(__doc__, "folder of the data sets", "papers/results/search")
     parser.add_argument("--collection", default="cranfield", choices=[*FOLDS])
     parser.add_argument("--encoder", type=Path, metavar="DIR", help="all-MiniLM-L6-v2; needed for minilm")
     parser.add_argument("--systems", nargs="+", default=[*SYSTEMS], choices=[*SYSTEMS])

@@ -63,7 +63,7 @@ def told(found: Mapping[str, np.ndarray], untouched: Mapping[str, np.ndarray]) -
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the folds that the file does not have yet."""
-    parser = command.parser_of(__doc__, "folder of the data sets", "docs/results/search/shares.csv")
+    parser = command.parser_of(__doc__, "folder of the data sets", "papers/results/search/shares.csv")
     parser.add_argument("--encoder", type=Path, metavar="DIR", required=True, help="all-MiniLM-L6-v2")
     parser.add_argument("--collections", nargs="+", default=[*FOLDS], choices=[*FOLDS])
     parser.add_argument("--rate", default="2e-5", help="learning rate (%(default)s)")

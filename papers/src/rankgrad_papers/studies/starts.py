@@ -55,7 +55,7 @@ def measured(run: Run) -> dict[str, float]:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all losses with one seed before the next seed."""
     parser = command.parser_of(
-        __doc__, "folder of the photographs", "docs/results/photographs/starts.csv", "runs/starts"
+        __doc__, "folder of the photographs", "papers/results/photographs/starts.csv", "runs/starts"
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     given = parser.parse_args(words)

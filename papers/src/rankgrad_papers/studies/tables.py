@@ -141,7 +141,7 @@ def draw(values: Path, picture: Path) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train the cells that the file does not have yet."""
-    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/scores/tables.csv", required=False)
+    parser = command.parser_of(__doc__, "folder of the tables", "papers/results/scores/tables.csv", required=False)
     parser.add_argument("--tables", nargs="+", default=TABLES, help="some of the tables")
     parser.add_argument("--folds", type=int, default=FOLDS, help="number of folds")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training")

@@ -62,7 +62,7 @@ def measured(run: Run) -> dict[str, float]:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all rows on one fold before the next fold."""
     parser = command.parser_of(
-        __doc__, "folder of clinc150 and banking77", "docs/results/texts/folds.csv", "runs/texts"
+        __doc__, "folder of clinc150 and banking77", "papers/results/texts/folds.csv", "runs/texts"
     )
     parser.add_argument("rows", nargs="*", default=[*NAMED], metavar="ROW", help=f"of: {'; '.join(NAMED)}. None: all")
     given = parser.parse_args(words)

@@ -3,7 +3,7 @@
     python -m rankgrad_papers.studies.trees --data-root DIR
 
 DIR has lightgbm/rank.train with rank.train.query, mq2008/train.npy (grade, query, features) and tables of rare
-positives (NAME.npz). docs/laboratory/hypotheses.md has the hypotheses. If the command is interrupted, run it again and
+positives (NAME.npz). papers/docs/hypotheses.md has the hypotheses. If the command is interrupted, run it again and
 it continues.
 """
 
@@ -214,7 +214,7 @@ def tested(folder: Path) -> tuple[Lists, Lists, Lists]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure the cells that the files do not have yet."""
-    parser = command.parser_of(__doc__, "folder of the tables", "docs/results/trees")
+    parser = command.parser_of(__doc__, "folder of the tables", "papers/results/trees")
     parser.add_argument("--only", nargs="+", default=("curvature", "graded", "test", "rare"), help="some of the files")
     given = parser.parse_args(words)
     given.values.mkdir(parents=True, exist_ok=True)

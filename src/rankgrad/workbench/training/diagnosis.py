@@ -1,6 +1,6 @@
 """Measurements of a training -> findings, each with what to change. It does not depend on the training code.
 
-Every threshold below has a name and a reason. We chose the values so that the runs of docs/laboratory/results.md pass.
+Every threshold below has a name and a reason. We chose the values so that the runs of papers/docs/results.md pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write docs/laboratory/sources.md: where each setting of the papers' experiments comes from."""
+"""Write papers/docs/sources.md: where each setting of the papers' experiments comes from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEAD = """\
 # Sources of the settings
 
 This page says where each value of the papers' experiments and tables comes from. `rankgrad reproduce ID --sources`
-prints the same for one table. `python docs/make_sources.py` makes this page. It reads three places in
+prints the same for one table. `python papers/docs/make_sources.py` makes this page. It reads three places in
 `papers/src/rankgrad_papers`: the comments of `configs/experiment`, the `sources:` of `experiments/tables`, and
 `experiments/sources.yaml`. A test fails for a setting without a source, and for a place that a paper does not have.
 
@@ -31,4 +31,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).parent / "laboratory" / "sources.md").write_text(page(), encoding="utf-8")
+    Path(__file__).with_name("sources.md").write_text(page(), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Draws the gallery: docs/laboratory/gallery.md and docs/images/gallery/.
+"""Draws the gallery: papers/docs/gallery.md and papers/docs/gallery/.
 
-    python docs/make_gallery.py                      what needs nothing, and the page
-    python docs/make_gallery.py --work runs/gallery  everything; short runs on the built-in glyphs are trained there
+    python papers/docs/make_gallery.py                      what needs nothing, and the page
+    python papers/docs/make_gallery.py --work runs/gallery  everything; short runs on glyphs are trained there
 
 Runs that are finished are kept. The page is made of `rankgrad_papers.experiments.figures` and of the table
 `FROM_RUNS` below; each picture stands for the commands above it.
@@ -23,7 +23,7 @@ from rankgrad.workbench.cli import main as rankgrad
 from rankgrad_papers.experiments import catalogue, figures
 
 HERE = Path(__file__).parent
-PAGE, IMAGES = HERE / "laboratory" / "gallery.md", HERE / "images" / "gallery"
+PAGE, IMAGES = HERE / "gallery.md", HERE / "gallery"
 DPI = 180
 COLOURS = 128  # of a picture: nobody sees a difference, and it has half the bytes
 SMOOTH = ("rambo/fig1", "rambo/fig5", "rambo/fig6", "pnp/fig1")  # surfaces, in which one would
@@ -31,7 +31,7 @@ SMOOTH = ("rambo/fig1", "rambo/fig5", "rambo/fig6", "pnp/fig1")  # surfaces, in 
 SHORT = "loss=smooth_ap,roadmap seeds=0 data=glyphs recipe=small trainer.max_epochs=1"
 COMPARED = "runs/glyphs/smooth_ap-seed0 runs/glyphs/roadmap-seed0"
 SWEPT = "--stand-in omniglot --data-root DIR --seeds 0,1,2 threads=1 -o runs/omniglot"
-RESULTS = HERE / "results" / "omniglot"  # what that came to: sweeps are drawn from there
+RESULTS = HERE.parent / "results" / "omniglot"  # what that came to: sweeps are drawn from there
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ This page shows every figure of the papers that can be drawn here, with its comm
 * The widths are those of one and of two columns of a page.
 * In Python, `rankgrad_papers.analysis.FIGURES` has the function that computes a figure and the function that draws it.
 
-This page is made by `python docs/make_gallery.py --work runs/gallery`.
+This page is made by `python papers/docs/make_gallery.py --work runs/gallery`.
 """
 
 
@@ -121,7 +121,7 @@ def page() -> str:
                 f"### {', '.join([name, *made.more])}",
                 "\n".join(["```bash", *made.commands, "```"]),
                 _filled(f"**{_capital(figure.title)}.**", figure.sees, made.said, note),
-                f"![{figure.title}](../images/gallery/{figure.stem}.png)",
+                f"![{figure.title}](gallery/{figure.stem}.png)",
             ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -181,7 +181,7 @@ def main() -> None:
             if figures.find(name).needs == "nothing":
                 draw(name)
         elif name == "rambo/table1":
-            draw(name, ["--results", str(HERE.parent / "benchmarks" / "results.json")])
+            draw(name, ["--results", str(HERE.parents[1] / "benchmarks" / "results.json")])
         elif name in SWEEPS:
             draw(name, ["--runs", str(RESULTS / f"{figures.drawables()[name].stem}.csv")])
         elif arguments.work is not None:

@@ -1,4 +1,7 @@
-"""Writes docs/results/full-size.csv, what the papers' tables cost at full size: python docs/make_full_size.py."""
+"""Writes papers/results/full-size.csv, what the papers' tables cost at full size.
+
+Run `python papers/docs/make_full_size.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from rankgrad_papers.experiments.cost import work_of_grid
 from rankgrad_papers.experiments.grid import grids
 
-PAGE = Path(__file__).with_name("results") / "full-size.csv"
+PAGE = Path(__file__).parents[1] / "results" / "full-size.csv"
 HEAD = ["`ID`", "`NAME`", "cells", "runs", "trained, million", "embedded, million", "hours"]
 
 
