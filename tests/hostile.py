@@ -56,7 +56,7 @@ FUZZ = """
 import contextlib, io, json, random, resource, sys, traceback
 from pathlib import Path
 import rankgrad.tasks.scores.task, rankgrad.workbench.training.runner
-import rankgrad.workbench.report, rankgrad.workbench.index.builder
+import rankgrad.workbench.report, rankgrad.workbench.index.gallery
 from rankgrad.workbench.cli import main
 
 times, cases = json.loads(sys.argv[1])

@@ -17,7 +17,7 @@ from rankgrad.tables.formats import read_arrays, read_rows
 from rankgrad.tables.parts import need_all
 from rankgrad.tasks.search.reading import read, read_named
 from rankgrad.workbench.cli import main
-from rankgrad.workbench.index.embedder import Embedded
+from rankgrad.workbench.index import Index
 
 ROWS = [{"_id": name, "text": f"a {name} fox"} for name in ("red", "grey")]
 
@@ -93,7 +93,7 @@ def test_one_file_that_says_it_is_a_part_is_refused_at_every_door(tmp_path, caps
             next(iter(read_rows(written(tmp_path / f"t-00000-of-00002.{ending}"), None)))
     file = written(tmp_path / "e-00001-of-00003.npz")
     doors = [
-        lambda: Embedded.load(file),
+        lambda: Index.load(file),
         lambda: embedding_columns(file),
         lambda: read_arrays(file, lambda name: True, lambda name: True),
         lambda: read_texts(written(tmp_path / "e-1-of-3.txt")),
