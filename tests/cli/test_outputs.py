@@ -171,3 +171,22 @@ def test_a_comparison_that_never_began_binds_nobody(tmp_path, capsys, monkeypatc
     assert main([*words, *small_texts(texts)]) == 0
     assert main([*words, *small_texts(texts, "optimizer.lr=0.2")]) == 2
     assert "holds runs with other settings" in capsys.readouterr().err
+
+
+def test_an_output_is_what_its_ending_says_or_is_refused(run, photos, tmp_path, capsys):
+    image = next(photos.rglob("*.png"))
+    commands = {
+        "evaluate": ([run.folder], "-o", ".json"),
+        "report": ([run.folder], "-o", ".html or .htm"),
+        "embed": ([run.folder, photos], "-o", ".npz, .parquet or .index"),
+        "export": ([run.folder], "-o", ".pt2 or .onnx"),
+        "search": ([run.folder, image], "--html", ".html or .htm"),
+        "datasets": (["glyphs"], "--sheet", ".png"),
+    }
+    for command, (words, option, known) in commands.items():
+        for ending in (".csv", ".pt", ".zip", ".md", ".JSONL"):
+            out = tmp_path / f"x{ending}"
+            assert main([command, *map(str, words), option, str(out)]) == 2
+            said = f"{option} {out} ends in {ending.lower()}; give a name that ends in {known}"
+            assert said.removeprefix("-o ") in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]

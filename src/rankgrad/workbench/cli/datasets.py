@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..config import compose, make
     from .outputs import check_output
 
-    check_output(arguments.sheet, "--sheet")
+    check_output(arguments.sheet, "--sheet", endings=(".png",))
     root = [] if arguments.root is None else [f"data.root={arguments.root}"]
     table = make(compose([f"data={name}", *root, *given]).data.load, slot="data")
     print(table.summary())

@@ -126,7 +126,7 @@ def _evaluate(arguments: argparse.Namespace, given: dict[str, Any]) -> None:
     from .outputs import check_output
 
     [source] = arguments.sources
-    check_output(arguments.out, "-o", source)
+    check_output(arguments.out, "-o", source, endings=(".json",))
     kind = Run(source).kind
     if not TASKS[kind].evaluates:
         raise ValueError(

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     else:
         write = export
     out = out or Path("model.pt2")
-    check_output(out, "-o", arguments.model)
+    check_output(out, "-o", arguments.model, endings=(".pt2", ".onnx"))
     trust = packages(arguments.trust)
     about = write(arguments.model, out, images=arguments.images, normalize=arguments.normalize, trust=trust)
     shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     alone = len(arguments.runs) == 1 and arguments.runs[0].is_dir()
     out = arguments.out or (arguments.runs[0] if alone else Path()) / "report.html"
-    check_output(arguments.out, "-o", *arguments.runs)
+    check_output(arguments.out, "-o", *arguments.runs, endings=(".html", ".htm"))
     if arguments.out is None and not alone:  # report.html of a run's folder is the run's
         check_page(out)
     path = write_report(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from ..runs.folder import Run
 from .export import Normalized, difference
 
 SAMPLE = ["a", "where is my card", "The quick brown fox jumps over the lazy dog.", "Größe 7, née"]
+FILES = (".pt2", ".pt", ".pth", ".bin", ".safetensors", ".zip", ".json")  # no folder is meant
 TOLERANCE = 1e-6  # times the largest entry of an embedding, if that is above 1
 
 
@@ -44,6 +49,8 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = True)
         ValueError: the model is of another kind, or the folder does not give its embeddings.
     """
     source, out = Path(source), Path(out)
+    if out.suffix.lower() in FILES:
+        raise ValueError(f"{shown(out)} is the name of a file; a model of texts is a folder (or a file .onnx)")
     if out.exists():
         raise FileExistsError(f"{shown(out)} exists: give a folder that does not exist yet")
     if not out.parent.is_dir():
@@ -69,7 +76,7 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = True)
     each = {side: _modules(encoder) for side, encoder in sides.items()}
     first = each[""] if "" in each else [Router.for_query_document(each["query"], each["document"])]
     made = SentenceTransformer(modules=[*first, *([Normalize()] if normalize else [])], device="cpu", prompts=prompts)
-    with temporary_folder(out) as temporary:
+    with told_when_full(out), temporary_folder(out) as temporary:
         place = temporary / "model"
         made.save(str(place), create_model_card=False)
         (place / "README.md").write_text(_card(folder, normalize, ours, len(sides) > 1), encoding="utf-8")
@@ -77,6 +84,18 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = True)
         worst = max(_difference(encoder, again, side, normalize) for side, encoder in sides.items())
         shutil.move(place, out)
     return worst
+
+
+@contextmanager
+def told_when_full(out: Path) -> Iterator[None]:
+    """Context in which a full disk is an error of the system that names a path, whatever a library raises for it."""
+    try:
+        yield
+    except Exception as error:
+        number = next((each for each in (errno.ENOSPC, errno.EDQUOT) if os.strerror(each) in str(error)), None)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(out)) from None
 
 
 def _difference(model: EmbeddingModel, again: Any, side: str, normalize: bool) -> float:
