@@ -83,3 +83,13 @@ def test_paths_are_no_settings():
     argv = ["embed", "runs/loss=supap-model=timm", "model.pt", "model.name=a=b"]
     assert parted(argv, embed) == (argv[:3], argv[3:])
     assert parted(argv, evaluate) == (argv, [])
+
+
+@pytest.mark.parametrize(
+    "words", [["embed", "run", "photos"], ["embed", "run"], ["export", "run"], ["evaluate", "run"]]
+)
+def test_a_setting_that_is_an_option_here_says_so(words, capsys):
+    with pytest.raises(SystemExit):
+        main([*words, "threads=1" if words[0] != "export" else "images=DIR"])
+    said = capsys.readouterr().err
+    assert "write --threads 1," in said or "write --images DIR," in said

@@ -203,6 +203,8 @@ def _main(argv: list[str]) -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
+    if not arguments.settings_allowed and (hint := _as_option(argv, arguments)):
+        parser.error(hint)
     flags = [word for word in rest if word.startswith("-")]
     if flags or (rest and not arguments.settings_allowed):
         how = "settings are KEY=VALUE, without dashes; " if arguments.settings_allowed else ""
@@ -243,6 +245,16 @@ def _main(argv: list[str]) -> int:
 
         return UNEXPECTED
     return 0
+
+
+def _as_option(words: Sequence[str], arguments: argparse.Namespace) -> str:
+    """What to write in place of a setting of train that is an option of this command, such as threads=1; or ""."""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and name.isidentifier() and hasattr(arguments, name) and not os.path.exists(word):
+            option = f"--{name.replace('_', '-')} {value}"
+            return f"{word} is a setting of train; write {option}, see rankgrad {arguments.command} --help"
+    return ""
 
 
 def leave_pipe() -> None:
