@@ -21,7 +21,7 @@ from rankgrad.tasks.retrieval.page import Content
 from rankgrad.workbench.index.page import write_answers
 from rankgrad.workbench.index.query import Answer, Hit
 from rankgrad.workbench.report import write_comparison, write_report
-from rankgrad.workbench.trec.folder import write
+from rankgrad.workbench.trec.page import write_folder as write
 
 pytest.importorskip("PIL.Image", reason="images of a report need Pillow: the extra rankgrad[train]")
 

@@ -20,8 +20,8 @@ from rankgrad import trec
 from rankgrad.evaluation.statistics import detectable
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.trec import Evaluation, comparison, evaluate, files, judged, lists
-from rankgrad.workbench.trec.folder import write
 from rankgrad.workbench.trec.names import metrics_of
+from rankgrad.workbench.trec.page import write_folder as write
 
 GOLDEN = json.loads((Path(__file__).parent / "trec_eval.json").read_text(encoding="utf-8"))["cases"]
 OFFICIAL = Path(__file__).parent / "trec_eval"  # files of trec_eval's own tests

@@ -1,4 +1,4 @@
-"""`rankgrad evaluate RUN.trec ... --qrels QRELS`: metric TREC run files."""
+"""`rankgrad evaluate RUN.trec ... --qrels QRELS`: measure TREC run files."""
 
 from __future__ import annotations
 
@@ -8,70 +8,43 @@ import sys
 from pathlib import Path
 from typing import Any
 
-NEEDS = (
-    "metrics",
-    "level",
-    "gains",
-    "missing",
-    "depth",
-    "judged_only",
-    "groups",
-    "baseline",
-    "trec_eval",
-    "lines",
-    "fuse",
-)
 FUSED = "fusion"  # name of the fused run
+#: Options that need --qrels.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "metrics": dict(
+        help="metrics, comma-separated, by their names in trec_eval, ir_measures or ranx: map,nDCG@10,P.5,10; "
+        "official: those that trec_eval prints"
+    ),
+    "level": dict(type=int, help="lowest grade that counts as relevant (default: 1)"),
+    "gains": dict(metavar="GRADE=GAIN,...", help="gains of grades for nDCG (default: the gain is the grade)"),
+    "missing": dict(
+        choices=("zero", "skip"),
+        help="a judged query that is missing in a run file: zero counts it as 0, skip leaves it out (default: zero)",
+    ),
+    "depth": dict(type=int, help="number of documents that are kept of each list (default: all)"),
+    "judged_only": dict(action="store_true", help="remove documents without a judgement from the lists"),
+    "groups": dict(type=Path, metavar="CSV", help="file with the columns query and group: also report each group"),
+    "baseline": dict(metavar="NAME", help="compare every other run only with this one (default: all pairs)"),
+    "fuse": dict(action="store_true", help="add the reciprocal rank fusion of all run files as a run named fusion"),
+    "trec_eval": dict(
+        type=int,
+        choices=(9, 10),
+        help="version of trec_eval whose numbers are printed; pytrec_eval gives those of version 9 (default: 10)",
+    ),
+    "lines": dict(
+        choices=("all", "each"),
+        help="print the lines of trec_eval. all: means over all queries; each: also every query, as trec_eval -q",
+    ),
+}
 
 
 def add_trec(parser: argparse.ArgumentParser) -> None:
     """Add the options of `evaluate --qrels`."""
     group = parser.add_argument_group("options for TREC run files")
-    group.add_argument(
-        "--qrels",
-        type=Path,
-        metavar="FILE",
-        help="judgements of documents: a TREC qrels file, csv, tsv, json or parquet",
-    )
-    group.add_argument(
-        "-m",
-        "--metrics",
-        help="metrics, comma-separated, by their names in trec_eval, ir_metrics or ranx: map,nDCG@10,P.5,10; "
-        "official: those that trec_eval prints",
-    )
-    group.add_argument("--level", type=int, help="lowest grade that counts as relevant (default: 1)")
-    group.add_argument(
-        "--gains", metavar="GRADE=GAIN,...", help="gains of grades for nDCG (default: the gain is the grade)"
-    )
-    group.add_argument(
-        "--missing",
-        choices=("zero", "skip"),
-        help="a judged query that is missing in a run file: zero counts it as 0, skip leaves it out (default: zero)",
-    )
-    group.add_argument("--depth", type=int, help="number of documents that are kept of each list (default: all)")
-    group.add_argument("--judged-only", action="store_true", help="remove documents without a judgement from the lists")
-    group.add_argument(
-        "--groups", type=Path, metavar="CSV", help="file with the columns query and group: also report each group"
-    )
-    group.add_argument(
-        "--baseline", metavar="NAME", help="compare every other run only with this one (default: all pairs)"
-    )
-    group.add_argument(
-        "--fuse",
-        action="store_true",
-        help="add the fusion of all run files (reciprocal rank fusion) as a further run, named fusion",
-    )
-    group.add_argument(
-        "--trec-eval",
-        type=int,
-        choices=(9, 10),
-        help="version of trec_eval whose numbers are printed; pytrec_eval gives those of version 9 (default: 10)",
-    )
-    group.add_argument(
-        "--lines",
-        choices=("all", "each"),
-        help="print the lines of trec_eval. all: means over all queries; each: also every query, as trec_eval -q",
-    )
+    what = "judgements of documents: a TREC qrels file, csv, tsv, json or parquet"
+    group.add_argument("--qrels", type=Path, metavar="FILE", help=what)
+    for name, how in OPTIONS.items():
+        group.add_argument(*(["-m"] if name == "metrics" else []), f"--{name.replace('_', '-')}", **how)
 
 
 def without_qrels(arguments: argparse.Namespace) -> None:
@@ -82,7 +55,7 @@ def without_qrels(arguments: argparse.Namespace) -> None:
     """
     from ...common.files import shown
 
-    given = [name for name in NEEDS if getattr(arguments, name)]
+    given = [name for name in OPTIONS if getattr(arguments, name)]
     if given or len(arguments.sources) > 1:
         what = f"--{given[0].replace('_', '-')}" if given else f"{len(arguments.sources)} files"
         runs = [source for source in arguments.sources if source.is_dir() or source.suffix in (".npz", ".parquet")]
@@ -98,12 +71,10 @@ def run_trec(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: see `trec.evaluate`; also if an option has a wrong value.
     """
-    from ..html.text import enumeration
     from ..trec import evaluate, fuse
-    from ..trec.folder import FILES, write
     from ..trec.sources import runs_of
 
-    options: dict[str, Any] = {name: getattr(arguments, name) for name in NEEDS if getattr(arguments, name) is not None}
+    options = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
     lines = options.pop("lines", None)
     if "metrics" in options:
         # a comma before a number is part of a metric: P.5,10
@@ -113,13 +84,9 @@ def run_trec(arguments: argparse.Namespace) -> None:
         options["metrics"] = ["official"]
     if "gains" in options:
         options["gains"] = _gains(options["gains"])
-    if arguments.out and arguments.out.is_file():
-        raise ValueError(f"{arguments.out} is a file; with --qrels, -o is a folder for the page and its numbers")
-    for path in (*arguments.sources, arguments.qrels, arguments.groups):
-        if path and arguments.out and path.resolve() in {(arguments.out / name).resolve() for name in FILES}:
-            raise ValueError(f"-o {arguments.out} would replace {path}, which is read here; give another folder")
+    _check_folder(arguments)
     runs: dict[str, Any] = dict(runs_of(arguments.sources))
-    if options.pop("fuse", False):
+    if options.pop("fuse"):
         if FUSED in runs:
             raise ValueError(f"--fuse names its run {FUSED!r}, and a run file has this name: rename the file")
         runs[FUSED] = fuse(runs)
@@ -132,9 +99,24 @@ def run_trec(arguments: argparse.Namespace) -> None:
     else:
         print(evaluation)
     if arguments.out:
+        from ..html.text import enumeration
+
         judgements = Path(arguments.qrels.name.removesuffix(".gz")).stem
-        page = write(evaluation, arguments.out, title=f"{judgements}: {enumeration(list(evaluation.runs), 4)}")
+        page = evaluation.write(arguments.out, title=f"{judgements}: {enumeration(list(evaluation.runs), 4)}")
         print(f"wrote {page}, and the numbers as csv and json in the same folder", file=sys.stderr)
+
+
+def _check_folder(arguments: argparse.Namespace) -> None:
+    """Raise if -o is a file, or if a file that is read would be replaced."""
+    from ..trec.result import FILES
+
+    if not arguments.out:
+        return
+    if arguments.out.is_file():
+        raise ValueError(f"{arguments.out} is a file; with --qrels, -o is a folder for the page and its numbers")
+    for path in (*arguments.sources, arguments.qrels, arguments.groups):
+        if path and path.resolve() in {(arguments.out / name).resolve() for name in FILES}:
+            raise ValueError(f"-o {arguments.out} would replace {path}, which is read here; give another folder")
 
 
 def _gains(text: str) -> dict[int, float]:

@@ -8,11 +8,9 @@ import io
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from torch import Tensor
 
 THUMBNAIL = 96  # longest side of a stored image in pixels; a report shows them at about 80
 # Images with at most this many values or colours are stored as PNG without loss (drawings). Others become JPEG.
@@ -54,7 +52,7 @@ class Images:
         """
         from PIL import Image as Picture
 
-        if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[0] not in (1, 3) or 0 in image.shape:
+        if str(image.dtype) != "torch.uint8" or image.ndim != 3 or image.shape[0] not in (1, 3) or 0 in image.shape:
             raise ValueError(
                 f"an image of a page must be uint8 [1 or 3, height, width]; got {image.dtype} {list(image.shape)}"
             )

@@ -17,6 +17,7 @@ from .comparison import Difference, chance
 from .lists import Array
 from .names import metrics_of
 
+FILES = ("evaluation.html", "evaluation.json", "values.csv", "per-query.csv", "differences.csv", "groups.csv")
 SIDE_BY_SIDE = 4  # with up to this many runs, a printed table has a column per run; with more, a row
 MOST_TESTS = 20  # largest number of tests in a printed table
 
@@ -120,10 +121,30 @@ class Evaluation:
         return _printed(name, self.values[run][name]) + (f" [{around[0]:.3f}, {around[1]:.3f}]" if around else "")
 
     def write(self, folder: str | os.PathLike[str], *, title: str | None = None) -> Path:
-        """Write a folder with a page, and the numbers as csv and json. Returns the page; see `folder.write`."""
-        from .folder import write  # it needs jinja2
+        """Write a folder with a page, and the numbers as csv and json.
 
-        return write(self, folder, title=title)
+        The files are evaluation.html, evaluation.json, values.csv and per-query.csv. With several runs there is also
+        differences.csv, and with groups groups.csv.
+
+        Args:
+            folder: created if it does not exist. Existing files of these names are replaced. A differences.csv or
+                groups.csv of an earlier evaluation is removed if this evaluation has none.
+            title: heading of the page; None: the names of the runs.
+
+        Returns:
+            The page.
+
+        >>> import tempfile
+        >>> from rankgrad import trec
+        >>> found = trec.evaluate({"mine": {"q1": {"d1": 0.9}}}, {"q1": {"d1": 1}}, ["map"], bootstrap=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = found.write(folder)
+        ...     print(page.name, sorted(path.name for path in page.parent.glob("*.csv")))
+        evaluation.html ['per-query.csv', 'values.csv']
+        """
+        from .page import write_folder  # it needs jinja2
+
+        return write_folder(self, folder, title)
 
     def to_json(self) -> str:
         """All fields, as JSON."""
