@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..common.checks import setting
 from ..common.files import inside, shown
-from ..tables.text import stem_of
 from .base import Cache, Table, check_reading
-from .division import divide, need_fractions
+from .division import need_fractions
 from .folder import look_at
 from .identical import identical_lines
-from .rows import class_columns
-from .tabular import AUTO, Columns, read_columns, roles_of, several_classes_of, splits_of
+from .tabular import AUTO, Columns, read_columns
 
 
 def load_manifest(
@@ -90,41 +87,26 @@ def load_manifest(
     if not home.is_dir():
         raise FileNotFoundError(f"there is no folder of images at {shown(home)}")
     paths = _paths(read, home)
-    classes = several_classes_of(read, separator, file)
-    splits = splits_of(read, file)
-    rows, skipped, small = _readable(paths) if check else ([*range(len(paths))], [], [])
-    if not rows:
+    read.table(separator)  # a wrong row is told before images are read
+    reasons, small = look_at(paths) if check else ([None] * len(paths), [])
+    skipped = [(str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason is not None]
+    if len(skipped) == len(paths):
         raise ValueError(
             f"none of the {len(paths)} images of {shown(file)} can be read below {shown(home)}. Give the folder of the "
             f"images: {setting('images', 'DIR')}. The first error, {shown(skipped[0][0])}: {skipped[0][1]}"
         )
-    kept = read.take(rows)
-    labels = kept.values["label"]
-    if splits is None:
-        of_class = divide(set(labels), test_fraction, val_fraction, seed)
-        kept_splits = tuple(of_class[label] for label in labels)
-    else:
-        kept_splits = tuple(splits[row] for row in rows)
-    names = tuple(map(shown, kept.values["path"]))
-    good = tuple(paths[row] for row in rows)
+    rows = [row for row, reason in enumerate(reasons) if reason is None]
+    read, paths, small = read.take(rows), [paths[row] for row in rows], [*filter(None, small)]
+    columns = read.table(separator, test_fraction, val_fraction, seed)
+    columns["names"] = names = tuple(map(shown, read.values["path"]))
     table = Table(
-        name=stem_of(file),
-        **class_columns(
-            labels,
-            kept.values.get("super_label"),
-            kept.values.get("group"),
-            None if classes is None else [classes[row] for row in rows],
-        ),
-        split=kept_splits,
-        **roles_of(kept.values.get("split"), kept.places, file),
-        names=names,
+        **columns,
         channels=channels,
-        paths=good,
+        paths=tuple(paths),
         skipped=tuple(skipped),
-        remarks=identical_lines(good, names, kept_splits, labels, small) if check else (),
+        remarks=identical_lines(paths, names, columns["split"], read.values["label"], small) if check else (),
         shorter_side=shorter_side,
         draft=draft,
-        understood=read.understood(file, ["divided by class"] if splits is None else []),
     )
     return table.cached(cache, cache_dir)
 
@@ -140,14 +122,3 @@ def _paths(read: Columns, home: Path) -> list[Path]:
         if first.setdefault(path, place) != place:
             raise ValueError(f"{place} lists {shown(name)!r} again, after {first[path]}; an image must have one row")
     return list(first)
-
-
-def _readable(paths: Sequence[Path]) -> tuple[list[int], list[tuple[str, str]], list[bytes]]:
-    """(rows of the readable files, (path, reason) of the others, grey pixels of the readable files)."""
-    reasons, small = look_at(paths)
-    skipped = [(str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason is not None]
-    return (
-        [row for row, reason in enumerate(reasons) if reason is None],
-        skipped,
-        [pixels for pixels in small if pixels],
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -15,9 +15,9 @@ from ..common.checks import setting
 from ..common.files import BRIEF, brief, shown
 from ..tables.delimited import other_delimiter, sign_in
 from ..tables.formats import Row, of_texts, read_rows
-from ..tables.text import kind_of
-from .division import CALLED, split_called
-from .rows import SPLITS, several_classes
+from ..tables.text import kind_of, stem_of
+from .division import CALLED, divide, split_called
+from .rows import SPLITS, class_columns, several_classes
 
 AUTO = "auto"  # use the column if it exists
 # Role of a column -> usual words in its name, most common first. Messages suggest a column by them.
@@ -37,29 +37,102 @@ class Columns:
     """The columns that were read from a file.
 
     Attributes:
+        path: the file.
         values: role of a column -> [row] its values.
         names: role of a column -> its name in the file.
         places: [row] file and line, for messages.
     """
 
+    path: Path
     values: Mapping[str, list[str]]
     names: Mapping[str, str]
     places: Sequence[str]
 
-    @property
-    def rows(self) -> list[str]:
-        """[row] its name: "line 12" or "row 12"."""
-        return [place.rpartition(", ")[2] for place in self.places]
-
     def take(self, rows: Sequence[int]) -> Columns:
         """The given rows."""
         values = {role: [column[row] for row in rows] for role, column in self.values.items()}
-        return Columns(values, self.names, [self.places[row] for row in rows])
+        return Columns(self.path, values, self.names, [self.places[row] for row in rows])
 
-    def understood(self, path: Path, further: Sequence[str] = ()) -> str:
-        """A sentence for the summary: which columns were used, and the texts in `further`."""
-        columns = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in self.names.items()]
-        return f"{path.name} is understood as {', '.join([*columns, *further])}"
+    def table(
+        self, separator: str | None = None, test_fraction: float = 0.0, val_fraction: float = 0.0, seed: int = 0
+    ) -> dict[str, Any]:
+        """The columns of a table of `Rows`: its name, rows' names, classes, super-labels, groups, splits and roles.
+
+        Args:
+            separator: between the classes of a row; None: each row has one class.
+            test_fraction: fraction of the classes, without a column of splits.
+            val_fraction: fraction of the classes, without a column of splits.
+            seed: of the division, see `division.divide`.
+
+        Raises:
+            ValueError: a word means no split, all rows are of one split, rows of several classes have no split, or a
+                class has two super-labels. Messages name the row.
+        """
+        labels, several = self.values["label"], None
+        if separator is not None:
+            several = several_classes(labels, separator, self.places)
+            if "split" not in self.values:
+                raise ValueError(
+                    f"rows of several classes cannot be divided by class: {shown(self.path)} needs a column with train "
+                    f"and test, called split or named by {setting('split', 'NAME')}"
+                )
+        elif "super_label" in self.values:
+            self._need_one_super_label()
+        roles: dict[str, Any] = {}
+        further: list[str] = []
+        if "split" in self.values:
+            splits, roles = self._splits()
+        else:
+            of_class = divide(set(labels), test_fraction, val_fraction, seed)
+            splits = [of_class[name] for name in labels]
+            further = ["divided by class"] if test_fraction + val_fraction > 0 else []
+        used = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in self.names.items()]
+        return {
+            "name": stem_of(self.path),
+            "names": tuple(place.rpartition(", ")[2] for place in self.places),
+            "split": tuple(splits),
+            "understood": f"{self.path.name} is understood as {', '.join([*used, *further])}",
+            **class_columns(labels, self.values.get("super_label"), self.values.get("group"), several),
+            **roles,
+        }
+
+    def _splits(self) -> tuple[list[str], dict[str, Any]]:
+        """[row] train, val or test; and the columns role and protocol, if query and gallery stand in place of test."""
+        words = [*zip(self.values["split"], self.places, strict=True)]
+        roles = tuple(role_called(word) for word, _ in words)
+        splits = ["test" if role else as_split(*word) for role, word in zip(roles, words, strict=True)]
+        if any(roles):  # queries and a gallery may also be evaluated alone
+            absent = {"query", "gallery"} - set(roles)
+            if absent:
+                raise ValueError(
+                    f"{shown(self.path)} has no row of split {absent.pop()}; queries are ranked against a gallery"
+                )
+            for split, role, place in zip(splits, roles, self.places, strict=True):
+                if split == "test" and not role:
+                    raise ValueError(
+                        f"{place} is of split test, but the test has queries and a gallery; say query or gallery"
+                    )
+            return splits, {"role": roles, "protocol": "query_gallery"}
+        there = [split for split in SPLITS if split in splits]
+        if "train" not in there or len(there) == 1:
+            raise ValueError(
+                f"all rows of {shown(self.path)} are of split {' and '.join(there)}; rows of train and of test are "
+                f"needed. Complete the column, or ignore it with {setting('split', None)}: whole classes are then "
+                f"divided by {setting('test_fraction')}"
+            )
+        return splits, {}
+
+    def _need_one_super_label(self) -> None:
+        """Raise if a class has two super-labels, naming both rows."""
+        supers, first = self.values["super_label"], dict[str, int]()
+        for row, label in enumerate(self.values["label"]):
+            before = first.setdefault(label, row)
+            if supers[before] != supers[row]:
+                raise ValueError(
+                    f"{self.places[row]}: the class {brief(label)!r} has {self.names['super_label']} "
+                    f"{brief(supers[row])!r} here and {brief(supers[before])!r} in {self.places[before]}; all rows of "
+                    "a class must have the same one"
+                )
 
 
 def read_columns(
@@ -109,7 +182,7 @@ def read_columns(
         places.append(place)
     if not places:
         raise ValueError(f"{shown(path)} has no rows")
-    return Columns(values, names, places)
+    return Columns(path, values, names, places)
 
 
 def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> str:
@@ -198,103 +271,3 @@ def role_called(word: str) -> str:
     """The role that a word in a column of splits means, query or gallery; "" for any other word."""
     word = word.strip().casefold()
     return next((role for role in ("query", "gallery") if word in (role, f"{role[:-1]}ies")), "")
-
-
-def roles_of(words: Sequence[str] | None, places: Sequence[str], path: Path) -> dict[str, Any]:
-    """The columns `role` and `protocol` of a table, if its splits are query and gallery in place of test.
-
-    Args:
-        words: [row] words of the column of splits; None: there is none.
-        places: [row] for messages.
-        path: the file.
-
-    Raises:
-        ValueError: there are queries without a gallery or the reverse, or also rows of the split test.
-    """
-    roles = tuple(map(role_called, words or ()))
-    if not any(roles):
-        return {}
-    absent = {"query", "gallery"} - set(roles)
-    if absent:
-        raise ValueError(f"{shown(path)} has no row of split {absent.pop()}; queries are ranked against a gallery")
-    for word, role, place in zip(words or (), roles, places, strict=True):
-        if not role and split_called(word) == "test":
-            raise ValueError(f"{place} is of split test, but the test has queries and a gallery; say query or gallery")
-    return {"role": roles, "protocol": "query_gallery"}
-
-
-def need_two_splits(splits: Collection[str], path: Path) -> None:
-    """Raise unless a file has rows of the split train and rows of another split.
-
-    Args:
-        splits: splits of its rows.
-        path: the file.
-
-    Raises:
-        ValueError: train or another split is missing.
-    """
-    there = [split for split in SPLITS if split in splits]
-    if "train" not in there or len(there) == 1:
-        raise ValueError(
-            f"all rows of {shown(path)} are of split {' and '.join(there)}; rows of train and of test are needed. "
-            f"Complete the column, or ignore it with {setting('split', None)}: whole classes are then divided by "
-            f"{setting('test_fraction')}"
-        )
-
-
-def splits_of(read: Columns, path: Path) -> list[str] | None:
-    """[row] train, val or test; None: the file has no column of splits.
-
-    Args:
-        read: the columns of the file.
-        path: the file.
-
-    Raises:
-        ValueError: a word means no split, or all rows are of one split.
-    """
-    if "split" not in read.values:
-        return None
-    words = zip(read.values["split"], read.places, strict=True)
-    splits = ["test" if role_called(value) else as_split(value, place) for value, place in words]
-    if not any(map(role_called, read.values["split"])):  # queries and a gallery may also be evaluated alone
-        need_two_splits(set(splits), path)
-    return splits
-
-
-def several_classes_of(read: Columns, separator: str | None, path: Path) -> list[list[str]] | None:
-    """[row] all its classes; None: each row has its label only.
-
-    Args:
-        read: the columns of the file.
-        separator: between the classes of a row; None: each row has one class.
-        path: the file.
-
-    Raises:
-        ValueError: rows have several classes but no split (they cannot be divided by class: a row would be in train and
-            in test); or rows have one class and a class has two super-labels.
-    """
-    if separator is None:
-        if "super_label" in read.values:
-            _require_one(read)
-        return None
-    classes = several_classes(read.values["label"], separator, read.places)
-    if "split" not in read.values:
-        raise ValueError(
-            f"rows of several classes cannot be divided by class: {shown(path)} needs a column with train and test, "
-            f"called split or named by {setting('split', 'NAME')}"
-        )
-    return classes
-
-
-def _require_one(read: Columns) -> None:
-    """Raise if a class has two super-labels, naming both rows."""
-    labels, supers, places = read.values["label"], read.values["super_label"], read.places
-    column = read.names["super_label"]
-    first: dict[str, int] = {}
-    for row, label in enumerate(labels):
-        before = first.setdefault(label, row)
-        if supers[before] != supers[row]:
-            raise ValueError(
-                f"{places[row]}: the class {brief(label)!r} has {column} {brief(supers[row])!r} here and "
-                f"{brief(supers[before])!r} in {places[before]}; all rows of a class must have the same one"
-            )

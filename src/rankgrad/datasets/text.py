@@ -16,10 +16,10 @@ from ..common.files import brief, shown
 from ..tables.formats import Row
 from ..tables.parts import need_whole
 from ..tables.text import kind_of, lines_of, stem_of
-from .division import divide, need_fractions
+from .division import need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, class_columns
-from .tabular import AUTO, read_columns, roles_of, several_classes_of, splits_of
+from .tabular import AUTO, read_columns
 
 LINES = ".txt"  # a text per line, without classes
 
@@ -127,33 +127,16 @@ def load_text(
     >>> table.texts[0], table.class_names, table.label
     ('Where is my card?', ('card', 'fee'), tensor([0, 0, 1]))
     """
-    path = Path(root)
     need_fractions(test_fraction, val_fraction)
     wanted = {"text": text, "label": label, "super_label": super_label, "split": split, "group": group}
-    read = read_columns(path, wanted, delimiter)
-    texts, labels = read.values["text"], read.values["label"]
-    classes = several_classes_of(read, separator, path)
-    splits = splits_of(read, path)
-    divided = splits is None and test_fraction + val_fraction > 0
-    if splits is not None:
-        _require_apart(texts, splits, read.places)
-    else:
-        of_class = divide(set(labels), test_fraction, val_fraction, seed)
-        splits = [of_class[name] for name in labels]
-        if divided:
-            _require_one_label(texts, labels, read.places)
-    return text_table(
-        stem_of(path),
-        texts,
-        labels,
-        splits,
-        read.rows,
-        read.values.get("super_label"),
-        read.values.get("group"),
-        read.understood(path, ["divided by class"] if divided else []),
-        classes,
-        roles_of(read.values.get("split"), read.places, path),
-    )
+    read = read_columns(Path(root), wanted, delimiter)
+    texts = read.values["text"]
+    table = TextTable(texts=tuple(texts), **read.table(separator, test_fraction, val_fraction, seed))
+    if "split" in read.values:
+        _require_apart(texts, table.split, read.places)
+    elif test_fraction + val_fraction > 0:
+        _require_one_label(texts, read.values["label"], read.places)
+    return table
 
 
 def read_texts(
@@ -175,9 +158,8 @@ def read_texts(
     lines = plain_lines(path) if kind_of(path) == LINES and path.is_file() else None
     read = read_columns(path, {"text": text, "label": label}, delimiter, lines)
     texts = read.values["text"]
-    return text_table(
-        stem_of(path), texts, read.values.get("label", [""] * len(texts)), ["test"] * len(texts), read.rows
-    )
+    names = [place.rpartition(", ")[2] for place in read.places]
+    return text_table(stem_of(path), texts, read.values.get("label"), ["test"] * len(texts), names)
 
 
 def plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
@@ -217,35 +199,20 @@ def _require_one_label(texts: Sequence[str], labels: Sequence[str], places: Sequ
 def text_table(
     name: str,
     texts: Sequence[str],
-    labels: Sequence[str],
+    labels: Sequence[str] | None,
     splits: Sequence[str],
     names: Sequence[str],
     supers: Sequence[str] | None = None,
-    groups: Sequence[str] | None = None,
-    understood: str = "",
-    classes: Sequence[Sequence[str]] | None = None,
-    roles: Mapping[str, Any] | None = None,
 ) -> TextTable:
     """A table of texts. Classes are numbered in the order of their names.
 
     Args:
         name: of the data set.
         texts: [row].
-        labels: [row].
+        labels: [row]; None: all texts are of one class, called "".
         splits: [row].
         names: [row] such as "line 12".
         supers: [row] super-labels; None: there are none.
-        groups: [row]; None: there are none.
-        understood: how the file was understood, for the summary.
-        classes: [row] all classes; None: each row has its label only.
-        roles: the columns `role` and `protocol`; None: all rows of a split are ranked for each other.
     """
-    return TextTable(
-        name=name,
-        **class_columns(labels, supers, groups, classes),
-        **(roles or {}),
-        split=tuple(splits),
-        names=tuple(names),
-        texts=tuple(texts),
-        understood=understood,
-    )
+    columns = class_columns([""] * len(texts) if labels is None else labels, supers)
+    return TextTable(name=name, split=tuple(splits), names=tuple(names), texts=tuple(texts), **columns)

@@ -17,10 +17,10 @@ from ..common.files import read_npz, shown
 from ..tables.formats import of_arrays, read_arrays
 from ..tables.parts import need_whole
 from ..tables.text import kind_of, opened
-from .division import divide, need_fractions
+from .division import need_fractions
 from .fingerprint import of_values
-from .rows import Listed, Rows, class_columns
-from .tabular import AUTO, as_split, need_two_splits, no_columns, role_called, roles_of
+from .rows import Listed, Rows
+from .tabular import AUTO, Columns, no_columns, word
 
 Array = npt.NDArray[Any]
 # Accepted names of each column; the first one that the file has is used.
@@ -137,36 +137,16 @@ def load_table(
     need_fractions(test_fraction, val_fraction)
     columns = _columns(path)
     given = {"embeddings": embeddings, "label": label, "super_label": super_label, "split": split, "group": group}
-    named = {role: columns[name] for role, name in _names(path, columns, given).items()}
-    vectors = _vectors(path, named["embeddings"])
-    for role, column in named.items():
-        if len(column) != len(vectors):
-            raise ValueError(f"{shown(path)} holds {len(vectors)} embeddings and {len(column)} {role}s")
-    labels = _words(path, "label", named.get("label"), columns.get("class_names")) or [""] * len(vectors)
-    splits = _words(path, "split", named.get("split"))
-    roles = roles_of(splits, [f"{shown(path)}, row {row}" for row in range(len(vectors))], path)
-    if splits is None:
-        of_class = divide(set(labels), test_fraction, val_fraction, seed)
-        splits = [of_class[name] for name in labels]
-    else:
-        splits = [
-            "test" if role_called(value) else as_split(value, f"{shown(path)}, row {row}")
-            for row, value in enumerate(splits)
-        ]
-        if not roles:
-            need_two_splits(set(splits), path)
-    supers = _words(path, "super_label", named.get("super_label"), columns.get("super_names"))
-    groups, names = _words(path, "group", named.get("group")), _words(path, "name", named.get("name"))
-    texts = _words(path, "text", named.get("text"))
-    return VectorTable(
-        name=path.stem,
-        **class_columns(labels, supers, groups),
-        **roles,
-        split=tuple(splits),
-        names=tuple(f"row {row}" for row in range(len(vectors))) if names is None else tuple(names),
-        vectors=vectors,
-        texts=None if texts is None else tuple(texts),
-    )
+    named = _names(path, columns, given)
+    vectors = _vectors(path, columns[named.pop("embeddings")])
+    places = [f"{shown(path)}, row {row}" for row in range(len(vectors))]
+    known = {"label": columns.get("class_names"), "super_label": columns.get("super_names")}
+    values = {role: _words(places, name, columns[name], known.get(role)) for role, name in named.items()}
+    texts, names = values.pop("text", None), values.pop("name", None)
+    read = Columns(path, {"label": [""] * len(vectors), **values}, named, places)
+    table = read.table(None, test_fraction, val_fraction, seed)
+    table |= {"understood": "", **({"names": tuple(names)} if names else {})}
+    return VectorTable(vectors=vectors, texts=tuple(texts) if texts else None, **table)
 
 
 def embedding_columns(path: Path, *needed: str) -> dict[str, Array]:
@@ -247,18 +227,16 @@ def _vectors(path: Path, column: Array) -> Tensor:
     return vectors
 
 
-def _words(path: Path, role: str, column: Array | None, names: Array | None = None) -> list[str] | None:
+def _words(places: Sequence[str], name: str, column: Array, names: Array | None) -> list[str]:
     """A column as texts; integers are indices into `names`, if given."""
-    if column is None:
-        return None
-    if column.ndim != 1 or column.dtype.kind not in "iuUO":
+    if len(column) != len(places) or column.ndim != 1:
         raise ValueError(
-            f"{role} in {shown(path)} must be texts or integers, one per row; got {column.dtype} {tuple(column.shape)}"
+            f"{places[0].rpartition(', ')[0]} holds {len(places)} embeddings and {name!r} {tuple(column.shape)}; give "
+            "one text or integer for each"
         )
     values = column.tolist()
-    for row, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-            raise ValueError(f"{shown(path)}, row {row}: {role} must be a text or an integer; got {value!r}")
+    for place, value in zip(places, values, strict=True):
         if names is not None and isinstance(value, int) and not 0 <= value < len(names):
-            raise ValueError(f"{shown(path)}, row {row}: there is no name for {role} {value}, of {len(names)}")
-    return [str(names[value]) if names is not None and isinstance(value, int) else str(value) for value in values]
+            raise ValueError(f"{place}: there is no name for {name} {value}, of {len(names)}")
+    words = [names[value] if names is not None and isinstance(value, int) else value for value in values]
+    return [word(value, name, place) for place, value in zip(places, words, strict=True)]

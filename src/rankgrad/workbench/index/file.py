@@ -86,7 +86,7 @@ def embed_file(
     if of_search:
         named = read_named(file, "queries" if queries else "corpus", AUTO if text == "text" else text, delimiter)
         rows, notes = len(named), named.notes
-        table = text_table(stem_of(file), named.texts, [""] * rows, ["test"] * rows, named.names)
+        table = text_table(stem_of(file), named.texts, None, ["test"] * rows, named.names)
         embedder = embedder.asked or embedder if queries else embedder
     elif takes == "texts":
         table = read_texts(file, text, label, delimiter)
