@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from PIL import Image
 from rankgrad.datasets.folder import find_images, load_folder, read_folder
 from rankgrad.datasets.images import SYSTEM, SkippedWarning
 from rankgrad.datasets.manifest import load_manifest
+from rankgrad.datasets.text import load_text
 from rankgrad.workbench.index.query import query_files
 
 
@@ -134,6 +136,8 @@ def test_a_picture_that_is_copied_as_a_file_is_told_once(tmp_path):
         ("\u0421\u0410T", "cat"),
         ("a-b", "a\u2013b"),
         ("it's", "it\u2019s"),
+        ("1", "1.0"),
+        ("cat", "cat "),
     ],
     ids=ascii,
 )
@@ -147,3 +151,20 @@ def test_classes_whose_names_look_alike_are_named(tmp_path, names):
     (line,) = (line for line in lines if "look alike" in line)
     first, second = line.rpartition(": ")[2].split(" / ")
     assert first != second and first.isascii() and second.isascii()
+
+
+@pytest.mark.parametrize("role", ["label", "super_label", "group"])
+@pytest.mark.parametrize("names", [("caf\u00e9", "cafe\u0301"), ("7", "7.0"), ("cat", "cat ")], ids=ascii)
+def test_names_that_look_alike_are_named_in_each_column(role, names, tmp_path):
+    rows = [{"text": f"text {row}", "label": f"class {row % 4}", role: names[row % 2]} for row in range(8)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    what = {"label": "classes", "super_label": "super-labels", "group": "groups"}[role]
+    assert f"{what} whose names look alike, and count as different: " in load_text(tmp_path / "rows.jsonl").summary()
+
+
+def test_classes_that_are_measured_numbers_are_named(tmp_path):
+    for labels, told in (([f"{row / 7:.3f}" for row in range(1, 13)], True), ([str(row) for row in range(12)], False)):
+        rows = [f"text {row},{label}" for row, label in enumerate(labels)]
+        (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]))
+        summary = load_text(tmp_path / "rows.csv").summary()
+        assert ("the classes are 12 numbers such as 0.143, 0.286, 0.429, ..., which look measured" in summary) == told

@@ -184,3 +184,15 @@ def test_a_format_of_columns_is_enough_for_vectors_and_scores(tmp_path):
 )
 def test_a_path_alone_is_answered_with_the_settings_for_its_format(path, settings):
     assert data_settings(path) == settings
+
+
+@pytest.mark.parametrize("head", ["user,item,rating", "userId,movieId,rating,timestamp", "customer_id;product_id"])
+def test_a_file_of_users_and_items_is_sent_to_the_page_on_recommenders(head, tmp_path):
+    path = tmp_path / "ratings.csv"
+    sign = ";" if ";" in head else ","
+    path.write_text("\n".join([f"sep={sign}", head, *(sign.join("1234"[: head.count(sign) + 1]) for _ in range(3))]))
+    for reader in (load_text, load_manifest, load_table, read):
+        with pytest.raises(ValueError, match=r"see docs/recommenders\.md") as caught:
+            reader(path)
+        assert "text=" not in str(caught.value) and "label=" not in str(caught.value)
+    assert data_settings(str(path)).startswith("see docs/recommenders.md")

@@ -22,6 +22,7 @@ from ..batches.epochs import EpochList
 from ..common.checks import one_of, setting
 from ..common.files import brief, shown
 from ..tables import aligned
+from ..tables.text import number_in
 from .fingerprint import fingerprint
 from .images import Skipped, skipped_lines, some
 from .transforms import Collate
@@ -290,13 +291,23 @@ class Rows(ABC):
             if shared:
                 many = "1 class is" if len(shared) == 1 else f"{len(shared)} classes are"
                 notes.append(f"{many} in both {one} and {other}: not a test on unseen classes")
-        alike: dict[str, list[str]] = {}
-        for name in sorted({self.class_names[row] for row in torch.unique(self.label).tolist()}):
-            alike.setdefault(_seen(name).casefold(), []).append(name)
-        twins = [_told_apart(names) for names in alike.values() if len(names) > 1]
-        if twins:
-            more = ", ".join(twins[:5]) + (", ..." if len(twins) > 5 else "")
-            notes.append(f"classes whose names look alike, and count as different: {more}")
+        present = torch.unique(self.label) if self.several is None else self.several.any(0).nonzero().flatten()
+        of_classes = [self.class_names[row] for row in present.tolist()]
+        for what, of_what in (("classes", of_classes), ("super-labels", self.super_names), ("groups", self.group)):
+            alike: dict[str, list[str]] = {}
+            for name in sorted(set(of_what or ())):
+                alike.setdefault(_seen(name).casefold(), []).append(name)
+            twins = [_told_apart(names) for names in alike.values() if len(names) > 1]
+            if twins:
+                more = ", ".join(twins[:5]) + (", ..." if len(twins) > 5 else "")
+                notes.append(f"{what} whose names look alike, and count as different: {more}")
+        numbers = [number_in(name) for name in of_classes]
+        broken = [name for name, number in zip(of_classes, numbers, strict=True) if number is None or number % 1]
+        if None not in numbers and 2 * len(broken) > len(of_classes):
+            notes.append(
+                f"the classes are {len(of_classes)} numbers such as {some(broken, 3)}, which look measured: rows match "
+                "only if they are equal. Make classes of them, or rank the rows by them: task=scores"
+            )
         if self.several is not None:
             counts = self.several.sum(1)
             notes.append(
@@ -305,22 +316,21 @@ class Rows(ABC):
             )
         if self.protocol != "leave_one_out":
             roles, words = self.role or (), (("query", "queries"), ("gallery", "in the gallery"))
-            numbers = [f"{roles.count(role)} {word}" for role, word in words if role in roles]
-            notes.append(", ".join([f"evaluated as {self.protocol}", *numbers]))
+            told = [f"{roles.count(role)} {word}" for role, word in words if role in roles]
+            notes.append(", ".join([f"evaluated as {self.protocol}", *told]))
         notes += [*self.remarks, *skipped_lines(self.skipped)]
         return "\n".join([*lines, aligned(table), *notes])
 
 
 def _seen(name: str) -> str:
-    """A name as a reader sees it: without invisible characters, with one spelling of each letter.
+    """A name as a reader sees it: without invisible characters, with one spelling of each letter and whole number.
 
-    >>> _seen("cafe\u0301\u200b") == _seen("caf\u00e9"), _seen("\uff23\uff21\uff34")
-    (True, 'CAT')
+    >>> _seen("cafe\u0301\u200b") == _seen("caf\u00e9"), _seen("\uff23\uff21\uff34"), _seen("1.0 ")
+    (True, 'CAT', '1')
     """
     plain = " ".join(unicodedata.normalize("NFKC", name).translate(_LOOKS).split())
-    return " ".join(
-        _INVISIBLE.sub("", "".join(c for c in plain if unicodedata.category(c) not in ("Cf", "Cc"))).split()
-    )
+    plain = "".join(c for c in plain if unicodedata.category(c) not in ("Cf", "Cc"))
+    return re.sub(r"(?<=\d)\.0+$", "", " ".join(_INVISIBLE.sub("", plain).split()))
 
 
 def _told_apart(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from ..common.files import BRIEF, brief, shown
 from ..tables.delimited import other_delimiter, sign_in
 from ..tables.formats import Row, of_texts, read_rows
 from ..tables.text import kind_of, stem_of
+from ..tables.users import INTERACTIONS, are_interactions
 from .division import CALLED, divide, split_called
 from .rows import SPLITS, class_columns, several_classes
 
@@ -211,7 +212,10 @@ text='sentence' label='intent'
         free = [column for column in free if column != candidate]
         settings.append(setting(role, "NAME" if candidate is None or len(candidate) > BRIEF else shown(candidate)))
     absent = " and ".join(f"no column {name!r}" for name in wanted.values() if name not in known or sign is not None)
-    return f"{place} has {absent}. {has}" + (f". Say which to take: {' '.join(settings)}" if settings else "")
+    told = f"{place} has {absent}. {has}"
+    if are_interactions(known):
+        return f"{told}. {INTERACTIONS}"
+    return told + (f". Say which to take: {' '.join(settings)}" if settings else "")
 
 
 def _like(role: str, name: str, known: Sequence[str]) -> str | None:

@@ -6,7 +6,7 @@ result does not depend on the other images of the batch, the number of workers, 
 resumed run, or a run with more workers, gets the same pixels.
 
 `Ink*` are for drawings and characters (bright ink on a dark background, any number of channels), `Photo*` for
-photographs. `Texts` and `Vectors` leave texts and vectors unchanged.
+photographs. `Collated` leaves texts, vectors and other inputs unchanged.
 """
 
 from __future__ import annotations
@@ -405,35 +405,8 @@ def _normalised(images: Iterable[Tensor], count: int, size: int, mean: Sequence[
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Leaves texts unchanged.
-
-    >>> Texts()(["where is my card"], torch.tensor([0]), epoch=0)
-    ['where is my card']
-    """
-
-    def __call__(self, texts: Sequence[str], index: Tensor, epoch: int) -> list[str]:
-        """Return the texts of a batch, for a model of texts."""
-        return list(texts)
-
-
-@dataclass(frozen=True)
-class Vectors:
-    """Stacks the vectors of a batch, [row, width], without a change.
-
-    >>> Vectors()([torch.ones(2), torch.zeros(2)], torch.tensor([0, 1]), epoch=0)
-    tensor([[1., 1.],
-            [0., 0.]])
-    """
-
-    def __call__(self, vectors: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
-        """Stack them."""
-        return torch.stack(list(vectors))
-
-
-@dataclass(frozen=True)
 class Collated:
-    """Rows joined by torch's default_collate: tensors are stacked, also inside tuples and dicts; texts stay a list.
+    """Unchanged rows, joined by torch's default_collate: tensors are stacked, also inside tuples; texts stay a list.
 
     >>> Collated()([(torch.ones(2), 1), (torch.zeros(2), 2)], torch.tensor([0, 1]), epoch=0)
     [tensor([[1., 1.],
@@ -538,4 +511,4 @@ def _need_images(images: Sequence[Tensor], channels: int | None = None) -> None:
             )
 
 
-__all__ = ["Transform", "InkTrain", "InkEval", "PhotoTrain", "PhotoEval", "Texts", "Vectors", "Collate", "Collated"]
+__all__ = ["Transform", "InkTrain", "InkEval", "PhotoTrain", "PhotoEval", "Collate", "Collated"]

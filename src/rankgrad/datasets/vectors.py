@@ -231,12 +231,14 @@ def _words(places: Sequence[str], name: str, column: Array, names: Array | None)
     """A column as texts; integers are indices into `names`, if given."""
     if len(column) != len(places) or column.ndim != 1:
         raise ValueError(
-            f"{places[0].rpartition(', ')[0]} holds {len(places)} embeddings and {name!r} {tuple(column.shape)}; give "
-            "one text or integer for each"
+            f"{places[0].rpartition(', ')[0]} holds {len(places)} embeddings and {' x '.join(map(str, column.shape))} "
+            f"{name}; needed is one text or integer for each"
         )
     values = column.tolist()
     for place, value in zip(places, values, strict=True):
         if names is not None and isinstance(value, int) and not 0 <= value < len(names):
             raise ValueError(f"{place}: there is no name for {name} {value}, of {len(names)}")
-    words = [names[value] if names is not None and isinstance(value, int) else value for value in values]
-    return [word(value, name, place) for place, value in zip(places, words, strict=True)]
+    return [
+        str(names[value]) if names is not None and isinstance(value, int) else word(value, name, place)
+        for place, value in zip(places, values, strict=True)
+    ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..common.files import shown
 from ..tables.formats import of_texts, read_rows
+from ..tables.users import are_interactions
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
 MOST_FOLDERS, MOST_FILES = 100, 5  # folders that are looked into for a hint; files that it names
@@ -36,11 +38,23 @@ def is_search(path: str) -> bool:
         return False
     if is_beside(path):
         return True
+    columns = _columns_of(place)
+    return "label" not in columns and any(name in columns for name in SEARCHED)
+
+
+def is_of_users(path: str) -> bool:
+    """Whether this is a table that says which user had which item."""
+    place = os.path.expanduser(path)
+    readable = os.path.isfile(place) and place.removesuffix(".gz").endswith(of_texts())
+    return readable and are_interactions(_columns_of(place))
+
+
+def _columns_of(place: str) -> Sequence[str]:
+    """The columns of the first row of a table."""
     try:
-        row = next((row for _, row in read_rows(Path(place), None)), {})
+        return next(([*map(str, row)] for _, row in read_rows(Path(place), None)), [])
     except (ValueError, ModuleNotFoundError):
-        return False  # whoever reads the file says what is wrong
-    return "label" not in row and any(name in row for name in SEARCHED)
+        return []  # whoever reads the file says what is wrong
 
 
 def is_beside(path: str) -> bool:
@@ -63,4 +77,4 @@ def tables_in(path: str) -> list[str]:
     return rows[:MOST_FILES] if suffixes <= {*of_texts(), ".md", ".txt", ".json", ".gz", ""} else []
 
 
-__all__ = ["check_unpacked", "is_beside", "is_search", "tables_in"]
+__all__ = ["check_unpacked", "is_beside", "is_of_users", "is_search", "tables_in"]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rankgrad.common.checks import setting
 from rankgrad.common.files import inside
+from rankgrad.common.progress import through
 from rankgrad.datasets.base import Cache, Table, check_reading
 from rankgrad.datasets.images import some
 from rankgrad.datasets.inspection import CountWarning
@@ -180,7 +181,7 @@ def listed(
         split=tuple(split),
         names=tuple(files),
         channels=3,
-        paths=tuple(inside(folder, file) for file in files),
+        paths=tuple(inside(folder, file) for file in through(files, "listing images", "image", len(files))),
         super_label=supers,
         super_names=tuple(super_names),
         **columns,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import torch
 
+from rankgrad.common.progress import through
 from rankgrad.datasets.base import Table
 from rankgrad.datasets.cache import in_threads
 from rankgrad.datasets.identical import identical_lines
@@ -117,7 +118,7 @@ def inspect(official: Official, root: str | Path, images: bool = False) -> Inspe
     findings += _counts(official, parts)
     findings += _overlaps(parts)
     paths = _paths(parts)
-    missing = missing_files(paths)
+    missing = missing_files([*paths])
     if not (absent and len(missing) == len(paths)):  # a missing image folder is reported above, too
         findings.append(_presence(home, len(paths), missing, official))
     if images:
@@ -145,11 +146,11 @@ def parts_of(table: Table) -> dict[str, Table]:
     return {name: table.take(here) for name, here in rows.items()}
 
 
-def missing_files(paths: Iterable[Path]) -> list[Path]:
+def missing_files(paths: Sequence[Path]) -> list[Path]:
     """The paths that are no files, in the given order. Every folder is read once; no file is opened."""
     there: dict[str, set[str]] = {}
     missing = []
-    for path in paths:
+    for path in through(paths, "looking for images", "image", len(paths)):
         folder, name = os.path.split(path)
         if folder not in there:
             there[folder] = _files(folder)

@@ -46,11 +46,11 @@ def evaluate_model(
         The report, and the embeddings.
 
     >>> from rankgrad.datasets import VectorTable
-    >>> from rankgrad.datasets.transforms import Vectors
+    >>> from rankgrad.datasets.transforms import Collated
     >>> rows, names = torch.eye(2)[[0, 0, 1, 1]], ("u", "v", "x", "y")
     >>> table = VectorTable("four", torch.tensor([0, 0, 1, 1]), ("a", "b"), ("test",) * 4, names, rows)
     >>> settings = {"ks": [1], "batch_size": 4, "bootstrap": 0, "clusters": "none", "extra": []}
-    >>> report, embeddings = evaluate_model(nn.Identity(), table, Vectors(), settings)
+    >>> report, embeddings = evaluate_model(nn.Identity(), table, Collated(), settings)
     >>> report.values["R@1"], embeddings.shape
     (1.0, torch.Size([4, 2]))
     """

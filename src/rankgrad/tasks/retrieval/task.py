@@ -31,7 +31,7 @@ from ...common.defaults import (
 )
 from ...common.files import write_text
 from ...datasets.rows import Listed, Rows
-from ...datasets.transforms import Vectors
+from ...datasets.transforms import Collated
 from ...evaluation import Report
 from ...evaluation.measures import MAIN
 from ...models import EmbeddingHead, EmbeddingModel, extract_features, head_only, save_weights
@@ -349,7 +349,7 @@ def _batches(settings: RetrievalSettings, rows: RetrievalRows) -> TrainingData:
     """The batches. With frozen=true, the rows are replaced by their features in `begin`."""
     table, how = relabelled(rows.train, rows.labels), (settings.sampler, settings.seed)
     if settings.frozen:
-        return TrainingData(table, rows.labels, Vectors(), *how)
+        return TrainingData(table, rows.labels, Collated(), *how)
     transform = make(settings.data.train_transform, slot="transform", trust=settings.trust)
     return TrainingData(table, rows.labels, transform, *how, settings.data.workers)
 

@@ -21,6 +21,7 @@ from ...tables.delimited import other_delimiter
 from ...tables.formats import of_texts, read_rows
 from ...tables.parts import is_part
 from ...tables.text import kind_of, stem_of
+from ...tables.users import INTERACTIONS, are_interactions
 from ...workbench.trec.alike import Alike, pairs_alike
 from ...workbench.trec.files import DOCUMENT as NAMES_OF_DOCUMENTS
 from ...workbench.trec.files import QRELS
@@ -540,6 +541,8 @@ def _column(row: Mapping[str, Any], given: str, usual: Sequence[str], place: str
             kind = ". Texts with a class: data=text" if of_text else ". Rows with a label: task=scores data=table"
         elif role == "query" and _first(row, NAME) and _first(row, TEXT):
             kind = ". Documents or queries alone: give their folder, or a file of judgements with both"
+        elif are_interactions(row):
+            kind = f". {INTERACTIONS}"
         raise ValueError(
             f"{place} has no column {(usual[0] if found is None else found)!r}. It has {_columns(row)}. Say which to "
             f"take: {setting(role, 'NAME')}{kind}"

@@ -12,7 +12,7 @@ from ...common.extras import of_laboratory
 from ...common.files import shown
 from ...tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
 from ..allowed import ConfigError
-from ..at_path import check_unpacked, is_beside, is_search, tables_in
+from ..at_path import check_unpacked, is_beside, is_of_users, is_search, tables_in
 from ..kinds import TASKS, of_settings
 from .hydra import composed
 from .options import options
@@ -169,6 +169,8 @@ def data_settings(path: str) -> str:
     root = shlex.quote(shown(f"data.root={path}"))
     if is_search(path):
         return f"task=search {root}"
+    if is_of_users(path):
+        return "see docs/recommenders.md, since its rows say which user had which item"
     kinds = {"data=table": "embeddings", "data=text": "texts", "data=manifest": "a list of images"}
     kinds |= {"task=scores": "rows with a label", "task=search": "queries and documents"}
     suffix = os.path.splitext(path)[1]

@@ -40,10 +40,10 @@ def embed(
         device: where to compute; None: where the model is.
 
     >>> from rankgrad.datasets import VectorTable
-    >>> from rankgrad.datasets.transforms import Vectors
+    >>> from rankgrad.datasets.transforms import Collated
     >>> rows = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> table = VectorTable("two", torch.tensor([0, 1]), ("a", "b"), ("test",) * 2, ("x", "y"), rows)
-    >>> embed(nn.Linear(2, 3), table, Vectors()).shape
+    >>> embed(nn.Linear(2, 3), table, Collated()).shape
     torch.Size([2, 3])
     """
     rank, processes = world()
