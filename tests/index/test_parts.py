@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from forks import forked, wait
 
-from rankgrad.batches.distributed import STORE
 from rankgrad.common.files import Pieces, read_npz, write_npz
 from rankgrad.common.files.folders import LinkError
 from rankgrad.models.state_dicts import read_plain
@@ -140,9 +139,16 @@ def test_a_folder_of_parts_with_a_link_that_would_be_written_through_is_refused(
     assert {path.name: path.read_text() for path in valued.iterdir()} == {"part-000000.npz": "mine"}
 
 
-def as_process(rank: int, processes: int, store: Path, *words: object) -> int:
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
+
+
+def as_process(rank: int, processes: int, port: int, *words: object) -> int:
     """A command as one of several processes."""
-    os.environ.update({"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": f"{processes}", STORE: str(store)})
+    os.environ.update({"RANK": f"{rank}", "LOCAL_RANK": f"{rank}", "WORLD_SIZE": f"{processes}"})
+    os.environ.update({"MASTER_ADDR": "localhost", "MASTER_PORT": f"{port}"})
     return main([str(word) for word in words])
 
 
@@ -155,9 +161,9 @@ def test_processes_embed_and_evaluate_as_one_to_the_byte(photos, weights, whole,
         ["evaluate", out, *plain, tmp_path / "two.json"],
     ]
     logs = [tmp_path / f"log{rank}" for rank in range(2)]
-    for number, words in enumerate(commands):
-        store = tmp_path / f"store{number}"
-        running = [forked(partial(as_process, rank, 2, store, *words), logs[rank]) for rank in range(2)]
+    for words in commands:
+        port = free_port()
+        running = [forked(partial(as_process, rank, 2, port, *words), logs[rank]) for rank in range(2)]
         told = [wait(process) for process in running]
         assert told == [0, 0], logs[0].read_text()
         assert "wrote" in logs[0].read_text() and "wrote" not in logs[1].read_text()  # one speaks
@@ -167,9 +173,7 @@ def test_processes_embed_and_evaluate_as_one_to_the_byte(photos, weights, whole,
 
 @pytest.mark.slow
 def test_two_nodes_of_torchrun_write_what_one_process_writes(photos, weights, whole, tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
     words += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "-m", "rankgrad", "embed"]
     words += [str(weights), str(photos), "-o", str(tmp_path / "photos.npz"), "--batch-size", "3"]

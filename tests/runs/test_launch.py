@@ -16,15 +16,13 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from forks import forked, start_by_fork, wait
 from small_runs import make_photos, same_results, small, train
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 import rankgrad
 from rankgrad.evaluation import Report
-from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import compose
 from rankgrad.workbench.runs import launch
-from rankgrad.workbench.runs.children import Children
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.runs.history import curves
 
@@ -59,13 +57,11 @@ def close(one: Path, other: Path) -> None:
     np.testing.assert_allclose(left["embeddings"], right["embeddings"], rtol=1e-4, atol=1e-4)
 
 
-def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path, monkeypatch) -> None:
+def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path) -> None:
     extra = ("memory=sum", "memory.warmup=1", "train.sub_batch=3", "sampler.samples_per_class=3")
-    words = ["train", *small(photos, *PLAIN, *extra, *TWO), f"out={tmp_path / 'two'}"]
-    monkeypatch.setattr(Children, "start", start_by_fork)
-    process = forked(lambda: main(words), tmp_path / "log")
-    assert wait(process) == 0, (tmp_path / "log").read_text()
-    told = (tmp_path / "log").read_text()
+    done = run(*command(*small(photos, *PLAIN, *extra, *TWO), f"out={tmp_path / 'two'}"))
+    assert done.returncode == 0, done.stderr
+    told = done.stdout + done.stderr
     assert told.count("before  after") == 1 and told.count("images, 10 classes") == 1  # one process speaks
     assert '"processes": 2' in (tmp_path / "two" / "facts.json").read_text()
     one = train(*small(photos, *PLAIN, *extra), f"out={tmp_path / 'one'}")
@@ -130,44 +126,57 @@ def test_the_number_of_processes_is_that_of_the_devices(settings: list[str], cou
     assert launch.wanted(compose(settings)) == count
 
 
-def failing(folder: Path, rank: int, error: Exception) -> None:
-    """What a process that fails leaves for the one that started it."""
+def failed(folder: Path, rank: int, code: int, error: Exception | None = None) -> ProcessFailure:
+    """What is known of a process that failed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(launch.ERRORS, str(folder / f"{rank}.json"))
+        patch.setenv("TORCHELASTIC_ERROR_FILE", str(folder / f"{rank}.json"))
         try:
-            raise error
+            if error is not None:
+                raise error
         except Exception as raised:
             launch.report(raised)
+    return ProcessFailure(rank, 1, code, str(folder / f"{rank}.json"))
 
 
 def test_of_the_errors_of_several_processes_the_first_is_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    failing(tmp_path, 1, ValueError("tau must be > 0\nand finite"))
-    time.sleep(0.01)
-    failing(tmp_path, 0, RuntimeError("Connection closed by peer"))
-    assert launch._told([launch.UNEXPECTED, 2], tmp_path) == 2
+    first = failed(tmp_path, 1, 2, ValueError("tau must be > 0\nand finite"))
+    second = failed(tmp_path, 0, launch.UNEXPECTED, RuntimeError("Connection closed by peer"))
+    killed = failed(tmp_path, 2, -signal.SIGTERM)
+    killed.timestamp = first.timestamp  # torch ends the others at once
+    assert launch._told({0: second, 1: first, 2: killed}) == 2
     assert capsys.readouterr().err == "rankgrad: tau must be > 0\nand finite\n"
 
 
 def test_an_error_that_nobody_foresaw_is_told_with_its_traceback_and_once(tmp_path: Path, capsys) -> None:
-    for rank in range(2):
-        failing(tmp_path, rank, RuntimeError("a bug"))
-    assert launch._told([launch.UNEXPECTED, launch.UNEXPECTED], tmp_path) == 1
+    code = launch.UNEXPECTED
+    assert launch._told({rank: failed(tmp_path, rank, code, RuntimeError("a bug")) for rank in range(2)}) == 1
     shown = capsys.readouterr().err
     assert shown.count("RuntimeError: a bug") == 1 and shown.startswith("Traceback")
 
 
 @pytest.mark.parametrize(
-    ("codes", "status", "words"),
+    ("code", "status", "words"),
     [
-        ([0, 0], 0, ""),
-        ([None, -signal.SIGKILL], 137, "rankgrad: process 1 was killed by SIGKILL\n"),
-        ([launch.UNEXPECTED, -signal.SIGSEGV], 139, "rankgrad: process 1 was killed by SIGSEGV\n"),
-        ([70, 143], 143, ""),  # that one was asked to end, and the other missed it
-        ([3, None], 3, "rankgrad: process 0 failed with exit status 3\n"),
+        (-signal.SIGKILL, 137, "rankgrad: process 1 was killed by SIGKILL\n"),
+        (143, 143, ""),  # it was asked to end
+        (3, 3, "rankgrad: process 1 failed with exit status 3\n"),
     ],
 )
-def test_a_process_that_says_nothing_is_named(tmp_path: Path, capsys, codes, status, words) -> None:
-    assert launch._told(codes, tmp_path) == status and capsys.readouterr().err == words
+def test_a_process_that_says_nothing_is_named(tmp_path: Path, capsys, code, status, words) -> None:
+    assert launch._told({1: failed(tmp_path, 1, code)}) == status and capsys.readouterr().err == words
+
+
+@pytest.mark.slow
+def test_several_processes_that_are_asked_to_end_save_their_state_and_say_how_to_go_on(photos, tmp_path) -> None:
+    out = tmp_path / "run"
+    words = command(*small(photos, *TWO, "trainer.max_epochs=5000"), f"out={out}")
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while not curves(Run(out)).get("loss") and process.poll() is None:
+        time.sleep(0.1)
+    process.terminate()
+    told, _ = process.communicate(timeout=120)
+    assert process.returncode == 143 and told.count(f"continue with: rankgrad train resume={out}") == 1, told
+    assert Run(out).state.exists() and not Run(out).finished and "Traceback" not in told
 
 
 @pytest.mark.parametrize("installed", ["editable", "by PYTHONPATH"])

@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,8 +32,6 @@ from ..ranks.first_order import refuse_graph
 
 T = TypeVar("T")
 
-# environment variable: the file through which processes connect if torchrun did not start them
-STORE = "RANKGRAD_STORE"
 PATIENCE = timedelta(days=7)  # how long a group waits for its slowest process; torchrun ends all when one fails
 
 
@@ -66,11 +63,7 @@ def group(backend: str = "gloo", timeout: timedelta | None = None) -> Iterator[N
     if processes <= 1:
         yield
         return
-    place: dict[str, Any] = {}
-    if STORE in os.environ:
-        store = Path(os.environ[STORE]).as_uri()
-        place = {"init_method": store, "rank": int(os.environ["RANK"]), "world_size": processes}
-    dist.init_process_group(backend, timeout=timeout, **place)
+    dist.init_process_group(backend, timeout=timeout)
     try:
         yield
     finally:

@@ -6,28 +6,28 @@ of them with `-m rankgrad train ...`. In both cases a process reads its rank fro
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure, get_error_handler
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from ...batches.distributed import STORE, group
+from ...batches.distributed import group
 from ...batches.distributed import started as started
 from ...common.files import shown
 from ..config import ConfigError
 from . import signals
-from .children import Children
 
-ERRORS = "TORCHELASTIC_ERROR_FILE"  # torchrun's variable: the file to which a process writes its error
 # Largest number of processes on a machine with few cores and accelerators. More than its cores only help to try things
 # out, and the number may come from the settings of somebody else.
 FEW = 8
@@ -67,63 +67,51 @@ def _on_cuda(config: DictConfig) -> bool:
 
 
 def launch(config: DictConfig, arguments: Sequence[str]) -> int:
-    """Run `python -m rankgrad ARGUMENTS` in `wanted(config)` processes; returns the exit status.
+    """Run `python -m rankgrad ARGUMENTS` in `wanted(config)` processes, as torchrun does; returns the exit status.
 
     Args:
         config: settings of the run.
         arguments: of the command line.
-
-    Raises:
-        signals.Stopped: a signal stopped the run before the first process could print how to resume.
     """
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # it would tell each error again
     count = wanted(config)
-    ranks = []
-    with tempfile.TemporaryDirectory(prefix="rankgrad-") as name:
-        folder = Path(name)
-        try:
-            with Children() as children:
-                for rank in range(count):
-                    place = _place(rank, count, folder, on_cuda=_on_cuda(config))
-                    ranks.append(children.start(arguments, environment=place))
-                for _ in ranks:
-                    if children.wait().returncode:
-                        break
-                codes = [process.poll() for process in ranks]
-        except KeyboardInterrupt as stopped:
-            if ranks and ranks[0].returncode in signals.EXIT_CODES:
-                return signals.exit_code(stopped)  # the first process has printed how to resume
-            raise
-        return _told(codes, folder)
+    if not _on_cuda(config):  # the processes share the cores
+        os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
+    os.environ[signals.PARENT] = str(os.getpid())
+    place = LaunchConfig(
+        *(1, 1, count),
+        run_id=uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+    )
+    try:
+        elastic_launch(place, sys.executable)("-m", "rankgrad", *arguments)
+    except SignalException as stopped:
+        return 128 + int(stopped.sigval)  # the first process has printed how to resume
+    except ChildFailedError as failed:
+        return _told(failed.failures)
+    return 0
 
 
-def _place(rank: int, count: int, folder: Path, *, on_cuda: bool) -> dict[str, str]:
-    """The environment of a process: torchrun's variables, and the store where the processes meet."""
-    ranks = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-    place = {key: str(value) for key, value in ranks.items()}
-    place |= {STORE: str(folder / "store"), ERRORS: str(folder / f"{rank}.json")}
-    if not on_cuda and "OMP_NUM_THREADS" not in os.environ:  # the processes share the cores
-        place["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
-    return place
+def _told(failures: Mapping[int, ProcessFailure]) -> int:
+    """Print the first error of the processes, which may have caused the others; returns the exit status.
 
-
-def _told(codes: Sequence[int | None], folder: Path) -> int:
-    """Print the error of the processes once, though several may have had it; returns the exit status."""
-    failed = {rank: code for rank, code in enumerate(codes) if code}
-    if not failed:
-        return 0
-    for rank, code in failed.items():
-        if code in signals.EXIT_CODES:  # a signal asked this process to end
-            return code
-        if code < 0:
-            print(f"rankgrad: process {rank} was killed by {signal.Signals(-code).name}", file=sys.stderr)
-            return 128 - code
-    errors = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    if not errors:
-        rank, code = next(iter(failed.items()))
+    The time of an error is known in seconds. Within the same second, the other processes were ended by torch because
+    of the error, or have lost their connection to the process that had it.
+    """
+    later = {-signal.SIGTERM: 2, 128 + signal.SIGTERM: 2, UNEXPECTED: 1}
+    rank, failure = min(failures.items(), key=lambda each: (each[1].timestamp, later.get(each[1].exitcode, 0)))
+    code, told = failure.exitcode, failure.error_file_data["message"]
+    if code in signals.EXIT_CODES:  # a signal asked this process to end
+        return code
+    if code < 0:
+        print(f"rankgrad: process {rank} was killed by {failure.signal_name()}", file=sys.stderr)
+        return 128 - code
+    if not isinstance(told, dict):
         print(f"rankgrad: process {rank} failed with exit status {code}", file=sys.stderr)
         return code
-    told = json.loads(errors[0].read_text(encoding="utf-8"))["message"]  # the first error may have caused the others
-    code = failed.get(int(errors[0].stem)) or next(iter(failed.values()))
     if code == UNEXPECTED:
         print(told["extraInfo"]["py_callstack"], file=sys.stderr)
         return 1  # Python's exit status for an exception
@@ -134,8 +122,6 @@ def _told(codes: Sequence[int | None], folder: Path) -> int:
 
 def report(error: Exception) -> None:
     """Write an error for the process that started this one, which prints it once for all processes."""
-    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-
     get_error_handler().record_exception(error)
 
 
