@@ -12,13 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 import torch
 from marks import slow_unless
 from small_runs import make_photos, small
 
 from rankgrad.common.files.folders import LinkError
-from rankgrad.evaluation.statistics import holm, paired_t_test
+from rankgrad.evaluation.statistics import holm
 from rankgrad.tasks.retrieval import task as retrieval
 from rankgrad.tasks.retrieval.building import load_table
 from rankgrad.tasks.retrieval.settings import settings_of as typed_settings
@@ -29,7 +30,6 @@ from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.tuning import space as space_module
 from rankgrad.workbench.tuning import study as study_module
 from rankgrad.workbench.tuning import tune as tune_module
-from rankgrad.workbench.tuning.page import write_tuning
 from rankgrad.workbench.tuning.space import Choice, NumberRange, read, settings_of, space_of
 from rankgrad.workbench.tuning.tune import tune
 
@@ -510,14 +510,13 @@ def test_winners_are_compared_on_the_test_classes_with_corrected_p_values(made, 
     rate = 2.5e-3 * winner.chosen["optimizer.lr"]  # the factor is what was chosen: the default recipe has another rate
     mine = [settings for settings in finals if settings["loss"] == "supap"]
     assert all(float(settings["optimizer.lr"]) == pytest.approx(rate, rel=1e-5) for settings in mine)
-    values = {loss: columns["mAP@R"] for loss, columns in outcome.final.items()}
-    tests = [paired_t_test(values[loss], values["supap"]) for loss in ("pnp", "pml/multi_similarity")]
-    assert [each.corrected for each in outcome.differences] == holm([test.p for test in tests])
-    assert [(each.low, each.high) for each in outcome.differences] == [(test.low, test.high) for test in tests]
+    compared = json.loads((tmp_path / "final" / "compare.json").read_text())
+    assert len(compared["values"][f"supap #{winner.number}"]["mAP@R"]) == 6
+    chances = holm([test["p"] for test in compared["differences"].values()])
     text = (tmp_path / "tune.md").read_text()
-    assert "| p (Holm) |" in text and "95 % interval" in text and "#" not in text.split("On the test")[1]
-    written = json.loads((tmp_path / "tune.json").read_text())
-    assert written["budget"]["supap"]["trials"] == 6 and len(written["final"]["pnp"]["mAP@R"]) == 6
+    assert "| p (Holm) |" in text and "95 % interval" in text and text.count("On the test data") == 1
+    assert all(f" {chance:.2g} " in text for chance in chances)
+    assert json.loads((tmp_path / "tune.json").read_text())["budget"]["supap"]["trials"] == 6
 
 
 def test_runs_that_are_missing_are_not_replaced_by_those_of_other_seeds(made, tmp_path):
@@ -527,8 +526,9 @@ def test_runs_that_are_missing_are_not_replaced_by_those_of_other_seeds(made, tm
     for _ in range(2):  # the second search begins with the comparison of the first
         with pytest.raises(ConfigError, match="these runs failed"):
             tune(words, tmp_path)
-    written = json.loads((tmp_path / "tune.json").read_text())
-    assert {len(columns["mAP@R"]) for columns in written["final"].values()} == {2} and not written["differences"]
+    written = json.loads((tmp_path / "final" / "compare.json").read_text())
+    assert {len(columns["mAP@R"]) for columns in written["values"].values()} == {2}
+    assert [test["n"] for test in written["differences"].values()] == [1] or not written["differences"]
 
 
 def test_a_search_without_seeds_shows_the_comparison_that_is_there(made, tmp_path):
@@ -536,29 +536,18 @@ def test_a_search_without_seeds_shows_the_comparison_that_is_there(made, tmp_pat
     compared, begun = tune([*words, "seeds=0,1"], tmp_path), len(made.calls)
     searched = tune([*words, "seeds=none"], tmp_path)
     assert searched.runs == compared.runs and len(searched.runs["supap"]) == 2 and len(made.calls) == begun
-    assert searched.final == compared.final and searched.differences == compared.differences
+    assert searched.compared == compared.compared != ""
 
 
-def test_the_page_shows_the_tables_every_trial_and_what_mattered(made, tmp_path):
+def test_with_few_seeds_no_p_value_is_shown_and_optuna_finds_what_mattered(made, tmp_path):
     outcome = tune([*TWO, "trials=12", "folds=3", "seeds=0,1,2"], tmp_path)
-    page = write_tuning(tmp_path / "tune.html", outcome).read_text()
-    assert outcome.data and f"<title>{outcome.data}, tuned with the same budget" in page
-    assert page.count('<td class="text">complete</td>') + page.count('<td class="text">pruned</td>') == 24
-    assert "p (Holm)" not in page + outcome.text() and "p-value" in outcome.text()  # three seeds are too few
-    assert "95 % interval" not in page
-    for shown in (
-        "p-value",
-        "Best mAP@R so far",
-        "importance",
-        "loss.loss.alpha",
-        "log(0.002, 0.05)",
-    ):
-        assert shown in page
-    assert set(outcome.importances) == {"supap", "pml/multi_similarity"}
-    assert all(sum(shares.values()) == pytest.approx(1) for shares in outcome.importances.values())
+    assert "p (Holm)" not in outcome.text() and "p-value" in outcome.text() and "95 % interval" not in outcome.text()
+    for study in study_module.storage(tmp_path / "journal.log").get_all_studies():  # what optuna-dashboard reads
+        found = optuna.load_study(study_name=study.study_name, storage=study_module.storage(tmp_path / "journal.log"))
+        assert sum(optuna.importance.get_param_importances(found).values()) == pytest.approx(1)
 
 
-def test_the_page_of_a_search_that_has_hardly_begun_can_be_written(made, tmp_path):
+def test_the_tables_of_a_search_that_has_hardly_begun_are_written(made, tmp_path):
     made.last = 3
     words = [*TWO, "trials=2", "folds=2", "seeds=none"]
     with pytest.raises(KeyboardInterrupt):
@@ -568,8 +557,7 @@ def test_the_page_of_a_search_that_has_hardly_begun_can_be_written(made, tmp_pat
     with pytest.raises(ConfigError, match="given up"):
         tune([*words[1:], "loss=pml/multi_similarity"], tmp_path / "other")
     made.fails = lambda settings: False
-    page = write_tuning(tmp_path / "tune.html", tune(words, tmp_path)).read_text()
-    assert "On the test" not in page and "The winners" not in page and "importance" not in page
+    assert "On the test" not in tune(words, tmp_path).text()
 
 
 @pytest.mark.slow
@@ -586,7 +574,7 @@ def test_the_command_trains_in_processes_of_its_own_and_prints_the_tables(tmp_pa
     out = tmp_path / "out"
     assert main(["tune", *words, *settings, "-j", "2", "-o", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert "On the test data" in shown and "report: " in shown and (out / "tune.html").exists()
+    assert "On the test data" in shown and "report: " in shown and f"optuna-dashboard {out / 'journal.log'}" in shown
     assert [row["state"] for row in rows(out)] == ["complete"] * 4
     assert Run(out / "trials" / "supap" / "000" / "fold1").finished
     assert main(["tune", *words, *settings, "folds=3", "-o", str(out)]) == 2

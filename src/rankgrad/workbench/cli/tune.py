@@ -33,12 +33,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Search, compare, and print the tables."""
     from ..report import write_comparison
+    from ..runs.compare import JOURNAL
     from ..tuning.outcome import FINAL
-    from ..tuning.page import write_tuning
     from ..tuning.tune import tune
 
     outcome = tune(settings, arguments.out, arguments.jobs)
     print(outcome.text())
     if outcome.runs:
-        write_comparison(arguments.out / FINAL / "compare.html", outcome.runs)
-    print(f"\nreport: {write_tuning(arguments.out / 'tune.html', outcome)}")
+        print(f"\nreport: {write_comparison(arguments.out / FINAL / 'compare.html', outcome.runs)}")
+    print(f"all trials, and what mattered: optuna-dashboard {arguments.out / JOURNAL}")

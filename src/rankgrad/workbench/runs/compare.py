@@ -21,7 +21,7 @@ from ...common.files import read_json, remove_leftovers, write_text
 from ...common.files.folders import HOLDER, lock, refuse_links
 from ...common.plugins import registered
 from ...common.progress import bar
-from ...evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test, spread
+from ...evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, holm, paired_t_test, spread
 from ...tables import markdown
 from ..config import PATHS, ConfigError, check_paths, compose, differing, plain
 from ..config.checking import SEEDS
@@ -46,7 +46,6 @@ WRITTEN = (
     "trials.csv",
     "tune.json",
     "tune.md",
-    "tune.html",
     "trials",
     "final",
 )
@@ -515,13 +514,18 @@ def difference_cells(tests: Sequence[PairedDifference]) -> tuple[list[str], list
     """
     judged, tested = any(test.n >= FEWEST_SEEDS for test in tests), any(test.p is not None for test in tests)
     heads = ["95 % interval", "detectable"] if judged else []
-    rows = []
+    chances = ["p", "p (Holm)"][: min(len(tests), 2)] if tested else []
+    rows, corrected = [], iter(holm([test.p for test in tests]))
     for test in tests:
         found = [f"{test.low:+.2f} to {test.high:+.2f}", "-" if test.detectable is None else f"{test.detectable:.2f}"]
         cells = (found if test.n >= FEWEST_SEEDS else ["-", "-"]) if judged else []
-        cells += ["-" if test.p is None else f"{test.p:.2g}"] if tested else []
+        cells += [_p(test.p), _p(next(corrected))][: len(chances)]
         rows.append([f"{test.mean:+.2f}", *cells, str(test.n)])
-    return ["difference", *heads, *(["p"] if tested else []), "seeds"], rows
+    return ["difference", *heads, *chances, "seeds"], rows
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
 
 
 def mean_text(values: Sequence[float], digits: int = 1) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import optuna
 from omegaconf import DictConfig
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.pruners import MedianPruner
 from optuna.samplers import TPESampler
 from optuna.storages.journal import JournalFileBackend, JournalStorage
@@ -318,13 +317,6 @@ class Study:
         """The best trial of those trained on all folds; the earliest of equal ones. None: there is none."""
         whole = [trial for trial in self.tried() if trial.state == "complete"]
         return max(whole, key=lambda trial: trial.value or 0.0, default=None)
-
-    def importances(self) -> dict[str, float]:
-        """Setting -> importance for being among the best trials, largest first; {} for too few trials."""
-        whole = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if len(whole) < DRAWN or len({trial.value for trial in whole}) == 1:
-            return {}
-        return get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator())
 
 
 def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str], tree: str = "train") -> list[str]:
