@@ -168,9 +168,11 @@ def test_weights_without_held_out_rows_have_none(run, tmp_path):
     shutil.copy(run.weights, tmp_path / "model.pt")
     assert threshold_of(tmp_path / "model.pt") is None
     shutil.copy(run.embeddings, tmp_path / run.embeddings.name)
+    shutil.copy(run.weights, tmp_path / "step-2.pt")
     text = run.config.read_text()
     (tmp_path / run.config.name).write_text(text)
     assert threshold_of(tmp_path / "model.pt") is not None
+    assert threshold_of(tmp_path / "step-2.pt") is None  # the embeddings are not of these weights
     (tmp_path / run.config.name).write_text(text.replace("split: test", "split: train"))
     assert threshold_of(tmp_path / "model.pt") is None
 

@@ -52,7 +52,7 @@ def write_vectors(path: Path, columns: Mapping[str, Any]) -> None:
     if path.suffix.lower() != ".parquet":
         write_npz(path, columns)
         return
-    pyarrow, parquet = _pyarrow()
+    pyarrow, parquet = need_pyarrow()
     rows = columns["embeddings"].shape[0]
     given = {name: np.asarray(column) for name, column in columns.items() if name != "embeddings"}
     for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
@@ -79,7 +79,7 @@ def write_vectors(path: Path, columns: Mapping[str, Any]) -> None:
 
 def note_of(path: Path, name: str) -> str | None:
     """A text in the metadata of a parquet that `write_vectors` wrote; None: it has none of this name."""
-    _, parquet = _pyarrow()
+    _, parquet = need_pyarrow()
     found = (parquet.read_schema(path).metadata or {}).get(name.encode())
     return None if found is None else found.decode("utf-8", "replace")
 
@@ -98,7 +98,8 @@ def _named(labels: npt.NDArray[Any], names: npt.NDArray[Any]) -> npt.NDArray[Any
     return listed
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def need_pyarrow() -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet, or an error that says what to install."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -107,4 +108,4 @@ def _pyarrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-__all__ = ["VECTORS", "need_ending", "note_of", "write_vectors"]
+__all__ = ["VECTORS", "need_ending", "need_pyarrow", "note_of", "write_vectors"]

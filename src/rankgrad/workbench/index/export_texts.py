@@ -148,30 +148,40 @@ def _dense(weight: Tensor, bias: Tensor, bend: nn.Module | None = None) -> nn.Mo
     return made
 
 
+CARD = """\
+---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+- sentence-transformers
+- rankgrad
+---
+
+# A text encoder, trained with rankgrad
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("this folder"{trust})
+{encode}
+```
+
+"""
+NGRAMS = """\
+Its first module, hashed n-grams of words and characters, is `rankgrad.models.NGrams`: rankgrad must be
+installed, and trust_remote_code=True lets sentence-transformers import it.
+"""
+TWO = "It has an encoder for queries and another for documents. `encode` takes that for documents.\n"
+UNIT, RAW = "Embeddings have length 1.\n", "Embeddings are not normalised: compare them by cosine.\n"
+
+
 def _card(folder: Path, normalize: bool, ours: bool, two: bool) -> str:
     """The model card: loss, data and numbers of the run, as far as it has them."""
-    run = Run(folder)
-    lines = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "tags:"]
-    lines += ["- sentence-transformers", "- rankgrad", "---", "", "# A text encoder, trained with rankgrad", ""]
-    lines += ["```python", "from sentence_transformers import SentenceTransformer", ""]
-    trust = ", trust_remote_code=True" if ours else ""
-    lines += [f'model = SentenceTransformer("this folder"{trust})']
-    lines += (
-        ['documents = model.encode_document(["a text"])', 'queries = model.encode_query(["a question"])', "```", ""]
-        if two
-        else ['embeddings = model.encode(["a text"])', "```", ""]
-    )
-    if two:
-        lines += ["It has an encoder for queries and another for documents. `encode` takes that for documents.", ""]
-    if ours:
-        lines += [
-            "Its first module, hashed n-grams of words and characters, is `rankgrad.models.NGrams`: rankgrad must be"
-        ]
-        lines += ["installed, and trust_remote_code=True lets sentence-transformers import it.", ""]
-    lines += [
-        "Embeddings have length 1." if normalize else "Embeddings are not normalised: compare them by cosine.",
-        "",
-    ]
+    run, sides = Run(folder), ("document", "query") if two else ("",)
+    calls = {"": 'embeddings = model.encode(["a text"])', "query": 'queries = model.encode_query(["a question"])'}
+    calls["document"] = 'documents = model.encode_document(["a text"])'
+    head = CARD.format(trust=", trust_remote_code=True" * ours, encode="\n".join(calls[side] for side in sides))
+    lines = [head + "\n".join([*[TWO] * two, *[NGRAMS] * ours, UNIT if normalize else RAW])]
     if run.config.exists():
         from omegaconf import OmegaConf
 

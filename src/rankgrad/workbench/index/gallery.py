@@ -25,7 +25,7 @@ from ...datasets.vectors import embedding_columns
 from ...ranks.normalize import unit_rows
 from ...search import of_one_byte, topk
 from ...tables.parts import need_whole
-from ...tables.vectors import VECTORS, need_ending, note_of, write_vectors
+from ...tables.vectors import VECTORS, need_ending, need_pyarrow, note_of, write_vectors
 from .embedder import Embedder, weights_of
 from .threshold import Threshold
 
@@ -273,10 +273,13 @@ def check_place(out: Path) -> None:
     Raises:
         FileNotFoundError: the path is a folder, or its folder does not exist.
         ValueError: the ending is that of another format.
+        ModuleNotFoundError: pyarrow is not installed, and a parquet is to be written.
     """
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{shown(out)} cannot be written: give a file in an existing folder")
     need_ending(out, VECTORS)
+    if out.suffix.lower() == ".parquet":  # before the work
+        need_pyarrow()
 
 
 def check_inside(names: Sequence[str]) -> None:

@@ -85,8 +85,8 @@ def threshold_of(weights: Path, classes: Sequence[str] | None = None) -> Thresho
         `FEWEST` of these have a right item.
     """
     run = Run(weights.parent)
-    if not (run.config.is_file() and run.embeddings.is_file()):
-        return None
+    if weights.name != run.weights.name or not (run.config.is_file() and run.embeddings.is_file()):
+        return None  # its embeddings are not of these weights, such as those of a step
     if parsed(run.config).get("evaluation", {}).get("split") == "train":
         return None
     columns = read_npz(run.embeddings, "embeddings", "labels")
