@@ -126,7 +126,7 @@ def test_the_command_prints_the_sources_and_stops(capsys, tmp_path, monkeypatch)
 
 
 def test_the_page_of_the_docs_is_what_the_files_say():
-    made = runpy.run_path(str(ROOT / "docs" / "make_sources.py"))["page"]()
+    made = runpy.run_path(str(ROOT / "papers" / "docs" / "make_sources.py"))["page"]()
     assert (ROOT / "papers" / "docs" / "sources.md").read_text(encoding="utf-8") == made, (
         "run python papers/docs/make_sources.py"
     )
