@@ -20,7 +20,7 @@ MOST_NAMES = 14
 
 
 def test_every_public_name_is_listed_and_is_there_when_it_is_first_asked_for():
-    public = {*rankgrad.__all__, "fit"}
+    public = {*rankgrad.__all__, "fit", "fit_search"}
     assert public <= {*dir(rankgrad)}
     for name in public - {"__version__"}:
         assert rankgrad.__getattr__(name) is getattr(rankgrad, name)

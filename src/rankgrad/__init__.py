@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .ranks import blackbox_rank, relaxations, relevance
     from .ranks.types import Ranks
     from .tasks.retrieval.fit import fit as fit
+    from .tasks.search.fit import fit_search as fit_search
     from .workbench import trec as trec
 
 #: Public name -> its module, or the module that has it. All are imported on first use: some need more than torch.
@@ -28,6 +29,7 @@ _PLACES = {
     "Ranks": "ranks.types",
     "blackbox_rank": "ranks",
     "fit": "tasks.retrieval.fit",
+    "fit_search": "tasks.search.fit",
 }
 _MODULES = {
     "adapters": "adapters",
