@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,18 @@ def test_a_run_whose_data_is_gone_says_that_training_queries_may_be_among_the_ot
     assert report.counts["queries"] == 60 and any("may be among these" in note for note in report.notes)
     with pytest.raises(FileNotFoundError, match="data"):
         evaluate_run(run.folder)
+
+
+@pytest.mark.parametrize("part", ["sizes", "tests", "examples", "systems"])
+@pytest.mark.parametrize("record", [None, 3, {}, [], {"name": "16 columns", "text": "a", "values": {}}])
+def test_a_received_run_whose_records_are_none_is_one_line(finished, tmp_path, capsys, part, record):
+    content = json.loads(finished.after.read_text())
+    content[part] = {"trained": record} if part == "systems" else [record]
+    with pytest.raises(ValueError, match=rf"is not a report of a search, or it is damaged: .*{part}|damaged: '"):
+        SearchReport.from_json(json.dumps(content))
+    shutil.copytree(finished.folder, tmp_path / "run")
+    (tmp_path / "run" / "after.json").write_text(json.dumps(content))
+    assert "is not a report of a search" in fails(capsys, "report", tmp_path / "run", "-o", tmp_path / "page.html")
 
 
 def test_what_cannot_be_evaluated_is_one_line(finished, folder, tmp_path, capsys):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..common.files import AGAIN, integer, read_text, write_text
 
 Self = TypeVar("Self", bound="JSONReport")
+Kinds = Mapping[str, type | tuple[type, ...]]  # name of a value -> its kinds
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,14 @@ def are_numbers(values: Any, *needed: str) -> bool:
     """Whether this is a dict of numbers that has the needed keys."""
     known = isinstance(values, dict) and set(needed) <= set(values)
     return known and all(isinstance(value, (int, float)) for value in values.values())
+
+
+def are_records(rows: Any, kinds: Kinds) -> bool:
+    """Whether this is a list of dicts whose values of these names are of these kinds."""
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and all(name in row and isinstance(row[name], kind) for name, kind in kinds.items())
+        for row in rows
+    )
 
 
 def plain(value: object) -> object:

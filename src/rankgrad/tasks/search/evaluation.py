@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...common.files import write_text
-from ...evaluation.json_report import JSONReport, are_numbers
+from ...evaluation.json_report import JSONReport, Kinds, are_numbers, are_records
 from ...tables import aligned
 from ...workbench import trec
 from ...workbench.trec.comparison import chance
@@ -70,11 +70,23 @@ class SearchReport(JSONReport):
 
     @classmethod
     def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
+        numbers, maybe = (int, float), (int, float, type(None))
+        documents: Kinds = {"name": str, "text": str, "grade": (int, type(None))}
+        difference: Kinds = {"mean": numbers, "low": numbers, "high": numbers}
+        test: Kinds = {"run": str, "other": str, "measure": str, "corrected": maybe, "better": int, "worse": int}
+        sizes, examples, systems = content["sizes"], content["examples"], content["systems"]
         return super()._fitting(content) | {
-            "systems": all(are_numbers(each["values"]) for each in content["systems"].values()),
-            "tests": all(isinstance(each["run"], str) and isinstance(each["mean"], float) for each in content["tests"]),
+            "systems": are_records([*systems.values()], {"values": dict, "intervals": dict, "per_query": list})
+            and all(are_numbers(each["values"], *METRICS) for each in systems.values())
+            and all(len(bounds) == 2 for each in systems.values() for bounds in each["intervals"].values()),
+            "tests": are_records(content["tests"], {**difference, **test}),
             "verdict": all(isinstance(each, str) for each in content["verdict"]),
-            "examples": all(isinstance(each["text"], str) for each in content["examples"]),
+            "examples": are_records(examples, {"text": str, "values": dict, "found": dict})
+            and all(are_records(rows, documents) for each in examples for rows in each["found"].values())
+            and all(are_records(each["missed"], documents) and are_numbers(each["values"]) for each in examples),
+            "sizes": are_records(sizes, {"name": str, "bytes": int, "difference": (dict, type(None))})
+            and all(are_numbers(each["values"], *METRICS) for each in sizes)
+            and are_records([each["difference"] for each in sizes if each["difference"] is not None], difference),
         }
 
     @classmethod
