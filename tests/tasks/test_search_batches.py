@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,16 @@ def lists(pairs: list[tuple[int, int, float]], graded: bool = False, **settings:
 
 
 PAIRS = [(0, 0, 1), (0, 3, 2), (1, 3, 1), (1, 1, 1), (2, 4, 1), (2, 5, 1), (2, 6, 0)]
+
+
+def test_a_query_with_hundreds_of_relevant_documents_brings_some_of_them_by_default():
+    made = collection([(0, row, 1) for row in range(8)])
+    documents = NamedTexts(tuple(map(str, range(500))), tuple(f"no {row}" for row in range(500)))
+    judged = Judged(*(np.full(500, value) for value in (0, 0, 1.0, np.nan)))
+    many = replace(made, documents=documents, judged=replace(judged, document=np.arange(500)))
+    settings = typed(SearchSettings, plain(compose(["task=search", "data.root=x"]))).sampler
+    drawn = [QueryLists(many, settings, 0, False).__getitems__(EpochList([0], epoch)) for epoch in range(2)]
+    assert [len(batch.documents) for batch in drawn] == [64, 64] and drawn[0].documents != drawn[1].documents
 
 
 def test_a_document_that_answers_two_queries_is_relevant_to_both_and_comes_once():

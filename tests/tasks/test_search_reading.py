@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,45 @@ def test_a_folder_of_beir(tmp_path):
     made = read(folder(tmp_path / "colours"))
     assert (made.name, made.documents.names, made.queries.names) == ("colours", ("a", "b", "c"), ("1", "2"))
     assert judged(made) == JUDGED and made.split.tolist() == ["test", "test"]
+
+
+@pytest.mark.parametrize("mark", [-999, -9999, 99, 65535, 2147483647])
+def test_a_mark_for_a_missing_grade_or_score_is_noted(tmp_path, mark):
+    made = read(folder(tmp_path / "colours", f"1\ta\t2\n1\tb\t{mark}\n2\tb\t1\n"))
+    assert any(f"the grade {mark}, far from all others: 1." in note for note in made.notes)
+    scores = [0.1, 0.7, -3.5, mark, mark]
+    rows = [{"query": "one", "document": f"no {row}", "grade": 1, "score": score} for row, score in enumerate(scores)]
+    made = read(table(tmp_path / "pairs.jsonl", rows))
+    assert any(f"the score of the teacher {mark}, far from all others: 2." in note for note in made.notes)
+
+
+def test_grades_and_scores_as_they_usually_are_bring_no_note(tmp_path):
+    rows = [{"query": "one", "document": f"no {row}", "grade": row % 4, "score": 25 * row} for row in range(9)]
+    assert not read(table(tmp_path / "pairs.jsonl", rows)).notes
+    assert not read(table(tmp_path / "percent.jsonl", [{**row, "grade": 25 * row["grade"]} for row in rows])).notes
+
+
+def test_ids_of_every_type_and_quoted_judgements_are_read(tmp_path):
+    from decimal import Decimal
+
+    root = folder(tmp_path / "colours")
+    rows = [{"_id": Decimal(row), "text": each["text"]} for row, each in enumerate(CORPUS)]
+    (root / "corpus.jsonl").unlink()
+    table(root / "corpus.parquet", rows)
+    (root / "qrels" / "test.tsv").write_text('"query-id"\t"corpus-id"\t"score"\n"1"\t"0"\t"2"\n"2"\t"1"\t"1"\n')
+    assert judged(read(root)) == {("which is red", "a red fox"): 2, ("which is blue", "a blue whale"): 1}
+
+
+@pytest.mark.parametrize("sign", ["\t", "\\t", "<tab>"])
+def test_a_line_above_the_header_may_name_a_tab_in_every_spelling(tmp_path, sign):
+    (tmp_path / "pairs.csv").write_text(f"sep={sign}\nquery\tdocument\none\tfirst\n")
+    assert judged(read(tmp_path / "pairs.csv")) == {("one", "first"): 1}
+
+
+def test_lines_may_end_with_a_carriage_return_alone(tmp_path):
+    root = folder(tmp_path / "colours")
+    (root / "corpus.jsonl").write_bytes((root / "corpus.jsonl").read_bytes().replace(b"\n", b"\r"))
+    assert judged(read(root)) == JUDGED
 
 
 @pytest.mark.parametrize("name", ["qrels.txt", "qrels.trec"])
@@ -199,8 +239,10 @@ def test_documents_twice_empty_and_long(tmp_path):
     assert "document lines that come twice; the first is kept: 1" in told
     assert "document texts cut after 20,000 characters" in told
     assert "documents without text: 1;" in told and "text of an earlier one: 1;" in told
-    with pytest.raises(ValueError, match="line 4: the document 'b' is there before, with another text"):
-        read(folder(tmp_path / "other", corpus=[*CORPUS, {"_id": "b", "text": "a grey whale"}]))
+    for other, told in ((1, "with another text; give"), (3, r"with another text \(3 rows are like this\); give")):
+        rows = [*CORPUS, *({"_id": "b", "text": f"a grey whale {row}"} for row in range(other))]
+        with pytest.raises(ValueError, match=f"line 4: the document 'b' is there before, {told}"):
+            read(folder(tmp_path / f"other{other}", corpus=rows))
 
 
 @pytest.mark.parametrize(
@@ -298,8 +340,8 @@ def test_three_columns_of_judgements_need_a_header(tmp_path, qrels):
         read(root)
 
 
-def test_a_column_too_many_is_not_answered_with_quotes_where_quotes_have_no_meaning(tmp_path):
-    with pytest.raises(ValueError, match=r"test.tsv, line 3 has 4 fields, the header 3$"):
+def test_a_column_too_many_is_named_with_its_line(tmp_path):
+    with pytest.raises(ValueError, match=r"test.tsv, line 3 has 4 fields, the header 3"):
         read(folder(tmp_path / "colours", "1\ta\t2\n1\t0\ta\t2\n"))
 
 
@@ -412,6 +454,23 @@ def test_test_queries_alone_are_divided_and_a_seen_query_is_reported(tmp_path):
     assert "queries of two splits, used in the last one (test): 10" in read(root).notes
     with pytest.raises(ConfigError, match="go together"):
         parts(root, "fold=1/3")
+
+
+@pytest.mark.parametrize("names", [["train"], ["train", "dev"]])
+def test_of_training_queries_alone_a_test_is_drawn(tmp_path, names):
+    step = 60 // len(names)
+    root = beir(tmp_path / "data", {name: range(step * at, step * (at + 1)) for at, name in enumerate(names)})
+    made = parts(root)
+    assert all(made.values()) and sum(map(len, made.values())) == 60
+
+
+def test_queries_with_one_text_are_in_one_part(tmp_path):
+    root = beir(tmp_path / "data")
+    lines = (root / "queries.jsonl").read_text().splitlines()
+    rows = [{**json.loads(line), "text": f"which {row // 3}"} for row, line in enumerate(lines)]
+    write_lines(root / "queries.jsonl", rows)
+    made = {part: {int(name[1:]) // 3 for name in names} for part, names in parts(root).items()}
+    assert all(made.values()) and not made["train"] & made["test"] and not made["train"] & made["val"]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def divided(collection: Collection, settings: SearchSettings) -> Collection:
         split[split == "test"], undivided = "train", True
         notes.append("the data has only test queries, so training queries are drawn from them")
     rng = np.random.RandomState(data.seed)  # numpy guarantees the numbers of RandomState
-    if undivided and data.test_fraction:
+    undivided |= not (split == "test").any()
+    if undivided and data.test_fraction and fold is None:
         drawn = _drawn(collection, relevant & (split == "train"), data.test_fraction, rng)
         split[drawn] = "test"
         notes.append(

@@ -73,7 +73,7 @@ class SearchReport(JSONReport):
         numbers, maybe = (int, float), (int, float, type(None))
         documents: Kinds = {"name": str, "text": str, "grade": (int, type(None))}
         difference: Kinds = {"mean": numbers, "low": numbers, "high": numbers}
-        test: Kinds = {"run": str, "other": str, "measure": str, "corrected": maybe, "better": int, "worse": int}
+        test: Kinds = {"run": str, "other": str, "metric": str, "corrected": maybe, "better": int, "worse": int}
         sizes, examples, systems = content["sizes"], content["examples"], content["systems"]
         return super()._fitting(content) | {
             "systems": are_records([*systems.values()], {"values": dict, "intervals": dict, "per_query": list})

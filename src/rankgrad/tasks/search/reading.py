@@ -204,6 +204,7 @@ class _Table:
         self.texts = StoredTexts()
         self.digests = array("Q")
         self.by_text: dict[int, int] = {}
+        self.other_texts: list[str] = []  # where a name comes again with another text
 
     def add(self, name: str, text: str, place: str) -> int:
         """The row of a name. A name may come again with the same text."""
@@ -213,9 +214,7 @@ class _Table:
             self.texts.append(text)
             self.digests.append(digest(text))
         elif self.digests[known] != digest(text):
-            raise ValueError(
-                f"{place}: the {self.what} {brief(name)!r} is there before, with another text; give it another name"
-            )
+            self.other_texts.append(f"{place}: the {self.what} {brief(name)!r} is there before, with another text")
         return known
 
     def of_text(self, text: str, place: str) -> int:
@@ -226,6 +225,9 @@ class _Table:
         return self.by_text[known]
 
     def frozen(self) -> NamedTexts:
+        if self.other_texts:
+            more = f" ({len(self.other_texts):,} rows are like this)" if self.other_texts[1:] else ""
+            raise ValueError(f"{self.other_texts[0]}{more}; give it another name")
         return NamedTexts(tuple(self.row), self.texts)
 
 
@@ -238,6 +240,7 @@ class _Builder:
         self.pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self.split: dict[int, str] = {}
         self.counted: Counter[str] = Counter()
+        self.grades: Counter[float] = Counter()  # as they are in the files
         self.said: list[str] = []
 
     def notes(self) -> tuple[str, ...]:
@@ -331,6 +334,7 @@ class _Builder:
                 f"{place}: a grade is a whole number below 2^31, 0: irrelevant; got {grade:g}. Scores of a teacher are "
                 "a column 'score' beside the grade"
             )
+        self.grades[grade] += 1
         if grade < 0:
             self.counted["grades below 0, taken as 0"] += 1
             grade = 0.0
@@ -447,8 +451,36 @@ class _Builder:
         notes += [f"queries without a judgement, not used: {unjudged:,}"] * (unjudged > 0)
         if 0 < unscored < len(judged):
             notes.append(f"judgements without a score of the teacher, beside others that have one: {unscored:,}")
+        scored = Counter(judged.score[~np.isnan(judged.score)].tolist())
+        for what, values in (("grade", self.grades), ("score of the teacher", scored)):
+            for value in far(sorted(values)):
+                notes.append(
+                    f"judgements with the {what} {value:.10g}, far from all others: {values[value]:,}. If it marks a "
+                    "missing one, remove these rows"
+                )
         name = stem_of(path) if path.is_file() else path.name
         return Collection(name, self.documents.frozen(), self.queries.frozen(), judged, split, tuple(notes))
+
+
+def far(values: Sequence[float]) -> list[float]:
+    """Values that look like a mark for a missing value: at an end, and far from all others.
+
+    Args:
+        values: different ones, in ascending order.
+
+    >>> far([-999, 0, 1, 2, 65535]), far([0, 1, 2, 3]), far([0, 25, 50, 75, 100])
+    ([65535, -999], [], [])
+    """
+    found, rest = [], list(values)
+    for end in (-1, 0):
+        while len(rest) > 1:
+            others = rest[:-1] if end else rest[1:]
+            gap = abs(rest[end] - others[end])
+            if abs(rest[end]) < 99 or gap <= 3 * (others[-1] - others[0]):
+                break
+            found.append(rest[end])
+            rest = others
+    return found
 
 
 def table_texts(

@@ -52,7 +52,7 @@ class SearchBatches:
 
     Attributes:
         queries_per_batch: number of queries; all, if there are fewer.
-        positives_per_query: largest number of relevant documents of a query; None: all. Others are drawn again.
+        positives_per_query: largest number of relevant documents of a query; None: all. Each epoch draws others.
         negatives_per_query: number of irrelevant documents of a query: given ones first, then mined ones.
     """
 
