@@ -130,35 +130,23 @@ def _find_texts(given: list[str | Path], index: Index, k: int, embedder: Embedde
         raise ValueError(f"the model of this index takes {embedder.model.inputs.takes}, not sentences")
     # of the same model, smaller embeddings are the first columns
     scores, rows = index.topk((embedder.asked or embedder)(queries)[:, : index.dim], k)
+    nearest = zip(queries, scores.tolist(), rows.tolist(), strict=True)
     return [
-        Answer(
-            query,
-            tuple(
-                Hit(
-                    rank,
-                    value,
-                    index.classes[at],
-                    index.names[at],
-                    index.path(at),
-                    index.texts[at],
-                )
-                for rank, (value, at) in enumerate(zip(score, row, strict=True), 1)
-            ),
-        )
-        for query, score, row in zip(queries, scores.tolist(), rows.tolist(), strict=True)
+        Answer(query, tuple(_hit(index, *place) for place in zip(range(1, k + 1), score, row, strict=False)))
+        for query, score, row in nearest
     ]
 
 
 def _hits(index: Index, query: Path, k: int, nearest: Iterable[tuple[float, int]]) -> tuple[Hit, ...]:
+    """The k nearest images without the query itself."""
     own = query.resolve()
-    hits: list[Hit] = []
-    for score, row in nearest:
-        if len(hits) == k:
-            break
-        path = index.path(row)
-        if path.resolve() != own:
-            hits.append(Hit(len(hits) + 1, score, index.classes[row], index.names[row], path))
-    return tuple(hits)
+    others = ((score, row) for score, row in nearest if index.path(row).resolve() != own)
+    return tuple(_hit(index, rank, *place) for rank, place in zip(range(1, k + 1), others, strict=False))
+
+
+def _hit(index: Index, rank: int, score: float, row: int) -> Hit:
+    text = index.texts[row] if index.texts else None
+    return Hit(rank, score, index.classes[row], index.names[row], index.path(row), text)
 
 
 def query_files(given: Sequence[str | Path]) -> list[Path]:
