@@ -256,16 +256,12 @@ def _of_objects(
 ) -> Iterator[QueryList]:
     """Lists of rows that each have a query, a document and a number."""
     query, document, value = _columns(list(rows[0]), path, kind)
-    for row, line in zip(rows, lines, strict=True):
-        lost = next((name for name in (query, document, value) if name not in row), None)
-        if lost is not None:
-            raise ValueError(f"{shown(path)}, line {line} has no {lost!r}")
     queries, documents = (
-        [_name(row[column], column, line, path) for row, line in zip(rows, lines, strict=True)]
+        [_name(row.get(column), column, line, path) for row, line in zip(rows, lines, strict=True)]
         for column in (query, document)
     )
     sign = -1 if value.strip().lower() == "rank" else 1
-    yield from _checked(queries, documents, [row[value] for row in rows], lines, path, kind, sign)
+    yield from _checked(queries, documents, [row.get(value) for row in rows], lines, path, kind, sign)
 
 
 def _name(value: object, column: str, line: int, path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,8 +128,7 @@ class JudgedLists:
         return Relevant(level, known, kept.query, kept.rank.astype(np.float64), found)
 
 
-@dataclass(frozen=True)
-class AboutRun:
+class AboutRun(NamedTuple):
     """What is odd about a run.
 
     Attributes:
@@ -139,7 +138,7 @@ class AboutRun:
         alike: names of queries and of documents that only look like those in the judgements.
     """
 
-    unknown: tuple[str, ...]
+    unknown: Sequence[str]
     lowest: float
     at_lowest: int
     alike: Alike
@@ -196,7 +195,7 @@ def _collected(
     grade = np.array([one for *_, grades in entries for one in grades], np.int64)
     order = np.lexsort((rank, query))
     made = JudgedLists(judgements, listed, query[order], rank[order], grade[order])
-    return made, AboutRun(tuple(unknown), lowest, at_lowest, alike)
+    return made, AboutRun(unknown, lowest, at_lowest, alike)
 
 
 def ranks_in_list(documents: Sequence[str], values: Array) -> Array:

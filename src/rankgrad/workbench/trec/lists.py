@@ -148,14 +148,8 @@ def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the map
         try:
             return np.fromiter(listed.values(), np.float64, len(listed))
         except (TypeError, ValueError, OverflowError):
-            for document, value in listed.items():
-                try:
-                    float(value)
-                except (TypeError, ValueError, OverflowError):
-                    raise TypeError(
-                        f"{name}, query {query!r}, document {document!r} must have a number; got {value!r}"
-                    ) from None
-            raise
+            odd = next((each for each in listed.items() if not isinstance(each[1], (float, int, np.number))), listed)
+            raise TypeError(f"{name}, query {query!r}: documents must have numbers; got {odd!r}") from None
 
     return Source(name, parts)
 

@@ -219,13 +219,6 @@ def _groups(evaluation: Evaluation, main: str) -> list[dict[str, Any]]:
     shown = list(evaluation.groups.items())
     if len(shown) > MOST_GROUPS:
         shown = sorted(shown, key=lambda group: -len(group[1]))[:MOST_GROUPS]
-    return [
-        {
-            "name": name,
-            "size": len(members),
-            "cells": {run: rows[name, run] for run in evaluation.runs},
-            "sure": sum(tests.get(name, ())),
-            "tests": len(tests.get(name, ())),
-        }
-        for name, members in shown
-    ]
+    cells = {name: {run: rows[name, run] for run in evaluation.runs} for name, _ in shown}
+    counts = {name: {"sure": sum(tests.get(name, ())), "tests": len(tests.get(name, ()))} for name, _ in shown}
+    return [{"name": name, "size": len(members), "cells": cells[name]} | counts[name] for name, members in shown]

@@ -97,16 +97,10 @@ class Evaluation:
         tested = [["difference", "metric", "mean", "interval", "p (Holm)", "detectable"]]
         shown_tests = [test for test in self.differences if test.metric == self.differences[0].metric][:MOST_TESTS]
         for test in shown_tests:
-            tested.append(
-                [
-                    f"{shown(test.run)} - {shown(test.other)}",
-                    test.metric,
-                    f"{test.mean:+.4f}",
-                    f"{test.low:+.4f} to {test.high:+.4f}",
-                    chance(test.corrected),
-                    "-" if test.detectable is None else f"{test.detectable:.4f}",
-                ]
-            )
+            bounds = f"{test.low:+.4f} to {test.high:+.4f}"
+            found = "-" if test.detectable is None else f"{test.detectable:.4f}"
+            pair = f"{shown(test.run)} - {shown(test.other)}"
+            tested.append([pair, test.metric, f"{test.mean:+.4f}", bounds, chance(test.corrected), found])
         left = len(self.differences) - len(shown_tests)
         parts = [aligned([head, *rows]), *([sure] if any(self.intervals.values()) else [])]
         if self.differences:
