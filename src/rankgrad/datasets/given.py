@@ -45,7 +45,7 @@ class GivenTable(Rows):
 
     def dataset(self) -> Dataset[tuple[Any, int, int]]:
         """See `Rows`."""
-        return Listed(_Placed(self.inputs, self.place), self.label)
+        return Listed(Subset(self.inputs, self.place), self.label)
 
     def batches(self, transform: Callable[[Any, Tensor, int], Any]) -> Collate:
         """See `Rows`."""
@@ -84,19 +84,6 @@ class GivenTable(Rows):
         shown = shown.float()
         low, high = shown.min(), shown.max()
         return (255 * (shown - low) / (high - low).clamp(min=1e-12)).round().to(torch.uint8)
-
-
-class _Placed(Sequence[Any]):
-    """A selection of the inputs, by their indices."""
-
-    def __init__(self, inputs: Any, place: Sequence[int]) -> None:
-        self.inputs, self.place = inputs, place
-
-    def __len__(self) -> int:
-        return len(self.place)
-
-    def __getitem__(self, row: Any) -> Any:
-        return self.inputs[self.place[row]]
 
 
 class _Inputs(Dataset[Any]):
