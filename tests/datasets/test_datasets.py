@@ -954,10 +954,14 @@ def test_whose_class_images_in_sub_folders_have_is_said_also_where_too_few_class
         folder_of(root / group, {kind: 2})
         understood = str(read_folder(root))
     assert understood == (
-        f"{root} is understood as 4 class folders (images in sub-folders are of the same class: birds/goose/ is birds)"
+        f"{root} is understood as 4 class folders (images in sub-folders are of the same class: birds/goose/ is birds; "
+        "if each sub-folder is a class, list the images and their classes in a csv: data=manifest)"
     )
     assert understood in load_folder(root).summary()
     assert "sub-folders" not in str(read_folder(root / "birds"))
+    folder_of(tmp_path / "one" / "animals", {"cat": 2, "dog": 2})
+    with pytest.raises(ValueError, match=r"one class only \('animals'\).*animals/cat/ is animals; if .*data=manifest"):
+        load_folder(tmp_path / "one")
     with pytest.raises(ValueError, match="test would get 0.*birds/goose/"):
         load_folder(root, test_fraction=0.1)
 

@@ -120,7 +120,7 @@ def load_folder(
     if len(class_names) < 2:
         raise ValueError(
             f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two. "
-            f"Every class is a sub-folder of {shown(root)} with its images{unused}"
+            f"Every class is a sub-folder of {shown(root)} with its images{folder.deeper_images()}{unused}"
         )
     if len(good) == len(class_names):
         raise ValueError(
@@ -178,13 +178,13 @@ class ClassFolders:
         if not self.divisions:
             count = self.classes[self.root]
             what = f"{count} class folder{'s' * (count != 1)}" if count else "images without classes"
-            return f"{self.root} is understood as {what}{self._deeper()}"
+            return f"{self.root} is understood as {what}{self.deeper_images()}"
         counts = {home: f"{count} class{'es' * (count != 1)}" for home, count in self.classes.items()}
         parts = [f"{home.name}/ = {split} ({counts[home]})" for split, home in self.divisions.items()]
         parts += [f"{folder.name}/ left out ({files} files)" for folder, files in self.unlabelled.items()]
-        return f"{self.root} is understood as a division: {', '.join(parts)}{self._deeper()}"
+        return f"{self.root} is understood as a division: {', '.join(parts)}{self.deeper_images()}"
 
-    def _deeper(self) -> str:
+    def deeper_images(self) -> str:
         """Says which class the images in deeper folders get, because another class may have been meant."""
         if self.deeper is None:
             return ""
