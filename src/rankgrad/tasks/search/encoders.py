@@ -149,29 +149,23 @@ class StoredRows:
     """
 
     def __init__(self, blocks: Iterable[Tensor], folder: Path | None = None) -> None:
-        self._file, self._shape = tempfile.TemporaryFile(dir=folder), (0, 1)
+        self._file, shape = tempfile.TemporaryFile(dir=folder), (0, 1)
         for part in blocks:
             self._file.write(part.numpy().tobytes())
-            self._shape = (self._shape[0] + len(part), part.shape[1])
+            shape = (shape[0] + len(part), part.shape[1])
         self._file.flush()
+        self._rows = np.memmap(self._file, np.float32, "r", shape=shape) if shape[0] else np.empty(shape, np.float32)
 
     def __len__(self) -> int:
-        return self._shape[0]
+        return len(self._rows)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Tensor]:
         """Consecutive blocks [row, dim]."""
-        for at in range(0, len(self), size):
-            self._file.seek(4 * at * self._shape[1])
-            found = np.fromfile(self._file, np.float32, min(size, len(self) - at) * self._shape[1])
-            yield torch.from_numpy(found).view(-1, self._shape[1])
+        yield from (torch.from_numpy(np.array(self._rows[at : at + size])) for at in range(0, len(self), size))
 
     def take(self, rows: Sequence[int]) -> Tensor:
         """[row, dim] some of the rows."""
-        return torch.cat([torch.empty(0, self._shape[1]), *(self._row(row) for row in rows)])
-
-    def _row(self, row: int) -> Tensor:
-        self._file.seek(4 * row * self._shape[1])
-        return torch.from_numpy(np.fromfile(self._file, np.float32, self._shape[1])).unsqueeze(0)
+        return torch.from_numpy(np.array(self._rows[list(rows)]))
 
     def __del__(self) -> None:
         self._file.close()
