@@ -9,7 +9,7 @@ import pytest
 
 from rankgrad.common.checks import as_keys, setting, spelled
 from rankgrad.datasets import DATASETS
-from rankgrad.workbench.config import GROUPS, PATHS, ConfigError, check_paths, compose, make, options
+from rankgrad.workbench.config import GROUPS, PATHS, ConfigError, check_paths, compose, keys, make, options
 
 
 def test_every_group_can_be_listed_and_every_option_composes():
@@ -164,3 +164,20 @@ def test_a_setting_that_a_message_advises_gives_the_word(key, word):
     with spelled(as_keys("data.load", {})):
         advised = setting(key, word)
     assert compose(["data.root=x", *shlex.split(advised)], "scores").data.load[key] == word
+
+
+@pytest.mark.parametrize("tree", ["train", "scores", "search"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("trainer.accelerator=foo", "trainer.precision=foo", "trainer.devices=-2", "loggers=[foo]", "fold=3"),
+        *("fold=4/3x", "data.load.test_fraction=2", "health=3", "seed=-1"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_before_any_data_is_looked_for(tree, wrong):
+    words = [*(["data=folder"] if tree == "train" else []), "data.root=nowhere"]
+    key = wrong.partition("=")[0]
+    if key not in keys(compose(words, tree)):
+        pytest.skip("no such setting")
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        compose([*words, wrong], tree)

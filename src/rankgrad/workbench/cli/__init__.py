@@ -11,29 +11,15 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TextIO
+from importlib import import_module
+from typing import Protocol, TextIO, cast
 
 from ..._version import __version__
 from ...common.extras import missing, of_laboratory
 from ...common.files import shown
 from ...common.files.folders import require_posix
-from ...common.plugins import Plugin, PluginError, registered
+from ...common.plugins import PluginError, registered
 from ..runs import signals
-from . import (
-    check,
-    compare,
-    datasets,
-    embed,
-    evaluate,
-    export,
-    index,
-    predict,
-    report,
-    score,
-    search,
-    train,
-    tune,
-)
 from .allocator import keep_large_blocks
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as in shells
@@ -66,22 +52,11 @@ class Command(Protocol):
         """Do the work."""
 
 
-# --help has the same order.
-COMMANDS: dict[str, Command] = {
-    "train": train,
-    "compare": compare,
-    "tune": tune,
-    "evaluate": evaluate,
-    "report": report,
-    "check": check,
-    "predict": predict,
-    "embed": embed,
-    "index": index,
-    "search": search,
-    "export": export,
-    "score": score,
-    "datasets": datasets,
-}
+#: Modules of this package, in the order of --help. Only the one that is named is imported.
+COMMANDS = (
+    *("train", "compare", "tune", "evaluate", "report", "check", "predict"),
+    *("embed", "index", "search", "export", "score", "datasets"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,9 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal may not know a sign, such as λ
     words = list(sys.argv[1:] if argv is None else argv)
-    name = next((word for word in words if not word.startswith("-")), "")
-    # after an interruption, the same command continues
-    again = words if _goes_on(name) else []
+    again: list[str] = []  # after an interruption, the same command continues
+    with suppress(ValueError):  # `_main` reports it
+        again = words if _goes_on(command_of(_name(words))) else []
     with signals.graceful():
         try:
             with signals.continue_with(lambda: again), plain_warnings():
@@ -107,18 +82,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             return signals.exit_code(stopped)
 
 
-def _goes_on(name: str) -> bool:
+def _goes_on(command: Command | None) -> bool:
     """Whether a command does long work that the same command continues."""
-    command = None
-    with suppress(ValueError):  # `_main` reports it
-        command = _named(name)
     return bool(getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)))
 
 
-def _named(name: str) -> Command | None:
-    """The command of rankgrad or of a plug-in. A plug-in is imported."""
-    plugin = None if name in COMMANDS else registered("commands", COMMANDS).get(name)
-    return COMMANDS.get(name) if plugin is None else _of_plugin(plugin)
+def command_of(name: str) -> Command | None:
+    """The command of rankgrad or of a plug-in, which is imported; None: there is none of this name.
+
+    Raises:
+        PluginError: the plug-in cannot be imported, or lacks HELP, options or run.
+    """
+    if name in COMMANDS:
+        return cast(Command, import_module(f".{name}", __name__))
+    plugin = registered("commands", COMMANDS).get(name)
+    if plugin is None:
+        return None
+    command: Command = plugin.load()
+    lacking = [part for part in ("HELP", "options", "run") if not hasattr(command, part)]
+    if lacking:
+        raise PluginError(f"the {plugin} has no {lacking[0]}; see docs/plugins.md")
+    return command
 
 
 @contextmanager
@@ -188,17 +172,18 @@ def parted(argv: Sequence[str], command: Command | None) -> tuple[list[str], lis
 
 
 def _main(argv: list[str]) -> int:
-    name = next((word for word in argv if not word.startswith("-")), "")
-    known = {**COMMANDS, **registered("commands", COMMANDS)}
+    name = _name(argv)
+    known = [*COMMANDS, *registered("commands", COMMANDS)]
     if name not in known and (hint := of_laboratory("command", name, known)):
         print(f"rankgrad: unknown command {shown(name)}{hint}", file=sys.stderr)
         return MENDABLE
     try:
-        argv, networks = parted(joined(argv, getattr(_named(name), "LISTS", ())), _named(name))
-        parser = _parser(argv)
+        command = command_of(name)
     except ValueError as error:  # a plug-in that cannot be used
         print(f"rankgrad: {shown(str(error))}", file=sys.stderr)
         return MENDABLE
+    argv, networks = parted(joined(argv, getattr(command, "LISTS", ())), command)
+    parser = _parser(argv)
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command is None:
         parser.print_help()
@@ -211,13 +196,13 @@ def _main(argv: list[str]) -> int:
         parser.error(f"unknown argument {(flags or rest)[0]!r}; {how}see rankgrad {arguments.command} --help")
     keep_large_blocks()
     try:
-        if _goes_on(arguments.command):
+        if _goes_on(command):
             require_posix(f"rankgrad {arguments.command}")
         arguments.run(arguments, [*networks, *rest])
         sys.stdout.flush()  # here, so that BrokenPipeError is caught below
     except BrokenPipeError:  # the reader of `rankgrad ... | head` has gone
         leave_pipe()
-        if not _goes_on(arguments.command):
+        if not _goes_on(command):
             return 0  # the reader saw what it wanted
         print(
             f"rankgrad: {arguments.command} stopped before its end, because the reader of its output has gone. The "
@@ -308,8 +293,12 @@ def _handed_over(error: Exception) -> bool:
     return True
 
 
+def _name(argv: Sequence[str]) -> str:
+    return next((word for word in argv if not word.startswith("-")), "")
+
+
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    helps = not {"-h", "--help"}.isdisjoint(argv)
+    """The parser of the command that is named; of none, or of an unknown one, that of all."""
     parser = argparse.ArgumentParser(
         prog="rankgrad",
         description="Train embeddings with losses that are made for ranking metrics.",
@@ -320,39 +309,23 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
     parser.set_defaults(settings_allowed=False, command=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    named = next((word for word in argv if not word.startswith("-")), "")
-    for name, command in COMMANDS.items():
-        _add(commands, name, command, details=helps and name in argv)
-    for name, plugin in registered("commands", COMMANDS).items():
-        if name == named:  # a plug-in is imported only when it is named
-            _add(commands, name, _of_plugin(plugin), details=helps)
-        else:
-            commands.add_parser(name, help=f"command of the plug-in {plugin.distribution} {plugin.version}")
+    plugins, named = registered("commands", COMMANDS), _name(argv)
+    for name in [named] if named in (*COMMANDS, *plugins) else [*COMMANDS, *plugins]:
+        if name in plugins and name != named:  # it is imported only when it is named
+            about = f"{plugins[name].distribution} {plugins[name].version}"
+            commands.add_parser(name, help=f"command of the plug-in {about}")
+            continue
+        command = command_of(name)
+        assert command is not None
+        # read from the files of settings, so only when it is shown
+        more = getattr(command, "details", None) if not {"-h", "--help"}.isdisjoint(argv) and name == named else None
+        sub = commands.add_parser(
+            name,
+            help=command.HELP.splitlines()[0],
+            description=command.HELP if more is None else command.HELP + "\n" + more(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.options(sub)
+        sub.set_defaults(run=command.run, settings_allowed=getattr(command, "SETTINGS", False))
     return parser
-
-
-def _add(commands: Any, name: str, command: Command, *, details: bool) -> None:
-    """Add a command to the parser. Its details are read from the files of settings, so only when they are shown."""
-    more = getattr(command, "details", None) if details else None
-    sub = commands.add_parser(
-        name,
-        help=command.HELP.splitlines()[0],
-        description=command.HELP if more is None else command.HELP + "\n" + more(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.options(sub)
-    sub.set_defaults(run=command.run, settings_allowed=getattr(command, "SETTINGS", False))
-
-
-def _of_plugin(plugin: Plugin) -> Command:
-    """The command of a plug-in: a module or an object with HELP, options and run.
-
-    Raises:
-        PluginError: it cannot be imported, or it lacks HELP, options or run.
-    """
-    command: Command = plugin.load()
-    lacking = [name for name in ("HELP", "options", "run") if not hasattr(command, name)]
-    if lacking:
-        raise PluginError(f"the {plugin} has no {lacking[0]}; see docs/plugins.md")
-    return command

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ...common.checks import integer
+from ...common.checks import integer, number, one_of
 from ...common.files import shown
 from ..allowed import TARGET, ConfigError, check
 from ..at_path import check_unpacked
@@ -33,6 +33,13 @@ WORDS = (
 # Settings whose value may be a number, a word or a list.
 NUMBERS = ("trainer.max_epochs",)  # by default they are null, because they follow the data
 FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class", "train.average")
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
+PRECISIONS = (
+    *("32-true", "32", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true", "64", "16", "bf16"),
+    *("transformer-engine", "transformer-engine-float16"),
+)
+LOGGERS = ("csv", "tensorboard")
+FOLD = re.compile(r"[1-9]\d*/[1-9]\d*")
 SEEDS = 2**32 - 1  # largest seed of numpy
 
 
@@ -84,18 +91,33 @@ def check_kind(key: str, wanted: Any, given: Any) -> None:
         raise ConfigError(f"{key} is a section of settings{inner}; got {given!r}")
     if given is None and (not isinstance(wanted, list) or "_transform." in key):  # transforms check theirs
         return
-    if isinstance(wanted, (bool, int, float)) and not isinstance(given, (bool, int, float)):
-        raise ConfigError(f"{key} is {'true or false' if isinstance(wanted, bool) else 'a number'}; got {given!r}")
+    if isinstance(wanted, (int, float)) and not isinstance(wanted, bool) and not isinstance(given, (int, float)):
+        raise ConfigError(f"{key} is a number; got {given!r}")
+    if isinstance(wanted, bool) and not isinstance(given, bool):
+        raise ConfigError(f"{key} is true or false; got {given!r}")
     if isinstance(wanted, list) and not isinstance(given, list):
         raise ConfigError(f"{key} is a list such as {key}={str(wanted).replace(' ', '')}; got {given!r}")
 
 
-def check_counts(config: DictConfig) -> None:
-    """Raise if the seed or the number of workers is out of range. Otherwise they fail after the data is read."""
+def check_values(config: DictConfig) -> None:
+    """Raise if a value that every kind of run has is out of range. Otherwise it fails after the data is read."""
+    load, trainer = plain(config.data.get("load")) or {}, plain(config.get("trainer")) or {}
     try:
         integer(config.seed, "seed chooses the random numbers", low=0, high=SEEDS)
         if "workers" in config.data:
             integer(config.data.workers, "data.workers counts processes that read the data", low=0)
+        for key in ("test_fraction", "val_fraction"):
+            if isinstance(load.get(key), (int, float)):
+                number(load[key], f"data.load.{key} is a share of the rows or classes", low=0, high=1)
+        if config.get("fold") is not None and not FOLD.fullmatch(str(config.fold)):
+            raise ValueError(f"fold must be like 1/3, the first of three folds; got {config.fold!r}")
+        if "accelerator" in trainer:
+            one_of(trainer["accelerator"], "trainer.accelerator", ACCELERATORS)
+            one_of(str(trainer["precision"]), "trainer.precision", PRECISIONS)
+        if isinstance(trainer.get("devices"), int):
+            number(trainer["devices"], "trainer.devices counts processes, or is -1 for all", low=-1)
+        for name in config.get("loggers") or ():
+            one_of(name, "loggers", LOGGERS)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

@@ -19,13 +19,13 @@ from ..kinds import TASKS, of_settings
 from .checking import (
     PATHS,
     WORDS,
-    check_counts,
     check_kinds,
     check_literal,
     check_loss_syntax,
     check_names,
     check_needed,
     check_recipe,
+    check_values,
 )
 from .hints import check_known, data_settings, hint_for_word, is_data, unknown_option
 from .hydra import composed, literal, with_defaults_of_data
@@ -75,7 +75,7 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
     check_needed(config, default, overrides)
     check_recipe(overrides, name)
     check_kinds(config, default, overrides, name)
-    check_counts(config)
+    check_values(config)
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
