@@ -15,7 +15,7 @@ import torch
 
 from rankgrad._version import __version__
 from rankgrad.common.files import write_text
-from rankgrad.workbench.runs.made import processor
+from rankgrad.workbench.runs.provenance import processor
 from rankgrad_papers.timing import memory
 from rankgrad_papers.timing.clocks import threads
 from rankgrad_papers.timing.growth import check_format, figure

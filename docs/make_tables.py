@@ -66,7 +66,7 @@ from benchmarks.runs import table as run_files
 from rankgrad.common import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
-from rankgrad.workbench.runs.made import MADE
+from rankgrad.workbench.runs.provenance import MADE
 from rankgrad_papers import mean_ranks
 from rankgrad_papers.studies.fine_tuned import compared, paired
 from rankgrad_papers.studies.matrix import COLUMNS

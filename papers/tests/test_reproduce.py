@@ -36,7 +36,7 @@ from rankgrad.workbench.runs.children import Children
 from rankgrad.workbench.runs.folder import Run
 from rankgrad.workbench.runs.history import evaluations
 from rankgrad.workbench.runs.launchers import RunCommand
-from rankgrad.workbench.runs.made import made_by
+from rankgrad.workbench.runs.provenance import made_by
 from rankgrad_papers.analysis.decomposability import class_batches
 from rankgrad_papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
 from rankgrad_papers.experiments import reproduce as reproduce_module

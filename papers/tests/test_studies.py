@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rankgrad.common import defaults
-from rankgrad.workbench.runs.made import made_by
+from rankgrad.workbench.runs.provenance import made_by
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import (
     batch_ap,

@@ -23,7 +23,7 @@ from rankgrad.losses.score_memory import ScoreMemory
 from rankgrad.models.state_dicts import is_state_dict, misfits, no_larger_than, one_line, read_plain, write_plain
 from rankgrad.workbench.config import ConfigError, load, make, packages, plain, section, typed
 from rankgrad.workbench.runs.folder import Run, check_kind
-from rankgrad.workbench.runs.warned import other_counts
+from rankgrad.workbench.runs.run_warnings import other_counts
 from rankgrad.workbench.training import runner
 from rankgrad.workbench.training.module import check_optimizer
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from rankgrad import losses
 from rankgrad.common.files import write_text
 from rankgrad.workbench.config import ConfigError, compose
-from rankgrad.workbench.runs.made import made_by
+from rankgrad.workbench.runs.provenance import made_by
 
 from ..analysis import auc_slopes
 from .catalogue import Entry

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankgrad import tables
-from rankgrad.workbench.runs.made import MADE, joined, made_by
+from rankgrad.workbench.runs.provenance import MADE, joined, made_by
 
 from .measures import DISTANCES, MINUTES
 from .numbers import Number

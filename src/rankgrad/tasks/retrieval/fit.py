@@ -24,7 +24,7 @@ from ...models.embedding_model import evaluating, freeze_batch_norms, modes_kept
 from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, make, of_kind, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
-from ...workbench.training.called import own_settings, resumed
+from ...workbench.training.from_python import own_settings, resumed
 from .building import Given, read_table
 from .settings import RetrievalSettings, settings_of
 from .task import TASK, EvaluatedEmbeddings, build, summary

@@ -12,7 +12,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ..._version import __version__
@@ -38,13 +38,13 @@ from ...models import EmbeddingHead, EmbeddingModel, extract_features, head_only
 from ...models.record import read_record
 from ...models.state_dicts import read_plain, write_plain
 from ...tables import aligned
-from ...workbench.config import ConfigError, default_loss, load, make, plain, replaced
+from ...workbench.config import ConfigError, default_loss, make, plain, replaced
 from ...workbench.report import write_report
 from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.embeddings import save_embeddings
 from ...workbench.runs.folder import Run
 from ...workbench.runs.history import CHOSEN_BY
-from ...workbench.runs.warned import below_before, other_counts
+from ...workbench.runs.run_warnings import below_before, other_counts
 from ...workbench.training import runner
 from ...workbench.training.averaging import Averaging
 from ...workbench.training.callbacks import Forecast
@@ -291,7 +291,7 @@ class RetrievalTask:
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
         with self.averaging.applied():
-            data = plain(load(run.config, self.settings.trust).data)
+            data = plain(OmegaConf.load(run.config).data)  # it was written by this run
             save_weights(run.weights, self.trained(), {"data": data, "version": __version__})
         save_embeddings(run.embeddings, result.embeddings, self.rows.test)
         write_text(run.facts, json.dumps(facts, indent=1))

@@ -16,7 +16,7 @@ from ...losses.called import CalledLoss
 from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
-from ...workbench.training.called import own_settings, resumed
+from ...workbench.training.from_python import own_settings, resumed
 from .division import held_out
 from .model import load_ranker
 from .table import ScoreTable

@@ -28,7 +28,7 @@ from ...tables import aligned
 from ...workbench.config import ConfigError, default_loss, make, packages, plain, typed
 from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.folder import Run
-from ...workbench.runs.warned import below_before
+from ...workbench.runs.run_warnings import below_before
 from ...workbench.training import runner
 from ...workbench.training.callbacks import Forecast
 from ...workbench.training.data import EpochData

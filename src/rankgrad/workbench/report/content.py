@@ -21,7 +21,7 @@ from ..kinds import TASKS
 from ..runs.folder import Run
 from ..runs.history import curves, evaluations
 from ..runs.log import TEST
-from ..runs.warned import Warned, warnings_of
+from ..runs.run_warnings import RunWarning, warnings_of
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 Interval = tuple[float, float]
@@ -119,7 +119,7 @@ class RunContent(ABC):
     after: Evaluated | None = None
     latest: tuple[int, Mapping[str, float]] | None = None
     notes: tuple[str, ...] = ()
-    warned: tuple[Warned, ...] = ()
+    warned: tuple[RunWarning, ...] = ()
     siblings: tuple[RunContent, ...] = ()
     variant: bool = False
 

@@ -19,7 +19,7 @@ from ..html.images import Images
 from ..html.templates import render, write_page
 from ..html.text import enumeration, number
 from ..runs.log import TEST
-from ..runs.warned import together
+from ..runs.run_warnings import together
 from . import tables
 from .content import Extent, Method, RunContent, Section, data_name, named, one_kind, read_runs
 from .glossary import short

@@ -13,7 +13,7 @@ from ...evaluation.report import DISTANCES, Row
 from ...evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test
 from ..html.templates import render
 from ..html.text import DASH, clean, percent, verdict
-from ..runs.warned import UNTRAINED, untrained_groups
+from ..runs.run_warnings import UNTRAINED, untrained_groups
 from .content import Evaluated, RunContent, Section
 from .glossary import definition, short, shown
 

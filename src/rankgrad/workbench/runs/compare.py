@@ -30,8 +30,8 @@ from . import signals
 from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
-from .made import joined
-from .warned import BELOW, FIRST_HIT, UNTRAINED, together, untrained_groups, warnings_of
+from .provenance import joined
+from .run_warnings import BELOW, FIRST_HIT, UNTRAINED, together, untrained_groups, warnings_of
 
 Following = Callable[[], tuple[Path, Sequence[str]] | None]
 SETTINGS, JOURNAL = "settings.json", "journal.log"

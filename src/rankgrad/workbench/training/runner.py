@@ -41,14 +41,14 @@ from ..config import PATHS, ConfigError, flat, load, packages, plain, replaced
 from ..runs import launch, signals
 from ..runs.folder import OFF_COUNTS, Run, created, opened
 from ..runs.log import TEST
-from ..runs.made import made_by
+from ..runs.provenance import made_by
 from .callbacks import Clock, EvaluateEvery, LossBar, ProgressLines
 from .data import EpochData, SetEpoch
-from .early import OURS, check_trainer
 from .health import Health
 from .log import WriteLog, loggers, write
 from .module import TrainedModule
 from .state import EPOCHS, MAY_CHANGE, SaveState, StateFile, check_state, read_state
+from .trainer_settings import OURS, check_trainer
 
 Result = TypeVar("Result")
 Say = Callable[[str], object]  # prints a text for the user

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...common.files import read_json, read_text, write_text
 from ...tables import markdown
 from ..runs.compare import folders_of
-from ..runs.made import MADE
+from ..runs.provenance import MADE
 from .plan import Plan
 from .space import Space
 from .study import Study, Tried

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from ...common.files import open_file
 from ..config import ConfigError, compose
 from ..runs.folder import Run
-from ..runs.made import joined
+from ..runs.provenance import joined
 from .space import Space, Value, settings_of
 
 # Number of trials before TPE's model and the median pruner are used: the defaults, and random points.
@@ -85,7 +85,7 @@ class Tried:
         settings: KEY=VALUE settings of the trial, in addition to those of all runs.
         steps: training steps, over all folds.
         seconds: training time, over all folds.
-        made: commit and processor, see `runs.made`.
+        made: commit and processor, see `runs.provenance`.
     """
 
     number: int

@@ -29,7 +29,7 @@ BEGIN = ("model", "init", "frozen", "data", "evaluation")
 
 
 @dataclass(frozen=True)
-class Warned:
+class RunWarning:
     """A warning about a run.
 
     Attributes:
@@ -46,7 +46,7 @@ class Warned:
         return f"{self.text}. {self.advice}"
 
 
-def warnings_of(run: Run, after: Mapping[str, float] | None = None) -> list[Warned]:
+def warnings_of(run: Run, after: Mapping[str, float] | None = None) -> list[RunWarning]:
     """The warnings of a run: data without its published counts, a result below that of the untrained network, and
     those of `training.health`.
 
@@ -64,17 +64,17 @@ def warnings_of(run: Run, after: Mapping[str, float] | None = None) -> list[Warn
             of = [(each["name"], each["text"], each["advice"]) for each in findings if each["level"] == "warning"]
         except (KeyError, TypeError):
             raise ValueError(f"{run.health} is damaged: its findings have another format. {AGAIN}") from None
-        found += [Warned(*map(str, each)) for each in of]
+        found += [RunWarning(*map(str, each)) for each in of]
     return found
 
 
-def other_counts(run: Run) -> list[Warned]:
+def other_counts(run: Run) -> list[RunWarning]:
     """A warning if the data of a run did not have its published counts; else []."""
     text = run.read_facts().get(OFF_COUNTS)
-    return [Warned(OFF_COUNTS, text, "'rankgrad datasets check' says what to do")] if text else []
+    return [RunWarning(OFF_COUNTS, text, "'rankgrad datasets check' says what to do")] if text else []
 
 
-def below_before(run: Run, after: Mapping[str, float] | None = None) -> list[Warned]:
+def below_before(run: Run, after: Mapping[str, float] | None = None) -> list[RunWarning]:
     """A warning if training made the network worse on the evaluated data; else [].
 
     Args:
@@ -89,7 +89,7 @@ def below_before(run: Run, after: Mapping[str, float] | None = None) -> list[War
     if not lower:
         return []
     told = " and ".join(f"{name} {100 * after[name]:.1f} (before training {100 * before[name]:.1f})" for name in lower)
-    return [Warned(BELOW, f"training made the network worse: {told}", CURES.get(run.kind, OTHER_RATE))]
+    return [RunWarning(BELOW, f"training made the network worse: {told}", CURES.get(run.kind, OTHER_RATE))]
 
 
 def untrained_groups(configs: Iterable[tuple[str, Mapping[str, object]]]) -> list[list[str]]:
@@ -108,13 +108,13 @@ def untrained_groups(configs: Iterable[tuple[str, Mapping[str, object]]]) -> lis
     return list(groups.values())
 
 
-def together(by_variant: Mapping[str, Mapping[int, Sequence[Warned]]]) -> list[str]:
+def together(by_variant: Mapping[str, Mapping[int, Sequence[RunWarning]]]) -> list[str]:
     """The warnings of a comparison, one line for each variant and warning, with the numbers of the first seed.
 
     Args:
         by_variant: name of a variant -> seed -> its warnings.
 
-    >>> warned = Warned("fast", "the rate is too high", "Lower it.")
+    >>> warned = RunWarning("fast", "the rate is too high", "Lower it.")
     >>> together({"pnp": {0: [warned], 2: [warned]}, "supap": {0: []}})
     ['pnp, seeds 0, 2: the rate is too high. Lower it.']
     """
