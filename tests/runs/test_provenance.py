@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rankgrad
-from rankgrad.workbench.runs import made
+from rankgrad.workbench.runs import provenance
 
 
 def git(folder: Path, *words: str) -> str:
@@ -21,24 +21,26 @@ def git(folder: Path, *words: str) -> str:
 def test_a_clone_has_its_commit_and_says_whether_the_code_was_changed(tmp_path, monkeypatch):
     package = tmp_path / "src" / "rankgrad"
     package.mkdir(parents=True)
-    monkeypatch.setattr(made, "_PACKAGE", package)
+    monkeypatch.setattr(provenance, "_PACKAGE", package)
     (package / "__init__.py").write_text("")
     git(tmp_path, "init", "-q")
-    assert made.commit.__wrapped__() == rankgrad.__version__  # installed below another project, which does not track it
+    assert (
+        provenance.commit.__wrapped__() == rankgrad.__version__
+    )  # installed below another project, which does not track it
     (tmp_path / "notes.txt").write_text("")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "one")
     name = git(tmp_path, "rev-parse", "HEAD")[:12]
     (tmp_path / "notes.txt").write_text("more")  # a file of results, for example
-    assert made.commit.__wrapped__() == name
+    assert provenance.commit.__wrapped__() == name
     (package / "__init__.py").write_text("x = 1")
-    assert made.commit.__wrapped__() == f"{name}{made.CHANGED}"
+    assert provenance.commit.__wrapped__() == f"{name}{provenance.CHANGED}"
 
 
 def test_without_git_it_is_the_version(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert made.commit.__wrapped__() == rankgrad.__version__
+    assert provenance.commit.__wrapped__() == rankgrad.__version__
 
 
 def test_the_processor_has_a_name():
-    assert made.made_by()[made.PROCESSOR]
+    assert provenance.made_by()[provenance.PROCESSOR]

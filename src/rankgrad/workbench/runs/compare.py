@@ -183,51 +183,15 @@ def train_all(
     waiting = iter([(folder, settings) for folder, settings in tasks.items() if not Run(folder).finished])
     finished = sum(Run(folder).finished for folder in tasks)
     with bar(total=len(tasks), initial=finished, delay=0, desc="runs", unit="run") as shown:
-        under_way = UnderWay(shown, out)
 
         def ended(folder: Path, error: str | None) -> None:
             if error is not None:
                 errors[folder] = error
             shown.write(f"{folder.name}: {_result(Run(folder)) if error is None else error}", file=sys.stderr)
             shown.update()
-            under_way.ended(folder)
 
-        train_in_turn(under_way.of(lambda: next(waiting, None)), ended, out, jobs, command, launcher)
+        train_in_turn(lambda: next(waiting, None), ended, out, jobs, command, launcher, shown=shown)
     return {folder: errors[folder] for folder in tasks if folder in errors}
-
-
-class UnderWay:
-    """Shows the names of the runs that are training, beside a bar.
-
-    Args:
-        shown: the bar.
-        out: folder of all runs.
-    """
-
-    def __init__(self, shown: Any, out: Path) -> None:
-        self.shown, self.out = shown, out
-        self.names: dict[Path, str] = {}
-
-    def of(self, following: Following) -> Following:
-        """The function that returns the next run, and shows its name."""
-
-        def named() -> tuple[Path, Sequence[str]] | None:
-            task = following()
-            if task is not None:
-                self.names[task[0]] = task[0].relative_to(self.out).as_posix()
-                self._show()
-            return task
-
-        return named
-
-    def ended(self, folder: Path) -> None:
-        """Show the names without a run that ended."""
-        self.names.pop(folder, None)
-        if self.names:
-            self._show()
-
-    def _show(self) -> None:
-        self.shown.set_postfix_str(", ".join(self.names.values()))
 
 
 def _result(run: Run) -> str:
@@ -252,6 +216,7 @@ def train_in_turn(
     launcher: Launcher = LOCAL,
     *,
     many: bool = False,
+    shown: Any = None,
 ) -> None:
     """Train runs, each in its own process. The next run may depend on the results of earlier ones.
 
@@ -264,6 +229,7 @@ def train_in_turn(
         command: training command of rankgrad.
         launcher: of the runs.
         many: the runs are many and short: fork them from one process that has imported everything.
+        shown: a bar, beside which the names of the runs that are training are shown; None: there is none.
     """
     running: dict[Child, RunCommand] = {}
     with Children() as children:
@@ -275,6 +241,8 @@ def train_in_turn(
                 running[launcher.start(run, children, many=many)] = run
             if not running:
                 return
+            if shown is not None:
+                shown.set_postfix_str(", ".join(run.folder.relative_to(out).as_posix() for run in running.values()))
             try:
                 process = children.wait()
             except KeyboardInterrupt:

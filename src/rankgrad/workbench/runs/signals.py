@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 # every command imports this, also on a system without SIGHUP, where it says what works there
@@ -43,17 +43,25 @@ class Stopped(KeyboardInterrupt):
 
 
 @dataclass
-class _Request:
-    """The signal that this process received. `process` detects the copy in a forked worker of a DataLoader."""
+class _Received:
+    """The signal that this process received inside `graceful`.
 
+    Attributes:
+        process: the process; 0 outside of `graceful`. A forked worker of a DataLoader has the object of its parent.
+        handled: the signals that are handled.
+        number: of the signal; 0: none yet.
+        time: when it came.
+        deferred: it is only recorded.
+    """
+
+    process: int = 0
     handled: Sequence[signal.Signals] = ()
     number: int = 0
     time: float = 0.0
     deferred: bool = False
-    process: int = field(default_factory=os.getpid)
 
 
-_request: _Request | None = None
+_received = _Received()
 
 
 @contextmanager
@@ -63,20 +71,20 @@ def graceful() -> Iterator[None]:
     A signal that was ignored stays ignored: `nohup` and background jobs of shells rely on it. Inside another
     `graceful`, and outside the main thread, where Python cannot handle signals, this does nothing.
     """
-    global _request
-    if _request is not None or not _in_main_thread():
+    global _received
+    if _received.process or not _in_main_thread():
         yield
         return
     earlier = {number: signal.getsignal(number) for number in ASKED}
-    _request = _Request([number for number, handler in earlier.items() if handler not in (signal.SIG_IGN, None)])
-    handled = _request.handled
+    handled = [number for number, handler in earlier.items() if handler not in (signal.SIG_IGN, None)]
+    _received = _Received(os.getpid(), handled)
     try:
         take_back()
         yield
     finally:
         for number in handled:
             signal.signal(number, earlier[number])
-        _request = None
+        _received = _Received()
 
 
 @contextmanager
@@ -89,25 +97,25 @@ def deferred() -> Iterator[None]:
         Stopped: also in place of the SystemExit that Lightning raises on a signal.
     """
     with graceful():
-        if _request is None or not _in_main_thread():
+        if not _received.process or not _in_main_thread():
             yield
             return
-        _request.deferred = True
+        _received.deferred = True
         try:
             yield
         except SystemExit:
-            if not _request.number:
+            if not _received.number:
                 raise
         finally:
-            _request.deferred = False
+            _received.deferred = False
             take_back()  # Lightning leaves Ctrl-C disabled
-        if _request.number:
-            raise Stopped(_request.number)
+        if _received.number:
+            raise Stopped(_received.number)
 
 
 def requested() -> int:
     """The signal that asked this process to end; 0: none."""
-    return 0 if _request is None else _request.number
+    return _received.number
 
 
 def stop(number: int) -> NoReturn:
@@ -116,16 +124,16 @@ def stop(number: int) -> NoReturn:
     Raises:
         Stopped: always.
     """
-    if _request is not None and not _request.number:
-        _request.number = number  # Lightning turns the exception into a SystemExit, and `deferred` needs the number
+    if _received.process and not _received.number:
+        _received.number = number  # Lightning turns the exception into a SystemExit, and `deferred` needs the number
     raise Stopped(number)
 
 
 def take_back() -> None:
     """Set our signal handlers again, after a library has replaced them."""
-    if _request is not None and _in_main_thread():
-        for number in _request.handled:
-            signal.signal(number, _asked)
+    if _in_main_thread():
+        for number in _received.handled:
+            signal.signal(number, _receive)
 
 
 def ignore() -> None:
@@ -133,8 +141,8 @@ def ignore() -> None:
 
     A process of several may be asked twice: by another process, and later when it sees that its parent has died.
     """
-    if _request is not None and _in_main_thread():
-        for number in _request.handled:
+    if _in_main_thread():
+        for number in _received.handled:
             signal.signal(number, signal.SIG_IGN)
 
 
@@ -143,19 +151,20 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _asked(number: int, frame: object) -> None:
-    if _request is None or _request.process != os.getpid():
+def _receive(number: int, frame: object) -> None:
+    """Handle a signal."""
+    if _received.process != os.getpid():
         return
-    first, now = not _request.number, time.monotonic()
-    if not first and now - _request.time < SAME:
+    first, now = not _received.number, time.monotonic()
+    if not first and now - _received.time < SAME:
         return
     if number == signal.SIGHUP:
         _leave_terminal()
     if first:
-        _request.number = number
-    _request.time = now
-    if not _request.deferred or (not first and number == signal.SIGINT):
-        raise Stopped(_request.number)
+        _received.number = number
+    _received.time = now
+    if not _received.deferred or (not first and number == signal.SIGINT):
+        raise Stopped(_received.number)
     if first:
         say("stopping after this step, to save the state" + ONCE_MORE)
 

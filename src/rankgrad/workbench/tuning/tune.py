@@ -14,7 +14,6 @@ from ..config import ConfigError, check_paths, compose
 from ..kinds import TASKS
 from ..runs.compare import (
     JOURNAL,
-    UnderWay,
     compare_variants,
     own_settings,
     shared,
@@ -120,7 +119,6 @@ def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = 
     done = sum(study.runs_done for study in studies)
     owner: dict[Path, Study] = {}
     with bar(total=max(total, done), initial=done, delay=0, desc="search", unit="run") as shown:
-        under_way = UnderWay(shown, out)
 
         def following() -> tuple[Path, Sequence[str]] | None:
             waiting = sorted(studies, key=lambda study: (not study.idle, study.ended))  # idle studies first
@@ -134,9 +132,8 @@ def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = 
         def ended(folder: Path, error: str | None) -> None:
             owner[folder].run_ended(folder, error)
             shown.update(sum(study.runs_done for study in studies) - shown.n)
-            under_way.ended(folder)
 
-        train_in_turn(under_way.of(following), ended, out, jobs, launcher=launcher, many=True)
+        train_in_turn(following, ended, out, jobs, launcher=launcher, many=True, shown=shown)
 
 
 __all__ = ["Plan", "read_plan", "search", "tune"]
