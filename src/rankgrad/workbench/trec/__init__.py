@@ -22,7 +22,7 @@ from .comparison import Difference, differences, intervals, is_silent, pairs_of
 from .files import QRELS, RUN
 from .fusion import fuse
 from .judged import AboutRun, JudgedLists, Judgements, judged_lists, some
-from .lists import Array, from_columns, from_mapping, from_matrix, from_scores
+from .lists import Array, Source, from_columns, from_mapping, from_matrix, from_scores
 from .metrics import ListMetric, highest
 from .names import USUAL, metrics_of
 from .result import Evaluation
@@ -122,16 +122,10 @@ def evaluate(
     settings["judgements"] = len(judgements.grade)
     of_group = {} if groups is None else groups_of(groups, judgements.queries)
 
-    values, per_query, lacking, notes = {}, {}, {}, []
-    for name, run in sources.items():
-        lists, about = judged_lists(run, judgements, single=trec_eval == 9)
-        notes += _about(f"the run {shown(name)}" if len(sources) > 1 else "the run", lists, about, missing)
-        lacking[name] = int((lists.listed == 0).sum()) if len(lists.rank) else len(lists.listed)
-        values[name], per_query[name] = _measured(lists, wanted, settings)
+    values, per_query, silent, notes = _measured(sources, judgements, wanted, settings)
     means = [str(metric) for metric in wanted if metric.is_mean]
     bounds = partial(intervals, metrics=means, resamples=bootstrap, confidence=confidence, seed=seed)
     everyone = np.arange(len(judgements.queries))
-    silent = {name: count for name, count in lacking.items() if is_silent(count, len(everyone))}
     tested, between_groups, untested = _tests(per_query, means, everyone, of_group, settings, silent)
     return Evaluation(
         runs=tuple(sources),
@@ -173,6 +167,21 @@ def write_run(run: Run, path: str | os.PathLike[str], tag: str = "rankgrad") -> 
 
 
 def _measured(
+    runs: Mapping[str, Source], judgements: Judgements, wanted: Sequence[ListMetric], settings: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, Array]], dict[str, int], list[str]]:
+    """The values, the columns and the silent runs, as in `Evaluation`, and notes about the runs."""
+    values, per_query, silent, notes = {}, {}, {}, []
+    for name, run in runs.items():
+        lists, about = judged_lists(run, judgements, single=settings["trec_eval"] == 9)
+        notes += _about(f"the run {shown(name)}" if len(runs) > 1 else "the run", lists, about, settings["missing"])
+        lacking = int((lists.listed == 0).sum()) if len(lists.rank) else len(lists.listed)
+        if is_silent(lacking, len(lists.listed)):
+            silent[name] = lacking
+        values[name], per_query[name] = _values(lists, wanted, settings)
+    return values, per_query, silent, notes
+
+
+def _values(
     lists: JudgedLists, wanted: Sequence[ListMetric], settings: Mapping[str, Any]
 ) -> tuple[dict[str, float], dict[str, Array]]:
     """Metric -> its value, and metric -> [query], of one run; NaN where a query does not count."""
