@@ -75,6 +75,19 @@ def use_ap_loss(
     return LossHandle(model, loss, weight, score=score, warmup=warmup, fade=fade, keep=keep)
 
 
+def check_ranking(weight: float, *, score: str, warmup: int, fade: int, keep: float) -> None:
+    """Raise unless these arguments of `use_ap_loss` are in their ranges.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    integer(warmup, "warmup is a number of training steps", low=0)
+    integer(fade, "fade is a number of training steps", low=0)
+    number(weight, "weight is a factor of the loss", low=0)
+    number(keep, "keep is the last share of cross-entropy", low=0, high=1)
+    one_of(score, "score", ("log_softmax", "logits"))
+
+
 class LossHandle(nn.Module):
     """A loss instead of cross-entropy in a torchvision detector; made by `use_ap_loss`.
 
@@ -90,11 +103,7 @@ class LossHandle(nn.Module):
         self, model: nn.Module, loss: nn.Module, weight: float, *, score: Score, warmup: int, fade: int, keep: float
     ) -> None:
         super().__init__()
-        warmup = integer(warmup, "warmup is a number of training steps", low=0)
-        fade = integer(fade, "fade is a number of training steps", low=0)
-        number(weight, "weight is a factor of the loss", low=0)
-        number(keep, "keep is the last share of cross-entropy", low=0, high=1)
-        one_of(score, "score", ("log_softmax", "logits"))
+        check_ranking(weight, score=score, warmup=warmup, fade=fade, keep=keep)
         heads = _roi_heads(model)
         self.loss, self.weight, self.score = loss, weight, score
         self.warmup, self.fade, self.keep = warmup, fade, keep

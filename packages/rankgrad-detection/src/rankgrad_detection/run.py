@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from rankgrad.batches.distributed import GlobalBatch, on_first
-from rankgrad.common.checks import integer, number
+from rankgrad.common.checks import integer
 from rankgrad.common.files import write_npz, write_text
 from rankgrad.datasets.fingerprint import fingerprint
 from rankgrad.losses.score_memory import ScoreMemory
@@ -28,7 +28,7 @@ from rankgrad.workbench.training import runner
 from rankgrad.workbench.training.module import check_optimizer
 
 from ._version import __version__
-from .adapter import use_ap_loss
+from .adapter import check_ranking, use_ap_loss
 from .check import off_counts
 from .coco_ap import coco_ap
 from .data import DetectionData, DetectionSet
@@ -221,8 +221,8 @@ def check_settings(settings: DetectorSettings, trust: Sequence[str] = ()) -> nn.
     with section("evaluation"):
         check_ious(how.ious)
     integer(settings.train.batch_size, "train.batch_size counts images", low=1)
-    integer(settings.ranking.warmup, "ranking.warmup counts steps", low=0)
-    number(settings.ranking.weight, "ranking.weight is the weight of the loss", low=0)
+    with section("ranking"):
+        check_ranking(**asdict(settings.ranking))
     integer(how.batch_size, "evaluation.batch_size counts images", low=1)
     integer(how.every, "evaluation.every counts epochs", low=0)
     check_optimizer(settings.optimizer)
