@@ -14,8 +14,8 @@ from rankgrad.datasets.given import given_table
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.search import retrieve
-from rankgrad.tasks.scores.curves import curves_of
-from rankgrad.tasks.scores.evaluation import evaluate_scores
+from rankgrad.scores.curves import curves_of
+from rankgrad.scores.evaluation import evaluate_scores
 from rankgrad.tasks.scores.table import ScoreTable
 
 SCORES = np.ma.masked_greater(np.linspace(0, 1, 12).reshape(2, 6), 0.9)
@@ -27,7 +27,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # such tensors of torch are a prototype
     OF_TORCH = torch.masked.masked_tensor(torch.from_numpy(POINTS), torch.from_numpy(POINTS < 0))
     COLUMN_OF_TORCH = OF_TORCH[:, 0]
-TABLE = ScoreTable({}, torch.tensor(HITS.ravel()).float())
+TABLE = JudgedRows(torch.tensor(HITS.ravel()).float())
 NAMES = np.ma.masked_equal(np.arange(12), 3)
 
 CALLS = {

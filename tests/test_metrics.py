@@ -17,8 +17,8 @@ from rankgrad import losses, metrics
 from rankgrad.ranks import Ties, exact_ranks, soft_ranks
 from rankgrad.ranks.relaxations import Sigmoid
 from rankgrad.ranks.types import TiedRanks
-from rankgrad.tasks.scores.evaluation import evaluate_scores
-from rankgrad.tasks.scores.table import ScoreTable
+from rankgrad.scores.evaluation import evaluate_scores
+from rankgrad.scores import JudgedRows
 
 
 def per_query(cost, lists) -> Tensor:
@@ -565,7 +565,7 @@ def test_complex_numbers_are_refused_where_they_would_lose_their_imaginary_parts
         (lambda: metrics.average_ranks(given), "values"),
         (lambda: metrics.dists_inter(given[:, None], labels), "embeddings"),
         (lambda: metrics.mean_average_precision([[0.9, 0.1]] * 2, [[1, 0]] * 2, weights=given), "weights"),
-        (lambda: evaluate_scores(given, ScoreTable({}, torch.tensor([1.0, 0.0]))), "scores"),
+        (lambda: evaluate_scores(given, JudgedRows(torch.tensor([1.0, 0.0]))), "scores"),
     ):
         with pytest.raises(TypeError, match=f"{name} must be real numbers; got torch.complex64"):
             call()

@@ -13,6 +13,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is an extra")
 
 import sklearn  # after the check that it is there
 from sklearn.base import clone
+from sklearn.impute import SimpleImputer
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import (
     GridSearchCV,
@@ -22,7 +23,7 @@ from sklearn.model_selection import (
     cross_validate,
 )
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import QuantileTransformer
+from sklearn.preprocessing import QuantileTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rankgrad.adapters.sklearn import EVERY, PATIENCE, RankClassifier, Ranker, _batches, _Best, scorer
@@ -261,7 +262,7 @@ def test_a_constant_column_is_not_divided_by_its_rounding_error():
     rows, hits = rare(300)
     rows = np.c_[rows, np.full(300, 0.1)]
     model = RankClassifier(**SMALL).fit(rows, hits)
-    assert model.columns_[-1].deviation == 1
+    assert model.scaling_.deviation[-1] == 1
     moved = rows + [0, 0, 0, 0, 1e-6]
     np.testing.assert_allclose(model.decision_function(moved), model.decision_function(rows), atol=1e-3)
 
@@ -322,9 +323,62 @@ def test_sparse_rows_are_those_of_the_dense_matrix():
 def test_a_value_far_from_the_others_is_named_and_leaves_them_apart(value):
     rows, hits = rare()
     rows[::97, 0] = value
-    with pytest.warns(UserWarning, match="^x0: "):
+    with pytest.warns(UserWarning, match=r"^1 of 4 columns .*: x0 \(.*SimpleImputer"):
         model = RankClassifier(**SMALL).fit(rows, hits)
     assert model.score(rows, hits) > 0.7
+
+
+def test_zeros_of_sparse_columns_are_no_sign_of_a_missing_value():
+    sparse, (_rows, hits), g = pytest.importorskip("scipy.sparse"), rare(300), np.random.default_rng(0)
+    counts = np.where(g.random((300, 60)) < 0.9, 0, g.uniform(5, [*[6.0] * 30, *[5.001] * 30], (300, 60)))
+    for given in (sparse.csr_matrix(counts), counts, StandardScaler().fit_transform(counts)):
+        RankClassifier(**SMALL).fit(given, hits)  # a warning would be an error
+
+
+def test_one_warning_names_the_columns_of_a_data_frame_and_the_step_that_fit_takes():
+    pandas, (rows, hits) = pytest.importorskip("pandas"), rare(300)
+    frame = pandas.DataFrame((10 * rows).round(), columns=["age", "height", "weight", "pulse"])
+    frame.loc[::9, ["age", "pulse"]] = -999
+    with pytest.warns(UserWarning, match="columns") as warned:
+        RankClassifier(**SMALL).fit(frame, hits)
+    (told,) = (str(each.message) for each in warned)
+    assert told.startswith("2 of 4 columns") and "age (34 of 300 values are -999" in told and "pulse (34 of 300" in told
+    assert "empty" not in told and "SimpleImputer(missing_values=VALUE)" in told
+    make_pipeline(SimpleImputer(missing_values=-999), RankClassifier(**SMALL)).fit(frame, hits)
+
+
+def test_a_score_refuses_masked_weights_and_labels():
+    rows, hits = rare(300)
+    model = RankClassifier(**SMALL).fit(rows, hits)
+    masked = np.ma.array(np.ones(300), mask=np.arange(300) < 5)
+    with pytest.raises(ValueError, match="sample_weight has masked elements"):
+        model.score(rows, hits, sample_weight=masked)
+    with pytest.raises(ValueError, match="y has masked elements"):
+        model.score(rows, np.ma.array(hits, mask=np.arange(300) < 5))
+    with pytest.raises(ValueError, match="masked elements"):
+        Ranker(**SMALL).fit(rows, hits).score(rows, np.ma.array(hits, mask=np.arange(300) < 5))
+
+
+def test_losses_have_names_and_their_settings_are_parameters():
+    rows, hits = rare(400)
+    named = RankClassifier("smooth_ap", **SMALL).set_params(loss__tau=0.5).fit(rows, hits)
+    given = RankClassifier(SmoothAPLoss(tau=0.5), **SMALL).fit(rows, hits)
+    np.testing.assert_array_equal(named.decision_function(rows), given.decision_function(rows))
+    # the loss of the default has the settings of the default, as by the command
+    default, log_sum_exp = (RankClassifier(loss, **SMALL).fit(rows, hits) for loss in (None, "log_sum_exp"))
+    np.testing.assert_array_equal(default.decision_function(rows), log_sum_exp.decision_function(rows))
+    assert RankClassifier().set_params(loss__tau=0.3).loss.tau == 0.3
+    assert clone(RankClassifier(SmoothAPLoss(tau=0.5))).get_params()["loss__tau"] == 0.5
+    pipeline = make_pipeline(StandardScaler(), RankClassifier("smooth_ap", **SMALL))
+    search = GridSearchCV(pipeline, {"rankclassifier__loss__tau": [0.01, 1.0]}, cv=2).fit(rows, hits)
+    assert search.best_estimator_[-1].loss.tau in (0.01, 1.0)
+    for model, wrong in (
+        (RankClassifier("smooth_ap"), "taus"),
+        (RankClassifier(SmoothAPLoss()), "taus"),
+        (RankClassifier("squared_error"), "tau"),
+    ):
+        with pytest.raises(ValueError, match=f"{wrong}|unknown loss 'squared_error'"):
+            model.set_params(**{f"loss__{wrong}": 1.0})
 
 
 def test_mistakes_are_told():
@@ -335,7 +389,9 @@ def test_mistakes_are_told():
         RankClassifier().fit(rows, np.arange(200) % 3)
     with pytest.raises(ValueError, match="NaN"):
         RankClassifier().fit(np.full((200, 2), np.nan), hits)
-    with pytest.raises(TypeError, match="'ap'"):
+    with pytest.raises(TypeError, match="got function"):
+        RankClassifier(average_precision).fit(rows, np.arange(200) % 2)
+    with pytest.raises(ValueError, match="unknown loss 'ap'.* squared_error"):
         RankClassifier("ap").fit(rows, np.arange(200) % 2)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         Ranker().fit(rows, hits, query=np.arange(5))

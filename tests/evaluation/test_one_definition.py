@@ -15,9 +15,9 @@ import torch
 from rankgrad import metrics, trec
 from rankgrad.evaluation import evaluate, measures
 from rankgrad.evaluation.graded import evaluate_graded
-from rankgrad.tasks.scores.evaluation import evaluate_scores, values_of
-from rankgrad.tasks.scores.one_list import RankedRows
-from rankgrad.tasks.scores.table import ScoreTable
+from rankgrad.scores import JudgedRows
+from rankgrad.scores.evaluation import evaluate_scores, values_of
+from rankgrad.scores.one_list import RankedRows
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.trec.names import ALIASES, metrics_of
 
@@ -35,7 +35,7 @@ TREC = {
     "R-precision": "Rprec",
 }
 QUERY = np.repeat(np.arange(QUERIES), ROWS)
-TABLE = ScoreTable({}, torch.tensor(GRADES.ravel(), dtype=torch.float32), torch.tensor(QUERY))
+TABLE = JudgedRows(torch.tensor(GRADES.ravel(), dtype=torch.float32), torch.tensor(QUERY))
 
 
 def in_python() -> dict[str, float]:
@@ -293,9 +293,9 @@ def test_p_at_k_says_its_highest_possible_value_at_every_door():
     few = np.zeros(400)
     few[:19] = 1
     scores = np.linspace(1, 0, 400)
-    assert any("P@100 19.0 %" in note for note in evaluate_scores(scores, ScoreTable({}, torch.tensor(few))).notes)
+    assert any("P@100 19.0 %" in note for note in evaluate_scores(scores, JudgedRows(torch.tensor(few))).notes)
     query = torch.arange(400) // 200
-    report = evaluate_scores(scores, ScoreTable({}, torch.tensor(np.roll(few, -9)), query), bootstrap=0)
+    report = evaluate_scores(scores, JudgedRows(torch.tensor(np.roll(few, -9)), query), bootstrap=0)
     assert any("P@10 95.0 %" in note for note in report.notes)  # 10 and 9 of the first 10
     judged = {"q": {f"d{row}": int(few[row]) for row in range(400)}}
     found = trec.evaluate({"a": {"q": {"d0": 1.0}}}, judged, ["P_10", "P_20", "map"], bootstrap=0)

@@ -14,8 +14,8 @@ from rankgrad import trec
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_over_groups, paired_t_test, spread
-from rankgrad.tasks.scores.evaluation import evaluate_scores
-from rankgrad.tasks.scores.table import ScoreTable
+from rankgrad.scores import JudgedRows
+from rankgrad.scores.evaluation import evaluate_scores
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 10, 200])
@@ -65,7 +65,7 @@ def test_fewer_than_six_pairs_have_an_interval_and_no_p():
 def test_a_confidence_is_between_0_and_1_in_every_evaluation(bad):
     """Of two evaluations, one took 1, whose interval went from the least to the greatest resample."""
     rows, classes = torch.eye(4), [0, 0, 1, 1]
-    table = ScoreTable({}, torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    table = JudgedRows(torch.tensor([1.0, 0.0, 1.0, 0.0]))
     for call in (
         lambda: paired_t_test([1.0, 2.0], [3.0, 5.0], bad),
         lambda: paired_over_groups(np.array([1.0, 2.0]), np.array([3.0, 5.0]), confidence=bad),

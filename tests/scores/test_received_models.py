@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rankgrad.models import load_weights, save_weights, vector_model
 from rankgrad.tasks.scores.encoding import Encoding
-from rankgrad.tasks.scores.model import build_ranker, load_ranker, save_ranker
+from rankgrad.tasks.scores.model import build_model, load_ranker, save_ranker
 from rankgrad.tasks.scores.predict import predict_file
 from rankgrad.tasks.scores.saved import evaluate_run
 from rankgrad.tasks.scores.settings import Model
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
     rows = tmp_path / "rows.csv"
     rows.write_text("amount,city\n" + "".join(f"{row},{'ABC'[row % 3]}\n" for row in range(60)))
     encoding, settings = Encoding.fitted(load_table(rows, label=None)), Model("mlp", (8,))
-    save_ranker(tmp_path / "model.pt", build_ranker(settings, encoding.width), encoding, settings)
+    save_ranker(tmp_path / "model.pt", build_model(settings, encoding.width), encoding, settings)
     return tmp_path
 
 
@@ -73,7 +73,7 @@ def test_weights_that_are_no_dense_finite_numbers_are_refused(run, name):
 
 
 def categories(count: int) -> Callable[[dict[str, Any]], None]:
-    return lambda content: content["encoding"]["words"][0].update(categories=[str(each) for each in range(count)])
+    return lambda content: content["encoding"]["words"].update(city=[str(each) for each in range(count)])
 
 
 MODELS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
@@ -85,7 +85,7 @@ MODELS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "numbered weights": (lambda content: content["state"].update({3: torch.zeros(1)}), "state not as"),
     "a format that is a tensor": (lambda content: content.update(format=torch.zeros(3)), "is not a model"),
     "a mean that is a tensor": (
-        lambda content: content["encoding"]["numbers"][0].update(mean=torch.zeros(2)),
+        lambda content: content["encoding"]["numbers"].update(mean=torch.zeros(2)),
         "encoding of the columns is damaged",
     ),
     "one tensor many times": (

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 import torch
 
-from rankgrad.tasks.scores.batches import QueryBatches, ScoreRows, StratifiedBatches, list_data
+from rankgrad.scores.batches import QueryBatches, StratifiedBatches
+from rankgrad.tasks.scores.lists import ScoreRows, list_data
 from rankgrad.tasks.scores.settings import Batches
 
 RELEVANT = torch.arange(100) % 10 == 0

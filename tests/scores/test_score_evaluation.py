@@ -12,9 +12,10 @@ import torch
 from rankgrad import metrics
 from rankgrad.evaluation import measures
 from rankgrad.evaluation.graded import evaluate_graded
-from rankgrad.tasks.scores.curves import curves_of
-from rankgrad.tasks.scores.evaluation import ScoreReport, evaluate_scores, values_of
-from rankgrad.tasks.scores.one_list import RankedRows
+from rankgrad.scores.curves import curves_of
+from rankgrad.scores.evaluation import ScoreReport, evaluate_scores, values_of
+from rankgrad.scores.one_list import RankedRows
+from rankgrad.scores.rows import JudgedRows
 from rankgrad.tasks.scores.table import ScoreTable
 
 
@@ -27,9 +28,9 @@ def drawn(rows: int, seed: int, steps: int | None = None) -> tuple[np.ndarray, n
     return (scores if steps is None else np.round(scores * steps) / steps), relevant
 
 
-def table_of(relevance, query=None) -> ScoreTable:
+def table_of(relevance, query=None) -> JudgedRows:
     ids = None if query is None else torch.as_tensor(query)
-    return ScoreTable({}, torch.as_tensor(np.asarray(relevance), dtype=torch.float32), ids)
+    return JudgedRows(torch.as_tensor(np.asarray(relevance), dtype=torch.float32), ids)
 
 
 # ------------------------------------------------------------------------------------------------------ slow references
@@ -275,9 +276,9 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends_and_nearly_its_area():
 def test_scores_that_are_all_equal_are_said_of_a_list_and_of_queries():
     relevance, query = torch.tensor([1.0, 0, 0, 1, 0, 1]), torch.tensor([0, 0, 1, 1, 1, 2])
     for given in (None, query):
-        table = ScoreTable({}, relevance, given)
+        table = JudgedRows(relevance, given)
         report = evaluate_scores(np.full(6, 0.25), table, bootstrap=0)
         assert "All 6 scores are 0.25: the rows have no order." in report.notes and report.notes[0] in str(report)
         assert "scores are" not in " ".join(evaluate_scores(np.arange(6.0), table, bootstrap=0).notes)
-    some = evaluate_scores([1.0, 0.0, 2.0, 2.0, 2.0, 5.0], ScoreTable({}, relevance, query), bootstrap=0)
+    some = evaluate_scores([1.0, 0.0, 2.0, 2.0, 2.0, 5.0], JudgedRows(relevance, query), bootstrap=0)
     assert "All scores are equal in 1 of 2 queries of several rows." in some.notes

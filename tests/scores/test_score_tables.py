@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from rankgrad.common.checks import as_keys, spelled
+from rankgrad.scores import JudgedRows
 from rankgrad.tasks.scores.encoding import Encoding
 from rankgrad.tasks.scores.table import ScoreTable, load_rows, load_table
 
@@ -33,8 +34,8 @@ def rows_of(count: int, seed: int = 0) -> list[tuple[float, int]]:
 
 
 def test_a_query_number_without_rows_is_refused():
-    with pytest.raises(ValueError, match=r"no row has 1.*ScoreTable\.of"):
-        ScoreTable({}, torch.zeros(3), torch.tensor([0, 2, 2]))
+    with pytest.raises(ValueError, match=r"no row has 1.*JudgedRows\.of"):
+        JudgedRows(torch.zeros(3), torch.tensor([0, 2, 2]))
 
 
 # ------------------------------------------------------------------------------------------------------------- formats
@@ -130,7 +131,7 @@ def test_svmlight_lines_equal_scikit_learns_reading(tmp_path):
     datasets.dump_svmlight_file(features, query % 3 + np.arange(40) % 2, str(path), query_id=query, zero_based=False)
     expected, grades, ids = datasets.load_svmlight_file(str(path), query_id=True)
     table = load_table(path)
-    np.testing.assert_array_equal(np.stack([*table.features.values()], axis=1), expected.toarray())
+    np.testing.assert_array_equal(table.features.to_numpy(), expected.toarray())
     np.testing.assert_array_equal(table.relevance.numpy(), grades)
     np.testing.assert_array_equal([int(table.query_names[number]) for number in table.query], ids)
 
@@ -171,8 +172,8 @@ def test_a_folder_of_lists_in_the_form_of_letor_or_lightgbm_is_read(tmp_path):
     assert list(table.features) == ["x1", "x2", "x3"] and table.split.tolist() == ["train"] * 2 + ["test"] * 2
     letor = tmp_path / "Fold1"
     letor.mkdir()
-    for split in ("train", "vali", "test"):
-        written(letor, "0 qid:1 1:1\n1 qid:1 1:2\n", f"{split}.txt")
+    for place, split in enumerate(("train", "vali", "test")):
+        written(letor, f"0 qid:1 1:{place}\n1 qid:1 1:{place}.5\n", f"{split}.txt")
     assert load_table(letor).split.tolist() == ["train"] * 2 + ["val"] * 2 + ["test"] * 2
 
 
@@ -208,7 +209,7 @@ def test_a_division_keeps_the_share_of_each_grade_and_is_a_function_of_the_seed(
 
 
 def test_a_division_never_cuts_a_query_and_both_sides_have_relevant_rows():
-    from rankgrad.tasks.scores.division import held_out
+    from rankgrad.scores.division import held_out
 
     query = np.repeat(np.arange(10), 3)
     relevance = np.where(np.isin(query, [4, 8]), 1, 0)
@@ -227,11 +228,7 @@ def test_a_column_may_say_the_split(tmp_path):
 
 
 def test_a_summary_says_rows_grades_and_queries_without_a_relevant_row():
-    table = ScoreTable(
-        {"x": np.arange(6.0), "city": np.array(["A"] * 6, dtype=object)},
-        torch.tensor([0.0, 2.0, 0.0, 0.0, 1.0, 3.0]),
-        torch.tensor([0, 0, 1, 2, 2, 2]),
-    )
+    table = ScoreTable.of({"x": np.arange(6.0), "city": ["A"] * 6}, [0, 2, 0, 0, 1, 3], [0, 0, 1, 2, 2, 2])
     summary = table.summary()
     for part in ("6 rows", "2 features (1 of words)", "3 relevant", "0 to 3", "3 queries of 1 to 3", "1 of them"):
         assert part in summary
@@ -265,7 +262,7 @@ def test_a_table_is_made_of_what_is_in_memory():
 
 
 def test_a_subset_numbers_its_queries_anew():
-    table = ScoreTable({"x": np.arange(6.0)}, query=torch.tensor([0, 0, 1, 1, 2, 2]), query_names=("a", "b", "c"))
+    table = ScoreTable.of({"x": np.arange(6.0)}, query=["a", "a", "b", "b", "c", "c"])
     part = table.subset([2, 3, 5])
     assert part.query.tolist() == [0, 0, 1] and part.query_names == ("b", "c")
     assert part.features["x"].tolist() == [2, 3, 5] and part.rows.tolist() == [2, 3, 5]
@@ -534,10 +531,86 @@ def test_the_positive_label_may_be_a_number_or_a_word(positive, tmp_path):
     for labels in (("-1", "1", "-1"), ("0.5", "1.0", "2")):
         path = written(tmp_path, "x,label\n" + "".join(f"{x},{label}\n" for x, label in enumerate(labels * 2)))
         assert load_table(path, positive=positive).relevance.tolist() == [0, 1, 0] * 2
-    path = written(tmp_path, "x,label\n1,Yes\n2,no\n3,yes\n4,no\n")
+    path = written(tmp_path, "x,label\n1,Yes\n2,no\n3,Yes\n4,no\n")
     assert load_table(path, positive="yes").relevance.tolist() == [1, 0, 1, 0]
     path = written(tmp_path, "x,label\n1,True\n2,False\n3,true\n4,false\n")
     assert load_table(path).relevance.tolist() == [1, 0, 1, 0]
+
+
+def test_a_positive_label_is_not_joined_with_one_in_other_capitals(tmp_path):
+    path = written(tmp_path, "x,label\n1,Yes\n2,no\n3,yes\n4,no\n4,yes\n")
+    table = load_table(path, positive="yes", test_fraction=None)
+    assert table.relevance.tolist() == [0, 0, 1, 0, 1]
+    (note,) = table.notes
+    assert note.startswith("1 row has the label 'Yes', which is not the relevant label 'yes'")
+    with pytest.raises(ValueError, match="the label 'YES' could be Yes or yes"):
+        load_table(path, positive="YES", test_fraction=None)
+
+
+def test_a_quantity_as_label_is_noted(tmp_path):
+    amounts = np.random.default_rng(0).lognormal(size=50).round(2)
+    amounts[0] = 0
+    path = written(tmp_path, "x,label\n" + "".join(f"{row % 9},{amount}\n" for row, amount in enumerate(amounts)))
+    (note,) = load_table(path, test_fraction=None).notes
+    assert "looks like a quantity" in note and "49 of 50 rows" in note and "label='NAME'" in note
+    path = written(tmp_path, "x,label\n" + "".join(f"{row % 9},{row % 5}\n" for row in range(50)))
+    assert not any("quantity" in note for note in load_table(path).notes)
+
+
+def test_ids_in_a_random_part_of_a_table_are_noted(tmp_path):
+    g = np.random.default_rng(0)
+    ids, cents = g.choice(1000, 100, replace=False), g.integers(0, 5000, 100)
+    assert len(np.unique(cents)) < 100
+    lines = [f"{one},{other},{row % 3 == 0:d}" for row, (one, other) in enumerate(zip(ids, cents, strict=True))]
+    (note,) = load_table(written(tmp_path, "\n".join(["patient,cents,label", *lines]))).notes
+    assert "drop=['patient']" in note
+
+
+def test_a_query_that_trains_is_left_out_of_the_test(tmp_path):
+    rows = [
+        f"{query},{10 * query + row},{row % 2},{'test' if row > 1 or query > 7 else 'train'}"
+        for query in range(10)
+        for row in range(4)
+    ]
+    table = load_table(written(tmp_path, "\n".join(["query,x,label,split", *rows])))
+    assert {*table.query[table.split == "test"].tolist()} == {8, 9} and len(table) == 8 * 2 + 2 * 4
+    assert any("8 of 10 queries of test are in train, too, and are left out" in note for note in table.notes)
+    rows = rows[: 8 * 4]
+    with pytest.raises(ValueError, match="all 8 queries of test are in train, too"):
+        load_table(written(tmp_path, "\n".join(["query,x,label,split", *rows])))
+
+
+def test_a_query_in_the_files_of_two_splits_is_known_by_its_rows(tmp_path):
+    def lines(queries, shift):
+        g = np.random.default_rng(0)
+        rows = {query: g.normal(size=4) + (0 if query < 5 else shift) for query in queries}
+        return "".join(f"{row % 2} qid:{q} 1:{x:.6f}\n" for q, each in rows.items() for row, x in enumerate(each))
+
+    written(tmp_path, lines(range(10), 0), "train.txt")
+    written(tmp_path, lines(range(10), 5), "test.txt")  # the same ids, but five of them are other queries
+    table = load_table(tmp_path)
+    assert (table.split == "test").sum() == 5 * 4
+    assert any("5 of 10 queries of test are in train" in note for note in table.notes)
+
+
+def test_rows_of_one_list_that_are_in_two_parts_are_counted(tmp_path):
+    x = np.random.default_rng(0).normal(size=60).round(6)
+    for name, part in (("train", x[:50]), ("test", x[40:])):
+        written(
+            tmp_path, "x,label\n" + "".join(f"{value},{row % 2}\n" for row, value in enumerate(part)), f"{name}.csv"
+        )
+    assert "10 of 20 rows of test equal a row of train in all features." in load_table(tmp_path).notes
+    few = "x,label\n" + "".join(f"{row % 3},{row % 2}\n" for row in range(50))  # equal rows say nothing here
+    for name in ("train", "test"):
+        written(tmp_path, few, f"{name}.csv")
+    assert not any("equal" in note for note in load_table(tmp_path).notes)
+
+
+@pytest.mark.parametrize("names", ["user,item,rating", "userId,movieId,rating,timestamp", "user_id,item_id,score"])
+def test_a_file_of_users_and_items_is_told_where_it_belongs(names, tmp_path):
+    row = ",".join("1234"[: names.count(",") + 1])
+    with pytest.raises(ValueError, match=r"docs/recommenders\.md"):
+        load_table(written(tmp_path, f"{names}\n{row}\n{row}\n"))
 
 
 def test_a_label_that_is_the_same_in_all_rows_is_told_before_a_positive_one_is_asked_for(tmp_path):

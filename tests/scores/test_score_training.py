@@ -17,8 +17,8 @@ from small_tables import by_query, one_list, settings
 
 from rankgrad.common.files import read_npz
 from rankgrad.models.state_dicts import read_plain, write_plain
+from rankgrad.scores.evaluation import ScoreReport
 from rankgrad.tasks.scores import task
-from rankgrad.tasks.scores.evaluation import ScoreReport
 from rankgrad.tasks.scores.model import load_ranker
 from rankgrad.tasks.scores.predict import predict_file
 from rankgrad.tasks.scores.table import ScoreTable, load_table

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import lzma
 import random
 import re
 from decimal import Decimal
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -18,8 +16,6 @@ from rankgrad.datasets import load_folder, load_manifest, load_text
 from rankgrad.datasets.protocols import trials
 from rankgrad.datasets.text import read_texts
 from rankgrad.datasets.vectors import load_table as load_vectors
-from rankgrad.tables import arrow
-from rankgrad.tasks.scores import reading
 from rankgrad.tasks.scores.table import load_table
 from rankgrad.tasks.search.reading import read_named
 from rankgrad.workbench.trec import evaluate
@@ -174,7 +170,7 @@ def test_files_may_be_gzipped(tmp_path):
     assert read_texts(tmp_path / "lines.txt.gz").texts == ("a", "b")
     for name, content in {"rows.csv.gz": "amount,label\n1,0\n2,1\n", "rows.gz": "0 1:1\n1 1:2\n"}.items():
         (tmp_path / name).write_bytes(gzip.compress(content.encode()))
-        assert next(iter(load_table(tmp_path / name, test_fraction=None).features.values())).tolist() == [1, 2]
+        assert load_table(tmp_path / name, test_fraction=None).features.iloc[:, 0].tolist() == [1, 2]
     (tmp_path / "texts.csv.gz").write_bytes(b"text,label\na,x\n")
     with pytest.raises(ValueError, match=r"texts\.csv\.gz is damaged or not a gzip file"):
         load_text(tmp_path / "texts.csv.gz")
@@ -254,21 +250,21 @@ def long_csv(rows=200, seed=0, words=True):
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
-def test_a_long_csv_is_read_as_a_short_one(name, tmp_path, monkeypatch):
-    content = long_csv().encode()
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_csv_is_read_as_its_rows_one_by_one(name, end, quote, tmp_path):
+    lines = [line.split(",") for line in long_csv().splitlines()]
+    content = end.join(",".join(f"{quote}{cell}{quote}" for cell in row) for row in lines).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-
-    def read():
-        return load_table(tmp_path / name, categorical=["code"], test_fraction=None)
-
-    slow = read()
-    monkeypatch.setattr(reading, "COMPARED", 16)  # the rows after these are read by pyarrow
-    fast = read()
-    assert fast.rows.tolist() == slow.rows.tolist() == list(range(2, 202))
-    for column in slow.features:
-        assert fast.features[column].dtype == slow.features[column].dtype
-        np.testing.assert_array_equal(fast.features[column], slow.features[column])
-    assert fast.relevance.tolist() == slow.relevance.tolist()
+    table = load_table(tmp_path / name, categorical=["code"], test_fraction=None)
+    assert table.rows.tolist() == list(range(2, 202))
+    missing = {"", "na", "nan", "null", "?"}
+    for row, (amount, city, code, label) in enumerate(lines[1:]):
+        found = table.features.iloc[row]
+        assert np.isnan(found["amount"]) if amount.lower() in missing else found["amount"] == float(amount)
+        assert found["city"] == (None if city.lower() in missing else city.strip())
+        assert found["code"] == (code.replace(".0", "") or None)
+        assert table.relevance[row] == int(label)
 
 
 WRONG = {
@@ -282,7 +278,6 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_row_of_a_long_csv_is_named(case, tmp_path, monkeypatch):
     wrong, message = WRONG[case]
-    monkeypatch.setattr(reading, "COMPARED", 16)
     lines = long_csv().split("\n")
     lines[159] = wrong
     (tmp_path / "rows.csv").write_text("\n".join(lines), encoding="utf-8")
@@ -292,7 +287,6 @@ def test_a_wrong_row_of_a_long_csv_is_named(case, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("change", ["quotes", "a text of two lines", "empty lines", "end"])
 def test_other_lines_of_a_long_csv_are_read_row_by_row(change, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "COMPARED", 16)
     lines = long_csv().split("\n")
     if change == "quotes":
         lines[120] = '0.5,"Bonn, Rhein",1,0'
@@ -309,66 +303,7 @@ def test_other_lines_of_a_long_csv_are_read_row_by_row(change, tmp_path, monkeyp
     assert table.features["city"][119] == cities.get(change, table.features["city"][119])
 
 
-def test_a_wide_csv_is_read_by_fewer_rows_at_once(tmp_path, monkeypatch):
-    (tmp_path / "rows.csv").write_text(long_csv(), encoding="utf-8")
-    whole = load_table(tmp_path / "rows.csv", drop=["code"], test_fraction=None)
-    monkeypatch.setattr(reading, "CELLS", 50)
-    lengths = []
-    monkeypatch.setattr(reading, "islice", lambda rows, most: lengths.append(most) or islice(rows, most))
-    wide = load_table(tmp_path / "rows.csv", drop=["code"], test_fraction=None)
-    assert set(lengths) == {12} and wide.rows.tolist() == whole.rows.tolist()
-    for column in whole.features:
-        np.testing.assert_array_equal(wide.features[column], whole.features[column])
-
-
-@pytest.mark.parametrize("part", [1, 2, 3, 7, 2**20])
-@pytest.mark.parametrize(
-    ("text", "whole"),
-    [
-        ('a,b\n"1","x, y"\r\n"","say ""no"""\n1,"z"', True),
-        ('a,b\n1,5 inch\n"2",""""\n', True),
-        ('a,b\n1,"two\nlines"\n', False),
-        ('a,b\n1,"two\rlines"\n', False),
-        ('a,b\n1,5" pipe\n2,6" pipe\n', False),
-        ('a,b\n1,"two"words\n', False),
-        ('a,b\n1,"open', False),
-        ('a,b\n1,"', False),
-    ],
-)
-def test_double_quotes_around_fields_of_one_line_are_told_from_others(text, whole, part):
-    file = arrow._RowsOfOneLine(io.BytesIO(text.encode()), ",")
-    read = []
-    try:
-        while bytes_read := file.read(part):
-            read.append(bytes_read)
-        fits = True
-    except ValueError:
-        fits = False
-    assert fits == whole and (not whole or b"".join(read).decode() == text)
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_quoted_fields_of_a_long_csv_are_read_by_pyarrow(end, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "COMPARED", 16)
-    lines = [line.split(",") for line in long_csv().splitlines()]
-    for row in lines[20::3]:
-        row[1] = ['Bonn, "Rhein"', "Wien"][len(row[0]) % 2]
-    content = end.join(",".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) for row in lines)
-    (tmp_path / "rows.csv").write_text(content, encoding="utf-8", newline="")
-    fast = load_table(tmp_path / "rows.csv", test_fraction=None)
-    called = []
-    monkeypatch.setattr(reading, "plain_columns", lambda *given, **named: called.append(given))
-    slow = load_table(tmp_path / "rows.csv", test_fraction=None)
-    assert called and arrow.plain_columns(
-        tmp_path / "rows.csv", ",", width=4, above=1, skip=0, about=0, words={3: None}, missing=[]
-    )
-    for column in slow.features:
-        np.testing.assert_array_equal(fast.features[column], slow.features[column])
-    assert fast.rows.tolist() == slow.rows.tolist()
-
-
 def test_rows_between_two_quotes_of_a_long_csv_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "COMPARED", 16)
     lines = [line.split(",") for line in long_csv().splitlines()]
     for row in lines[20:90:3]:
         row[1] = '"Bonn, Rhein"'

@@ -13,8 +13,8 @@ import torch
 
 from ..losses import RetrievalLoss
 from ..losses.base import still
-from ..tasks.scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
-from ..tasks.scores.table import ScoreTable, has_order
+from ..scores.evaluation import OF_ONE_LIST, OF_QUERIES, values_of
+from ..scores.rows import JudgedRows, has_order
 
 Array = npt.NDArray[Any]
 ROUNDING = 1e-6  # largest value of a loss of lists that are in order
@@ -147,9 +147,9 @@ def measured(names: Sequence[str], scores: Array, rows: BoostedRows, one_list: b
         ValueError: see `scores.evaluation.values_of`.
     """
     labels = torch.as_tensor(np.asarray(rows.labels, dtype=np.float32))
-    table = ScoreTable({}, labels, rows.query(one_list), name="the data set")
+    judged = JudgedRows(labels, rows.query(one_list), name="the data set")
     wanted = names or (OF_ONE_LIST if one_list else OF_QUERIES)
-    return list(values_of(scores, table, wanted).items())
+    return list(values_of(scores, judged, wanted).items())
 
 
 @runtime_checkable

@@ -27,19 +27,18 @@ except ModuleNotFoundError as error:
     ) from None
 
 from ..common.checks import integer, unmasked
-from ..common.defaults import LOSSES
+from ..common.defaults import LOSSES as DEFAULTS
 from ..evaluation import measures
 from ..evaluation.statistics import FEW_DRAWN
-from ..losses import RetrievalLoss, find
-from ..tasks.scores import one_list
-from ..tasks.scores.baselines import CrossEntropy, SquaredError, begin_at_the_best_constant
-from ..tasks.scores.batches import usual_positives
-from ..tasks.scores.division import held_out
-from ..tasks.scores.encoding import NumberColumn, fitted_numbers
-from ..tasks.scores.evaluation import values_of
-from ..tasks.scores.model import build_ranker
-from ..tasks.scores.settings import Model
-from ..tasks.scores.table import ScoreTable, has_order, need_queries
+from ..losses import LOSSES, RetrievalLoss, find, settings
+from ..scores.baselines import CrossEntropy, SquaredError, begin_at_the_best_constant
+from ..scores.batches import usual_positives
+from ..scores.columns import Scaling, odd_values
+from ..scores.division import held_out
+from ..scores.evaluation import values_of
+from ..scores.network import build_ranker
+from ..scores.one_list import check_name
+from ..scores.rows import JudgedRows, has_order, numbered_queries
 from .boosting import checked_loss
 
 Array = npt.NDArray[Any]
@@ -82,7 +81,8 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
                 f"{type(loss).__name__} compares the rows of both classes with each other, and cannot weigh single "
                 "rows. Give no sample_weight, or loss='cross_entropy' or 'squared_error', which take it"
             )
-        self.columns_ = [_column(rows[:, place], f"x{place}") for place in range(rows.shape[1])]
+        self.scaling_ = Scaling.fitted(rows)
+        _warn_of_odd(rows, getattr(self, "feature_names_in_", [f"x{place}" for place in range(rows.shape[1])]))
         inputs = self._encoded(rows)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         chosen_on = self._held_out(relevance, query, seed)
@@ -90,7 +90,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         own = None if query is None else _ids(query[train].numpy(), int(train.sum()))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network_ = build_ranker(Model(hidden=hidden), inputs.shape[1]).double()
+            self.network_ = build_ranker(inputs.shape[1], hidden).double()
             of_train = None if weights is None else weights[train]
             begin_at_the_best_constant(self.network_, loss, relevance[train], of_train)
             optimizer = torch.optim.AdamW(
@@ -117,21 +117,42 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def _loss(self, relevance: Tensor) -> Any:
         """A loss with `from_lists`."""
-        if self.loss is None:
-            name, settings = LOSSES[self._takes]
-            own: dict[str, Any] = {**settings}
-            return find(name)(**own)
-        if isinstance(self.loss, RetrievalLoss):
-            return checked_loss(copy.deepcopy(self.loss))  # its running statistics belong to this training
-        if not isinstance(self.loss, str) or self.loss not in OF_ROWS:
-            raise TypeError(
-                "loss must be one of rankgrad.losses, such as LogSumExpLoss(), 'cross_entropy' or 'squared_error'; got "
-                f"{self.loss!r}"
-            )
-        made = OF_ROWS[self.loss]()
-        if relevance.dtype != torch.bool and not made.graded:
-            raise ValueError(f"{self.loss} takes only relevant and irrelevant rows, but y has grades; give grades > 0")
-        return made
+        if isinstance(self.loss, str) and self.loss in OF_ROWS:
+            made = OF_ROWS[self.loss]()
+            if relevance.dtype != torch.bool and not made.graded:
+                raise ValueError(
+                    f"{self.loss} takes only relevant and irrelevant rows, but y has grades; give grades > 0"
+                )
+            return made
+        loss = self._named_loss() if self.loss is None or isinstance(self.loss, str) else copy.deepcopy(self.loss)
+        return checked_loss(loss)  # a copy, as running statistics belong to this training
+
+    def _named_loss(self, **settings: Any) -> RetrievalLoss:
+        """The loss that `loss` names, or the default one, with its settings as `rankgrad train` takes them."""
+        default, own = DEFAULTS[self._takes]
+        name = default if self.loss is None else self.loss
+        try:
+            kind = find(name)
+        except ValueError as error:
+            raise ValueError(f"{error}, {', '.join(OF_ROWS)}") from None
+        return kind(**{**(own if name == default else {}), **settings})
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters; with `deep`, also the settings of a loss object: loss__tau."""
+        own = _settings(self.loss) if deep else {}
+        return {**super().get_params(deep=False), **{f"loss__{name}": value for name, value in own.items()}}
+
+    def set_params(self, **params: Any) -> _Network:
+        """Set parameters; loss__tau=0.1 sets the temperature of the loss, which is made anew."""
+        own = {name.removeprefix("loss__"): params.pop(name) for name in [*params] if name.startswith("loss__")}
+        super().set_params(**params)
+        if own:
+            try:
+                named = self.loss is None or isinstance(self.loss, str)
+                self.loss = self._named_loss(**own) if named else type(self.loss)(**{**_settings(self.loss), **own})
+            except TypeError as error:
+                raise ValueError(f"loss={self.loss!r} does not take {', '.join(own)}: {error}") from None
+        return self
 
     def _held_out(self, relevance: Tensor, query: Tensor | None, seed: int) -> Tensor:
         """[row] bool, the rows that choose the weights; none if they would be few, or without early_stopping."""
@@ -149,7 +170,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         return _value(relevance, scores, query, "AP")
 
     def _encoded(self, rows: Array) -> Tensor:
-        return torch.from_numpy(np.column_stack([c.encode(x) for c, x in zip(self.columns_, rows.T, strict=True)]))
+        return torch.from_numpy(self.scaling_(rows))
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -165,6 +186,12 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _settings(loss: Any) -> dict[str, Any]:
+    """The settings of a loss of rankgrad; {} for a name, or a loss that is composed of parts."""
+    name = next((name for name, kind in LOSSES.items() if type(loss) is kind), None)
+    return {} if name is None else {each: getattr(loss, each) for each in settings(name) if each != "_target_"}
 
 
 class _Best:
@@ -193,12 +220,16 @@ def _dense(rows: Any) -> Array:
     return dense
 
 
-def _column(values: Array, name: str) -> NumberColumn:
-    """The encoding of a column. Its remarks are warnings."""
-    column, remarks = fitted_numbers(name, values)
-    for remark in remarks:
-        warnings.warn(remark, stacklevel=4)
-    return NumberColumn(name, float(values[0]), 1.0, False) if column is None else column
+def _warn_of_odd(rows: Array, names: Sequence[str]) -> None:
+    """One warning with the columns whose values may stand for a missing one."""
+    odd = [f"{name} ({what})" for name, column in zip(names, rows.T, strict=True) if (what := odd_values(column))]
+    if odd:
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        warnings.warn(
+            f"{len(odd)} of {len(names)} columns have values apart from the others: {'; '.join(odd[:3])}{more}. "
+            "If they stand for a missing value, put SimpleImputer(missing_values=VALUE) before this estimator",
+            stacklevel=4,
+        )
 
 
 def _weights(given: Any, rows: int) -> Tensor | None:
@@ -235,8 +266,8 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     above it as are positive.
 
     Args:
-        loss: a loss of `rankgrad.losses`. None: LogSumExpLoss(tau=0.1). Or "cross_entropy" or
-            "squared_error".
+        loss: a loss of `rankgrad.losses`, or its name in `losses.LOSSES`. None: LogSumExpLoss(tau=0.1). Or
+            "cross_entropy" or "squared_error". Its settings are parameters, too: set_params(loss__tau=0.1).
         hidden: number of units of each hidden layer; an integer for one layer, () for a linear model.
         steps: largest number of steps of AdamW, with a cycle of the learning rate.
         batch: number of rows in a step, >= 2. Positives have their fraction of all rows, at least one row.
@@ -332,10 +363,11 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Average precision of the positive class, in (0, 1]. With weights, the value of scikit-learn."""
-        hits, scores = column_or_1d(y) == self.positive_, self._above(X)
-        if sample_weight is None:
+        hits, scores = column_or_1d(unmasked(y, "y")) == self.positive_, self._above(X)
+        weights = None if sample_weight is None else column_or_1d(unmasked(sample_weight, "sample_weight"))
+        if weights is None:
             return self._judged(hits, scores, None)
-        return float(average_precision_score(hits, scores, sample_weight=sample_weight))
+        return float(average_precision_score(hits, scores, sample_weight=weights))
 
     def __sklearn_tags__(self) -> Any:
         """Tags of scikit-learn: the classifier takes two classes only."""
@@ -348,8 +380,8 @@ class Ranker(_Network):
     """A network that scores the documents of queries. A loss of lists trains it on grades.
 
     Args:
-        loss: a loss of `rankgrad.losses`. None: LambdaLoss(). Or "squared_error"; for y of 0 and 1
-            also "cross_entropy".
+        loss: a loss of `rankgrad.losses`, or its name in `losses.LOSSES`. None: LambdaLoss(). Or "squared_error"; for
+            y of 0 and 1 also "cross_entropy". Its settings are parameters, too: set_params(loss__tau=0.1).
         hidden: number of units of each hidden layer; an integer for one layer, () for a linear model.
         steps: largest number of steps of AdamW, with a cycle of the learning rate.
         batch: approximate number of rows in a step, which has whole queries.
@@ -424,7 +456,7 @@ def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
 
     Args:
         metric: without queries "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100"; with queries "NDCG@10", "AP", "MRR",
-            "P@10"; see `rankgrad.tasks.scores.evaluation.evaluate_scores`.
+            "P@10"; see `rankgrad.scores.evaluation.evaluate_scores`.
         positive: label of the positive class, as for `RankClassifier`; None: the second one of two classes in sorted
             order, or y has grades.
 
@@ -439,7 +471,7 @@ def scorer(metric: str, *, positive: Any = None) -> Callable[..., float]:
     """
     # cross_val_score turns an error of a scorer into NaN, so the name is checked here
     try:
-        one_list.check_name(metric)
+        check_name(metric)
     except ValueError:
         measures.reading(metric)  # of a list for each query
     own = {} if positive is None else {"pos_label": positive}
@@ -465,9 +497,9 @@ def _measured(y: Any, scores: Array, query: Any = None, *, metric: str, pos_labe
 
 
 def _value(relevance: Any, scores: Array, query: Any, metric: str) -> float:
-    grades = torch.from_numpy(np.asarray(relevance, dtype=np.float32))
-    table = ScoreTable({}, grades, _ids(query, len(grades)), name="the data set")
-    return values_of(scores, table, [metric])[metric]
+    grades = torch.from_numpy(np.asarray(unmasked(relevance, "y"), dtype=np.float32))
+    rows = JudgedRows(grades, _ids(query, len(grades)), name="the data set")
+    return values_of(scores, rows, [metric])[metric]
 
 
 def _ids(query: Any, rows: int) -> Tensor | None:
@@ -476,8 +508,7 @@ def _ids(query: Any, rows: int) -> Tensor | None:
         return None
     ids = column_or_1d(unmasked(query, "query"))
     check_consistent_length(ids, range(rows))
-    need_queries(ids)
-    return torch.from_numpy(np.unique(ids, return_inverse=True)[1])
+    return numbered_queries(ids)[0]
 
 
 __all__ = ["RankClassifier", "Ranker", "scorer"]

@@ -72,7 +72,7 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
 
     Args:
         names: such as "NDCG@10", "AP", "MRR", "P@10"; of one list "AP", "ROC AUC", "P@100". See
-            `rankgrad.tasks.scores.evaluation.evaluate_scores`. Without names: all that it reports.
+            `rankgrad.scores.evaluation.evaluate_scores`. Without names: all that it reports.
         one_list: True: all rows are one list; groups are not read.
 
     >>> import numpy as np

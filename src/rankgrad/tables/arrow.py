@@ -1,13 +1,12 @@
-"""Tables of a parquet, and the plain rows of a large csv, by pyarrow."""
+"""Whole columns of a parquet or a csv, by pyarrow."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from ..common.extras import missing
 from ..common.files import shown
 from ..common.progress import through
 from .arrays import Array, Arrays, Chosen, objects
-from .text import opened
+from .delimited import delimited, sign_of
+from .text import MISSING, opened
 
 
 @contextmanager
@@ -106,113 +106,65 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         yield from enumerate(through(rows, "reading", "row", file.metadata.num_rows), 1)
 
 
-def plain_columns(
-    path: Path,
-    sign: str,
-    *,
-    width: int,
-    above: int,
-    skip: int,
-    about: int,
-    words: Mapping[int, Callable[[list[str]], Array] | None],
-    missing: Collection[str],
-) -> dict[int, Array] | None:
-    """Columns of a csv in which each line is a row: much faster than row by row.
+def csv_arrays(path: Path, wanted: Chosen, words: Chosen, delimiter: str | None) -> Arrays:
+    """Columns of a csv with a header: float64 where each cell is a number or a word for a missing one, else texts.
 
     Args:
         path: the file.
-        sign: the delimiter.
-        width: number of fields of a row.
-        above: number of lines above the rows.
-        skip: number of first rows that are left unset in the result.
-        about: number of rows, if it is known approximately.
-        words: place of a column -> function from its different texts to words; None: it has numbers. Other columns are
-            not read.
-        missing: texts of a missing number.
-
-    Returns:
-        place -> [row] float64, NaN for a missing number; or [row] words. None: pyarrow is not installed, or a line is
-        not such a row, which `delimited` then reads or names.
-    """
-    if find_spec("pyarrow") is None or width < 2 or not sign.isascii():
-        return None
-    from pyarrow import ArrowException, csv, float64, string
-
-    names = [str(place) for place in range(width)]
-    kinds = {str(place): float64() if of_words is None else string() for place, of_words in words.items()}
-    # memory that is not written costs nothing; fresh memory for each part would take as long as reading it
-    columns = {place: np.empty(about, object if words[place] else np.float64) for place in words}
-    end = skip
-    try:
-        with opened(path) as file:
-            reader = csv.open_csv(
-                _RowsOfOneLine(file, sign),
-                csv.ReadOptions(
-                    column_names=names, skip_rows=above, skip_rows_after_names=skip, block_size=2**20 + 2**10 * width
-                ),
-                csv.ParseOptions(delimiter=sign, ignore_empty_lines=False),
-                csv.ConvertOptions(
-                    column_types=kinds, include_columns=[*kinds], null_values=[*missing], strings_can_be_null=False
-                ),
-            )
-            for batch in reader:
-                begin, end = end, end + len(batch)
-                for (place, of_words), values in zip(words.items(), batch.columns, strict=True):
-                    if end > len(columns[place]):
-                        more = np.empty(max(end - begin, begin), columns[place].dtype)
-                        columns[place] = np.concatenate([columns[place][:begin], more])
-                    if of_words is not None:
-                        coded = values.dictionary_encode()
-                        of_each = of_words(coded.dictionary.to_pylist())
-                        columns[place][begin:end] = of_each[np.from_dlpack(coded.indices)]
-                    else:  # `to_numpy` would import pandas
-                        given = values.fill_null(np.nan) if values.null_count else values
-                        columns[place][begin:end] = np.from_dlpack(given)
-    except (ArrowException, OSError, ValueError):
-        return None
-    empty = np.arange(skip, end)  # rows that have no value: an empty line is read as one
-    for column in columns.values():
-        values = column[empty]
-        empty = empty[(values == None) | (values != values)]  # noqa: E711 - of an array
-    return None if len(empty) else {place: column[:end] for place, column in columns.items()}
-
-
-class _RowsOfOneLine:
-    """The bytes of a csv, for as long as its double quotes surround whole fields of one line.
+        wanted: which columns to read.
+        words: which columns are texts even if each cell is a number.
+        delimiter: see `delimited`.
 
     Raises:
-        ValueError: by `read`, at a double quote inside a text without quotes, or a line break between two of them.
+        ValueError: see `delimited`.
     """
+    try:
+        from pyarrow import ArrowException, csv, string
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
+    first, header = next(delimited(path, delimiter, show=False), (1, []))
+    places = [*map(str, range(len(header)))]
+    try:
+        with opened(path) as file:
+            table = csv.read_csv(
+                file,
+                csv.ReadOptions(column_names=places, skip_rows=first, block_size=2**22),
+                csv.ParseOptions(delimiter=sign_of(path, delimiter)[0], newlines_in_values=True),
+                csv.ConvertOptions(column_types=dict.fromkeys(places, string()), strings_can_be_null=False),
+            )
+    except (ArrowException, ValueError) as error:
+        lines = [line for line, _ in delimited(path, delimiter)]  # names the line
+        if len(lines) < 2:
+            return Arrays({}, tuple(header), np.array([], np.int64))
+        raise ValueError(f"{shown(path)} cannot be read: {shown(' '.join(str(error).split()))}") from None
+    rows = np.arange(len(table)) + first + 1
+    if _lines_in(path) != first + len(table):  # a row of several lines, perhaps rows between two quotes; or empty lines
+        rows = np.array([line for line, _ in delimited(path, delimiter)][1:], np.int64)
+        if len(rows) != len(table):
+            raise ValueError(f"{shown(path)} has {len(rows)} rows by its lines, but {len(table)} by its quotes")
+    # several columns may have no name, such as the empty ones of a spreadsheet
+    values = {
+        name: _cells(table[place], words(name)) for name, place in zip(header, places, strict=True) if wanted(name)
+    }
+    return Arrays(values, tuple(name for name in header if name not in values), rows)
 
-    closed = False
 
-    def __init__(self, file: IO[bytes], sign: str) -> None:
-        self.file, self.last, self.inside = file, b"\n", 0
-        self.beside = np.isin(np.arange(256), [*map(ord, ('"', "\r", "\n", sign))])  # what may be next to a quote
+def _lines_in(path: Path) -> int:
+    count, last = 0, b"\n"
+    with opened(path) as file:
+        while part := file.read(2**22):
+            count, last = count + part.count(b"\n"), part
+    return count + (not last.endswith(b"\n"))
 
-    def read(self, size: int) -> bytes:
-        """The next bytes."""
-        whole = self.file.read(size)
-        for begin in range(0, max(len(whole), 1), 2**16):  # such parts stay in the cache of a processor
-            part = whole[begin : begin + 2**16]
-            if self.inside or b'"' in part or (self.last == b'"' and part):
-                self._check(part)
-            self.last = part[-1:]
-        return whole
 
-    def _check(self, part: bytes) -> None:
-        whole = self.last + part
-        text = np.frombuffer(whole, np.uint8)
-        before = int(whole[:1] == b'"')  # the last quote of the part before, whose next byte was not known
-        quotes = np.flatnonzero(text == ord('"'))
-        first = (self.inside - before) % 2
-        opening, closing = quotes[first::2], quotes[1 - first :: 2]
-        breaks = [np.flatnonzero(text == ord(end)) for end in ("\n", "\r") if end.encode() in whole]
-        self.inside = (first + len(quotes)) % 2
-        if not (
-            self.beside[text[opening[opening > 0] - 1]].all()
-            and self.beside[text[closing[closing + 1 < len(text)] + 1]].all()
-            and not any(((first + np.searchsorted(quotes, each)) % 2).any() for each in breaks)
-            and (part or not self.inside)
-        ):
-            raise ValueError("a double quote or a line break is inside a field")
+def _cells(column: Any, of_words: bool) -> Array:
+    """[row] the cells of a column of texts: float64 if all are numbers or missing, else texts."""
+    from pyarrow import ArrowException, array, compute, float64, scalar, string
+
+    if not of_words:
+        cells = compute.utf8_trim_whitespace(column)
+        absent = compute.is_in(compute.utf8_lower(cells), array([*MISSING]))
+        with suppress(ArrowException):
+            numbers = compute.if_else(absent, scalar(None, string()), cells).cast(float64())
+            return np.array(numbers.to_numpy(), dtype=np.float64)  # a copy, which can be written
+    return np.array(column.to_numpy(), dtype=object)

@@ -12,7 +12,7 @@ import numpy as np
 from ..common.files import read_npz, shown
 from ..common.progress import through
 from .arrays import Arrays, Chosen, objects
-from .arrow import parquet_arrays, parquet_rows
+from .arrow import csv_arrays, parquet_arrays, parquet_rows
 from .delimited import delimited
 from .objects import lines_of_objects
 from .parts import need_whole
@@ -112,19 +112,22 @@ def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:
         yield f"{shown(path)}, {found.unit} {number}", row
 
 
-def read_arrays(path: Path, wanted: Chosen, words: Chosen) -> Arrays:
+def read_arrays(path: Path, wanted: Chosen, words: Chosen, delimiter: str | None = None) -> Arrays:
     """Whole columns of a file.
 
     Args:
         path: the file.
         wanted: whether to read a column of this name.
         words: whether to leave whole numbers as they are where some are missing, because they are names.
+        delimiter: of a csv, see `tables.delimited`.
 
     Raises:
         ValueError: the format is unknown, or the file is damaged.
     """
     found = format_of(path)
     need_whole(path)
+    if found is DELIMITED:
+        return csv_arrays(path, wanted, words, delimiter)
     if found.arrays is not None:
         return found.arrays(path, wanted, words)
     assert found.rows is not None

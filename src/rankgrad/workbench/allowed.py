@@ -73,7 +73,7 @@ SLOTS: dict[str, tuple[Offer, ...]] = {
         Offer("rankgrad.losses.baselines"),
         Offer("rankgrad.losses.called"),
         Offer("rankgrad.losses.detection", "DETECTION_LOSSES"),
-        Offer("rankgrad.tasks.scores.baselines"),
+        Offer("rankgrad.scores.baselines"),
         Offer("pytorch_metric_learning.losses"),
     ),
     "ranks": (Offer("rankgrad.ranks"),),

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rankgrad.tasks.scores.evaluation import values_of
+from rankgrad.scores.evaluation import values_of
 from rankgrad.tasks.scores.model import score_rows
 from rankgrad.tasks.scores.table import ScoreTable
 from rankgrad.tasks.scores.task import GivenScorer, ScoresTask, build
@@ -79,12 +79,12 @@ def task_of(table: ScoreTable, loss: Sequence[str], model: str, rate: str, seed:
 
 
 def _network(settings: Mapping[str, object], width: int) -> torch.nn.Module:
-    from rankgrad.tasks.scores.model import build_ranker
+    from rankgrad.tasks.scores.model import build_model
     from rankgrad.tasks.scores.settings import Model
 
     model = dict(settings["model"])  # type: ignore[call-overload]
     torch.manual_seed(int(settings["seed"]))  # type: ignore[call-overload]
-    return build_ranker(Model(**{**model, "hidden": tuple(model.get("hidden", ()))}), width)
+    return build_model(Model(**{**model, "hidden": tuple(model.get("hidden", ()))}), width)
 
 
 def curve(task: ScoresTask, steps: int) -> list[tuple[int, float, float]]:

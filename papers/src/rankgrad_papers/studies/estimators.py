@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rankgrad.tasks.scores.evaluation import values_of
+from rankgrad.scores.evaluation import values_of
 from rankgrad.tasks.scores.table import ScoreTable
 
 from ..values import append, cells

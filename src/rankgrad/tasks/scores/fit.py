@@ -13,11 +13,11 @@ from torch import nn
 
 from ...common.checks import as_word
 from ...losses.called import CalledLoss
+from ...scores.division import held_out
 from ...workbench.config import GIVEN, GROUPS, ConfigError, compose, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
 from ...workbench.training.from_python import own_settings, resumed
-from .division import held_out
 from .model import load_ranker
 from .table import ScoreTable
 from .task import TASK, EvaluatedScores, GivenScorer, build, summary

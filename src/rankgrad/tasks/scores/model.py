@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ...models.state_dicts import (
     sample,
     write_plain,
 )
+from ...scores.network import build_ranker
 from .encoding import Encoding
 from .settings import GIVEN, Model
 from .table import ScoreTable
@@ -33,31 +34,18 @@ VALUES = 2**23  # bytes of the encoding in a file: 100 000 categories of 80 byte
 NUMBERS = 2**26  # of encoded rows that are in memory at once
 
 
-class OneScore(nn.Module):
-    """A layer [row, 1] -> [row]."""
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Remove the last dimension."""
-        return values.squeeze(-1)
-
-
-def build_ranker(settings: Model, width: int) -> nn.Module:
+def build_model(settings: Model, width: int) -> nn.Module:
     """A new model, [row, width] -> [row].
 
     Args:
         settings: kind and layers.
         width: width of the encoded rows.
 
-    >>> build_ranker(Model("linear"), 3)(torch.zeros(5, 3)).shape
+    >>> build_model(Model("linear"), 3)(torch.zeros(5, 3)).shape
     torch.Size([5])
     """
-    layers: list[nn.Module] = []
-    for units in settings.hidden if settings.kind == "mlp" else ():
-        norm = [nn.BatchNorm1d(units)] if settings.batch_norm else []
-        drop = [nn.Dropout(settings.dropout)] if settings.dropout else []
-        layers += [nn.Linear(width, units), *norm, nn.ReLU(), *drop]
-        width = units
-    return nn.Sequential(*layers, nn.Linear(width, 1), OneScore())
+    hidden = settings.hidden if settings.kind == "mlp" else ()
+    return build_ranker(width, hidden, dropout=settings.dropout, batch_norm=settings.batch_norm)
 
 
 def score_rows(model: nn.Module, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
@@ -74,7 +62,7 @@ def score_rows(model: nn.Module, inputs: Tensor, device: torch.device | str = "c
     Raises:
         ValueError: the output of the model is not one number per row.
 
-    >>> score_rows(build_ranker(Model("linear"), 3), torch.zeros(5, 3)).shape
+    >>> score_rows(build_model(Model("linear"), 3), torch.zeros(5, 3)).shape
     torch.Size([5])
     """
     with evaluating(model, device) as (where, _):
@@ -97,6 +85,13 @@ class Ranker:
     model: nn.Module
     encoding: Encoding
 
+    def encoded(self, table: ScoreTable) -> Iterator[Tensor]:
+        """The encoded rows of a table, some at a time: [row, width] float32."""
+        part = max(NUMBERS // self.encoding.width, 1)
+        for start in range(0, len(table), part):
+            piece = table if len(table) <= part else table.subset(range(start, min(start + part, len(table))))
+            yield self.encoding.encode(piece)
+
     def score(self, table: ScoreTable, device: torch.device | str = "cpu") -> Tensor:
         """Scores of the rows of a table, [row] float32; higher is more relevant.
 
@@ -107,13 +102,7 @@ class Ranker:
         Raises:
             ValueError: the table lacks a column of the training, or a score is NaN or infinite.
         """
-        part = max(NUMBERS // self.encoding.width, 1)
-        pieces = (
-            [table]
-            if len(table) <= part
-            else [table.subset(range(a, min(a + part, len(table)))) for a in range(0, len(table), part)]
-        )
-        scores = torch.cat([score_rows(self.model, self.encoding.encode(piece), device) for piece in pieces])
+        scores = torch.cat([score_rows(self.model, rows, device) for rows in self.encoded(table)])
         wrong = (~scores.isfinite()).nonzero().flatten().tolist()
         if wrong:
             weights = not_finite(self.model.state_dict())
@@ -135,7 +124,7 @@ def save_ranker(path: Path, model: nn.Module, encoding: Encoding, settings: Mode
     >>> import tempfile
     >>> table, settings = ScoreTable.of(torch.tensor([[1.0, 0.0], [2.0, 5.0], [3.0, 0.0]])), Model("linear")
     >>> encoding = Encoding.fitted(table)
-    >>> ranker = Ranker(build_ranker(settings, encoding.width), encoding)
+    >>> ranker = Ranker(build_model(settings, encoding.width), encoding)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_ranker(Path(folder, "model.pt"), ranker.model, encoding, settings)
     ...     again = load_ranker(Path(folder, "model.pt"))
@@ -168,7 +157,7 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
     >>> encoding = Encoding.fitted(table)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "model.pt")
-    ...     save_ranker(path, build_ranker(Model("linear"), encoding.width), encoding, Model("linear"))
+    ...     save_ranker(path, build_model(Model("linear"), encoding.width), encoding, Model("linear"))
     ...     ranker = load_ranker(path)
     >>> ranker.score(table).shape
     torch.Size([3])
@@ -180,7 +169,7 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
         own = Model(**{**settings, "hidden": tuple(settings["hidden"])})
         if own.kind != GIVEN:
             with torch.device("meta"), no_larger_than(saved["state"]):  # takes no memory
-                model = build_ranker(own, encoding.width)
+                model = build_model(own, encoding.width)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} describes a model that cannot be built: {one_line(error)}") from None
     if model is None:

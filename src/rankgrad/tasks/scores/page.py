@@ -12,6 +12,8 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from ...common.files import read_npz
+from ...scores.curves import Curve, curves_of
+from ...scores.evaluation import ScoreReport
 from ...workbench.html import charts
 from ...workbench.html.images import Images
 from ...workbench.html.templates import render
@@ -20,8 +22,6 @@ from ...workbench.kinds import TASKS
 from ...workbench.report import tables, write_report
 from ...workbench.report.content import Extent, RunContent, Section, read_common
 from ...workbench.runs.folder import Run
-from .curves import Curve, curves_of
-from .evaluation import ScoreReport
 
 TILES = 4
 WRONG = 10  # listed rows of each kind

@@ -10,10 +10,10 @@ import numpy as np
 from ...common.files import shown, write_npz
 from ...datasets.tabular import AUTO
 from ...models.record import WEIGHTS
+from ...scores.evaluation import alike
 from ...tables.written import write_columns
 from ...workbench.config import ConfigError, parsed, plain
 from ...workbench.runs.folder import Run
-from .evaluation import alike
 from .model import load_ranker
 from .saved import reading_of
 from .table import AUTOMATIC, load_rows
@@ -54,14 +54,14 @@ def predict_file(
 
     >>> import tempfile
     >>> from rankgrad.tasks.scores.encoding import Encoding
-    >>> from rankgrad.tasks.scores.model import build_ranker, save_ranker
+    >>> from rankgrad.tasks.scores.model import build_model, save_ranker
     >>> from rankgrad.tasks.scores.settings import Model
     >>> from rankgrad.tasks.scores.table import load_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model, rows, out = (Path(folder, name) for name in ("model.pt", "rows.csv", "scores.csv"))
     ...     _ = rows.write_text("amount\n12.5\n900\n7\n")
     ...     encoding = Encoding.fitted(load_table(rows, label=None))
-    ...     save_ranker(model, build_ranker(Model("linear"), encoding.width), encoding, Model("linear"))
+    ...     save_ranker(model, build_model(Model("linear"), encoding.width), encoding, Model("linear"))
     ...     print(predict_file(model, rows, out).rows, out.read_text().splitlines()[0])
     3 row,score
     """
@@ -77,7 +77,7 @@ def predict_file(
         names = AUTOMATIC["query"] if name == AUTO else () if name is None else (name,)
     if delimiter is None and file.suffix.lower() != ".tsv":
         delimiter = trained.get("delimiter")
-    table, ids = load_rows(file, encoding.names, categorical=encoding.categorical, query=names, delimiter=delimiter)
+    table, ids = load_rows(file, encoding.names, categorical=[*encoding.words], query=names, delimiter=delimiter)
     columns: dict[str, Any] = {"row": table.rows}
     if ids is not None:
         columns["query"] = np.array(["" if word is None else word for word in ids.tolist()])

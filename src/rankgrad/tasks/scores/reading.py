@@ -1,51 +1,114 @@
-"""Read files into `ScoreColumns`: any format of `tables`, or a folder with a file for each split."""
+"""Files of rows as columns of numbers and of words. Errors name the row."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas
 
 from ...common.checks import setting
 from ...common.files import shown
 from ...datasets.division import split_called
-from ...tables.arrow import plain_columns
-from ...tables.delimited import COMPARED, about_rows, delimited, sign_of
 from ...tables.formats import format_of, read_arrays
 from ...tables.text import MISSING, number_in, text_of
-from ...workbench.trec.files import QUERY
-from .columns import (
-    SPELT,
-    ScoreColumns,
-    Wanted,
-    as_column,
-    as_words,
-    files,
-    numbered,
-    refuse_infinite,
-    refuse_written,
-    without_point,
-)
 
 Array = npt.NDArray[Any]
-CELLS = 2**22  # texts of a csv that are in memory at once
+Place = Callable[[int], str]  # row -> its place in a file, for messages
+COMPARED = 2**12  # number of first rows that decide what a column holds
+QUERY = ("query", "query_id", "query-id", "qid", "q_id")
 BESIDE = (".weight", ".init", ".position", ".base_margin")  # theirs for other files beside it, which are not read
 SIZES = (".query", ".group")  # LightGBM's and XGBoost's names for a file of query sizes, beside the file of the rows
+TRUTH = {"true": 1.0, "false": 0.0}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns of a file to read.
+
+    Attributes:
+        words: columns that are read as words, even if their values are numbers.
+        only: columns to read; None: all columns with a name. (The row numbers that pandas writes have no name.)
+        drop: columns that are not read.
+        literal: columns among `words` in which only an empty text is missing: NA is an id or a label as any other.
+    """
+
+    words: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None
+    drop: frozenset[str] = frozenset()
+    literal: frozenset[str] = frozenset()
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self.drop and (bool(str(name).strip()) if self.only is None else name in self.only)
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns of one file or of several.
+
+    Attributes:
+        values: name -> [row] values; in the end float64, NaN for a missing value, or str, None for a missing value.
+        rows: [row] number of the row in its file: lines count from 1, rows from 0.
+        files: [row] the file, and the unit of the number: "train.csv, line".
+        unread: names of the columns that were not read.
+        sparse: whether a feature that is not in the file is 0 in each row.
+        sized: whether the queries come from a file of sizes, so that their ids name nothing.
+    """
+
+    values: dict[str, Array]
+    rows: Array
+    files: Array
+    unread: tuple[str, ...] = ()
+    sparse: bool = False
+    sized: bool = False
+
+    def place(self, row: int) -> str:
+        """The place of a row."""
+        return f"{self.files[row]} {self.rows[row]}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns."""
+        return (*self.values, *self.unread)
+
+    @property
+    def listed(self) -> str:
+        """Names of the columns for a message; only some of them if there are more than 40."""
+        names = [*map(shown, self.names)]
+        return ", ".join(names if len(names) <= 40 else [*names[:20], "...", *names[-20:]])
+
+
+def read_columns(root: Path, wanted: Wanted, delimiter: str | None = None) -> tuple[Columns, list[tuple[str, int]]]:
+    """The columns of a file or of a folder's files, and the (split, number of rows) of each file.
+
+    Args:
+        root: a file; or a folder with train.csv, test.csv and perhaps val.csv, or names such as rank.train.
+        wanted: the columns to read.
+        delimiter: see `tables.delimited`.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        ValueError: a file is damaged, or a column has other values than numbers, texts and dates. Messages name the
+            row.
+    """
+    parts = [(split, _read_file(path, wanted, delimiter)) for split, path in files_of(root)]
+    read = _joined([part for _, part in parts])
+    for name, column in read.values.items():
+        missing = frozenset({""}) if name in wanted.literal else MISSING
+        read.values[name] = as_column(column, name, read.place, name in wanted.words, missing)
+    return read, [(split, len(part.rows)) for split, part in parts]
 
 
 def files_of(root: Path) -> list[tuple[str, Path]]:
     """(split, file) of each file to read; a single file has the split "".
-
-    The files of a folder are train.csv, test.csv and, if it exists, val.csv; or names such as rank.train.
-
-    Args:
-        root: a file or a folder.
 
     Raises:
         FileNotFoundError: it does not exist.
@@ -74,237 +137,193 @@ def files_of(root: Path) -> list[tuple[str, Path]]:
     return [(split, files[split]) for split in ("train", "val", "test") if split in files]
 
 
-def read_file(path: Path, wanted: Wanted, delimiter: str | None = None) -> ScoreColumns:
-    """Read the columns of a file.
-
-    If there is a file of query sizes beside it (rank.train.query), and no column of query ids, the rows get a column
-    query.
-
-    Args:
-        path: the file.
-        wanted: the columns to read.
-        delimiter: see `tables.delimited`.
-
-    Raises:
-        ValueError: the file has another format, or is damaged.
-    """
-    columns = read_typed(path, wanted) if format_of(path).typed else read_csv(path, wanted, delimiter)
-    sizes = next((path.with_name(path.name + end) for end in SIZES if path.with_name(path.name + end).is_file()), None)
-    if sizes is not None and "query" in wanted and not set(QUERY) & set(columns.values):
-        columns.values["query"] = _from_sizes(sizes, columns)
-    return columns
-
-
 def unread_beside(path: Path) -> list[str]:
-    """A sentence for each file beside the rows that LightGBM or XGBoost would read, and this library does not.
-
-    Args:
-        path: the file of the rows.
-    """
+    """A sentence for each file beside the rows that LightGBM or XGBoost would read, and this library does not."""
     there = [path.with_name(path.name + end) for end in BESIDE if path.with_name(path.name + end).is_file()]
-    return [
-        f"{shown(file.name)} is not used: all rows have the same weight."
-        if file.suffix == ".weight"
-        else f"{shown(file.name)} is not used."
-        for file in there
-    ]
+    why = {".weight": ": all rows have the same weight"}
+    return [f"{shown(file.name)} is not used{why.get(file.suffix, '')}." for file in there]
 
 
-def _from_sizes(path: Path, columns: ScoreColumns) -> Array:
+def _read_file(path: Path, wanted: Wanted, delimiter: str | None) -> Columns:
+    """The columns of a file. `X` [row, feature] becomes the columns x0, x1, ...
+
+    A file of query sizes beside it (rank.train.query) is a column query, if there is none.
+    """
+    kind = format_of(path)
+    read = read_arrays(path, lambda name: name == "X" or name in wanted, lambda name: name in wanted.words, delimiter)
+    every: dict[str, Array] = {}
+    for name, array in read.values.items():
+        for column, one in (numbered(array) if name == "X" and array.ndim == 2 else {name: array}).items():
+            if column in every:
+                raise ValueError(f"{shown(path)} has a column {column!r}, which X has, too; give it another name")
+            every[column] = one
+    values = {name: column for name, column in every.items() if name in wanted}
+    for name, column in values.items():
+        if column.ndim != 1:
+            raise ValueError(
+                f"{shown(path)}, row 0: {name!r} has the shape {column.shape}; a column has a value for each row, and "
+                f"only X has several. To leave this column out: {setting('drop', [name])}"
+            )
+    there = [*values.values()] or [*map(np.atleast_1d, every.values())]
+    rows = np.arange(len(there[0]) if there else 0) if read.rows is None else read.rows
+    if not len(rows):
+        raise ValueError(f"{shown(path)} has no rows")
+    for name, column in values.items():
+        if len(column) != len(rows):
+            raise ValueError(
+                f"{shown(path)}: {next(iter(read.values))!r} has {len(rows)} rows, {name!r} has {len(column)}"
+            )
+    names = {*every, *read.unread}
+    if not kind.typed and not (wanted.only or set()) & names and all(number_in(name) is not None for name in names):
+        raise ValueError(
+            f"{shown(path)}, line {rows[0] - 1}: there is no header; write the names of the columns above the rows"
+        )
+    unread = (*read.unread, *(name for name in every if name not in wanted))
+    sizes = next((path.with_name(path.name + end) for end in SIZES if path.with_name(path.name + end).is_file()), None)
+    sized = sizes is not None and "query" in wanted and not set(QUERY) & set(values)
+    if sizes is not None and sized:
+        values["query"] = _from_sizes(sizes, len(rows))
+    files = np.full(len(rows), f"{shown(path.name)}, {kind.unit}", dtype=object)
+    return Columns(values, rows, files, unread, read.sparse, sized)
+
+
+def _from_sizes(path: Path, rows: int) -> Array:
     """[row] the query of each row, from a file with the number of rows of each query."""
     sizes: list[int] = []
     for number, line in enumerate(text_of(path).split("\n"), 1):
         if line.strip() and not re.fullmatch(r"[0-9]{1,15}", line.strip()):
             raise ValueError(f"{shown(path)}, line {number} must be a number of rows; got {shown(line)!r}")
         sizes += [int(line)] if line.strip() else []
-    if sum(sizes) != len(columns.rows):
+    if sum(sizes) != rows:
         raise ValueError(
-            f"{shown(path)}: the queries have {sum(sizes)} rows together, but {shown(path.stem)} has "
-            f"{len(columns.rows)}. Write both files again, or remove this one"
+            f"{shown(path)}: the queries have {sum(sizes)} rows together, but {shown(path.stem)} has {rows}. Write "
+            "both files again, or remove this one"
         )
-    return np.repeat(as_words([str(number) for number in range(1, len(sizes) + 1)]), sizes)
+    return np.repeat(np.arange(1, len(sizes) + 1), sizes)
 
 
-# ------------------------------------------------------------------------------------------------------------------ csv
+def numbered(matrix: Array) -> dict[str, Array]:
+    """The columns of a matrix, named x0, x1, ..."""
+    return {f"x{place}": matrix[:, place] for place in range(matrix.shape[1])}
 
 
-def read_csv(path: Path, wanted: Wanted, delimiter: str | None) -> ScoreColumns:
-    """Read the columns of a csv with a header.
+def _joined(parts: Sequence[Columns]) -> Columns:
+    """The rows of several files, one file after the other, with the columns of the first file; of all if sparse."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    sparse = all(part.sparse for part in parts)
+    names = dict.fromkeys(name for part in parts for name in part.values) if sparse else first.values
+    values: dict[str, Array] = {}
+    for name in names:
+        without = next((part for part in parts if name not in part.values), None)
+        if without is not None and not sparse:
+            raise ValueError(f"{without.files[0]}s: there is no column {name!r}, which {first.files[0]}s have")
+        columns = [part.values.get(name, np.zeros(len(part.rows))) for part in parts]
+        same = len({column.dtype for column in columns}) == 1
+        values[name] = np.concatenate(columns if same else [column.astype(object) for column in columns])
+    rows, files = (np.concatenate([getattr(part, each) for part in parts]) for each in ("rows", "files"))
+    return Columns(values, rows, files, first.unread, sparse, any(part.sized for part in parts))
 
-    A column has numbers if at least half of its first 4096 values (fewer, of more than 1024 columns) are numbers; else
-    it has words. In a column that is read as words, 3 and 3.0 are one word.
+
+# -------------------------------------------------------------------------------------------- numbers or words
+
+
+def as_column(
+    values: Array, name: str, place: Place, of_words: bool = False, missing: Collection[str] = MISSING
+) -> Array:
+    """[row] float64, NaN for a missing value; or [row] str, None for a missing value.
+
+    A column of texts has numbers if at least half of its first 4096 values are numbers; then all must be. True and
+    False are 1 and 0. Dates are words. In a column that is read as words, 3 and 3.0 are one word.
 
     Args:
-        path: the file.
-        wanted: the columns to read.
-        delimiter: see `tables.delimited`.
+        values: [row] numbers, texts, dates, or Python objects.
+        name: name of the column, for messages.
+        place: row -> its place in the file, for messages.
+        of_words: read numbers as words, too.
+        missing: words for a missing value.
 
     Raises:
-        ValueError: there is no header, or a column of numbers has a word or an infinite number; also see
-            `tables.delimited`.
+        ValueError: a value of another type, an infinite number, or a word among numbers. The message has the row.
     """
-    lines = delimited(path, delimiter)
-    first, header = next(lines, (1, []))
-    named = wanted.only is not None and not wanted.only.isdisjoint(header)  # as by pandas: 0, 1, 2, ...
-    if header and not named and all(number_in(name) is not None for name in header):
-        raise ValueError(
-            f"{shown(path)}, line {first}: there is no header; write the names of the columns above the rows"
-        )
-    columns = {
-        name: _CsvColumn(name, path, name in wanted.words, wanted.missing(name)) for name in header if name in wanted
-    }
-    # several columns may have no name, such as the empty ones of a spreadsheet
-    places = {place: columns[name] for place, name in enumerate(header) if name in columns}
-    rows = np.empty(0, dtype=np.int64)
-    most = min(COMPARED, max(CELLS // max(len(header), 1), 1))
-    while part := list(islice(lines, most)):
-        numbers = [line for line, _ in part]
-        cells = list(zip(*(fields for _, fields in part), strict=True))
-        for place, column in places.items():
-            column.add(cells[place], numbers)
-        rows = np.append(rows, numbers)
-        if len(rows) == most and numbers[-1] == first + most and places:
-            more = _add_plain(path, delimiter, len(header), first, most, places)
-            rows = np.append(rows, np.arange(more) + numbers[-1] + 1)
-            if more:
-                break
-    if not len(rows):
-        raise ValueError(f"{shown(path)} has no rows")
-    unread = [name for name in header if name not in columns]
-    values = {name: column.whole() for name, column in columns.items()}
-    return ScoreColumns(values, rows, files(path, "line", rows), tuple(unread))
-
-
-def _add_plain(
-    path: Path, delimiter: str | None, width: int, above: int, skip: int, places: Mapping[int, _CsvColumn]
-) -> int:
-    """Add the rows after the first ones, if they are plain; returns their number, 0 if they are not."""
-    arrays = plain_columns(
-        path,
-        sign_of(path, delimiter)[0],
-        width=width,
-        above=above,
-        skip=skip,
-        about=round(1.05 * (about_rows(path) or 0)) + COMPARED,
-        words={place: column.words if column.of_words else None for place, column in places.items()},
-        missing=SPELT,
-    )
-    for place, array in (arrays or {}).items():
-        places[place].complete(array, above + 1)
-    return len(next(iter(arrays.values()))) - skip if arrays else 0
-
-
-def _floats(cells: Sequence[str]) -> Array | None:
-    """[row] numbers; None if a cell is no number."""
-    try:
-        return None if "_" in "".join(cells) else np.array(list(map(float, cells)))  # Python reads 1_000 as a number
-    except ValueError:
-        return None
-
-
-@dataclass
-class _CsvColumn:
-    """A column of a csv, which is read part by part. A part of numbers takes an eighth of the memory of its texts."""
-
-    name: str
-    path: Path
-    as_categories: bool
-    missing: Collection[str] = MISSING
-    of_words: bool = False
-    parts: list[Array] = field(default_factory=list)
-    known: dict[str, str] = field(default_factory=dict)  # stores each word once, because categories are repeated
-
-    def __post_init__(self) -> None:
-        self.of_words |= self.as_categories
-
-    def add(self, cells: Sequence[str], lines: Sequence[int]) -> None:
-        """Add the next cells."""
-        numbers = None if self.of_words else _floats(cells)
-        if numbers is None and not self.parts and not self.as_categories:
-            given = [cell for cell in cells if cell.strip().lower() not in MISSING]
-            self.of_words = 2 * sum(number_in(cell) is None for cell in given) > len(given)
-            refuse_written(cells, self.name, lambda row: f"{shown(self.path)}, line {lines[row]}")
-        if self.of_words:
-            self.parts.append(self.words(cells))
-            return
-        numbers = self._numbers(cells, lines) if numbers is None else numbers
-        refuse_infinite(numbers, self.name, lambda row: f"{shown(self.path)}, line {lines[row]}")
-        self.parts.append(numbers)
-
-    def complete(self, array: Array, begin: int) -> None:
-        """Take an array of all cells, in which the first part is not set yet; `begin` is the line of its first row."""
-        array[: len(self.parts[0])] = self.parts[0]
-        if not self.of_words:
-            refuse_infinite(array, self.name, lambda row: f"{shown(self.path)}, line {begin + row}")
-        self.parts = [array]
-
-    def words(self, cells: Sequence[str]) -> Array:
-        """Cells as words."""
-        words = map(without_point, cells) if self.as_categories else cells
-        return as_words([self.known.setdefault(word, word) for word in words], self.missing)
-
-    def _numbers(self, cells: Sequence[str], lines: Sequence[int]) -> Array:
-        numbers = [np.nan if cell.strip().lower() in MISSING else number_in(cell) for cell in cells]
-        wrong = next((row for row, number in enumerate(numbers) if number is None), None)
-        if wrong is None:
-            return np.array(numbers, dtype=np.float64)
-        raise ValueError(
-            f"{shown(self.path)}, line {lines[wrong]}: {self.name!r} is {shown(cells[wrong])!r}, but most values of "
-            "this column are numbers. Correct it, leave it empty if it is missing, or read the column as words: "
-            f"{setting('categorical', [self.name])}"
-        )
-
-    def whole(self) -> Array:
-        """[row] all cells; the parts are given up, so that the memory of one column is needed twice."""
-        parts, self.parts = self.parts, []
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
-
-# --------------------------------------------------------------------------------------------------- all other formats
-
-
-def read_typed(path: Path, wanted: Wanted) -> ScoreColumns:
-    """Read the columns of a file whose values have types. `X` [row, feature] becomes the columns x0, x1, ...
-
-    Args:
-        path: the file.
-        wanted: the columns to read.
-
-    Raises:
-        ValueError: a column has another shape or length than the others, or neither numbers nor words; or a number is
-            infinite. The message has the row.
-    """
-    read = read_arrays(path, lambda name: name == "X" or name in wanted, lambda name: name in wanted.words)
-    named = [
-        (name, column, values)
-        for name, array in read.values.items()
-        for column, values in (numbered(array) if name == "X" and array.ndim == 2 else {name: array}).items()
-    ]
-    unread = [*read.unread, *(column for _, column, _ in named if column not in wanted)]
-    named = [each for each in named if each[1] in wanted]
-    arrays: dict[str, Array] = {}
-    for name, column, values in named:
-        if column in arrays:
-            raise ValueError(f"{shown(path)} has a column {column!r}, which X has, too; give it another name")
-        if values.ndim != 1:
+    if values.dtype.kind in "biuf" and not of_words:
+        return _finite(values.astype(np.float64, copy=False), name, place)
+    if values.dtype.kind == "M":
+        values = np.where(np.isnat(values), None, values.astype(str).astype(object))
+    cells = values.astype(object)
+    cells[pandas.isna(cells)] = None
+    for row, value in enumerate(cells.tolist()):
+        if not isinstance(value, (str, int, float, date, Decimal, NoneType)):
             raise ValueError(
-                f"{shown(path)}, row 0: {name!r} has the shape {values.shape}; a column has a value for each row, and "
-                f"only X has several. To leave this column out: {setting('drop', [name])}"
+                f"{place(row)}: {name!r} is a {type(value).__name__}; a column must have numbers, texts or dates. To "
+                f"leave this column out: {setting('drop', [name])}"
             )
-        if len(values) != len(named[0][2]):
-            raise ValueError(f"{shown(path)}: {named[0][0]!r} has {len(named[0][2])} rows, {name!r} has {len(values)}")
-        arrays[column] = values
-    there = [*arrays.values()] or [*map(np.atleast_1d, read.values.values())]
-    rows = np.arange(max(map(len, there), default=0)) if read.rows is None else read.rows
-    if not len(rows):
-        raise ValueError(f"{shown(path)} has no rows")
-    unit = format_of(path).unit
+    codes, kinds = pandas.factorize(cells)  # [row] number of its value, -1 for a missing one; the different values
+    words = np.array([*(_word(kind, of_words) for kind in kinds), None], dtype=object)
+    words[[word is not None and word.lower() in missing for word in words]] = None
+    numbers = None if of_words else _numbers(words, codes, name, place)
+    return words[codes] if numbers is None else _finite(numbers[codes], name, place)
 
-    def place(row: int) -> str:
-        return f"{shown(path)}, {unit} {rows[row]}"
 
-    for name, array in arrays.items():
-        arrays[name] = as_column(array, name, place, name in wanted.words, wanted.missing(name))
-        if arrays[name].dtype == object and name not in wanted.words:
-            refuse_written(arrays[name][:COMPARED].tolist(), name, place)
-    return ScoreColumns(arrays, rows, files(path, unit, rows), tuple(unread), read.sparse)
+def _word(value: Any, of_words: bool) -> str:
+    """A value as a word. A whole number that names a category has no decimal point: 3 and 3.0 are one category."""
+    word = str(value).strip()
+    return re.sub(r"^(-?[0-9]+)\.0+$", r"\1", word) if of_words or isinstance(value, float) else word
+
+
+def _numbers(words: Array, codes: Array, name: str, place: Place) -> Array | None:
+    """[kind] the words as numbers; None: most of the first cells are no numbers."""
+    given = {word.lower() for word in words if word is not None}
+    found = [
+        np.nan if word is None else TRUTH[word.lower()] if given <= {*TRUTH} else number_in(word) for word in words
+    ]
+    no_number = np.array([number is None for number in found])
+    first, missing = codes[:COMPARED], np.array([word is None for word in words])
+    most = (~missing[first]).sum() / 2
+    if no_number[first].sum() > most:
+        _refuse_written(words, first, most, name, place)
+        return None
+    wrong = np.flatnonzero(no_number[codes])
+    if len(wrong):
+        raise ValueError(
+            f"{place(int(wrong[0]))}: {name!r} is {shown(words[codes[wrong[0]]])!r}, but most values of this column "
+            "are numbers. Correct it, leave it empty if it is missing, or read the column as words: "
+            f"{setting('categorical', [name])}"
+        )
+    return np.array(found, np.float64)
+
+
+def _finite(numbers: Array, name: str, place: Place) -> Array:
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        raise ValueError(
+            f"{place(int(infinite.argmax()))}: {name!r} is infinite; give a finite value, or leave the cell empty if "
+            "the value is missing"
+        )
+    return numbers
+
+
+# how people and spreadsheets write numbers: 1,5 or 1.234,5 or 12.5% or US$ 3 or 3 EUR or (3) or 1'250, a long minus,
+# 3- or <5 or 21 °C
+_NUMBER = r"([0-9]+([.,][0-9]+)?([eE][-+]?[0-9]+)?|[0-9]{1,3}([.,'’_\s][0-9]{3})+([.,][0-9]+)?)"
+_SIGN, _CURRENCY = r"[-+−–]?\s*", r"([A-Z]{0,3}[$€£¥₹₩₽₺₫₪¢]|[A-Z]{3}|Rs\.?|kr\.?)"
+_WRITTEN = re.compile(
+    rf"\s*['=]?[<>≤≥~≈±]?\(?\s*{_SIGN}{_CURRENCY}?\s*{_SIGN}{_NUMBER}"
+    rf"(\s*(%|‰|{_CURRENCY}|°[CF]?|[-−])|\s*°|\s+(?P<unit>[^\W\d]+\.?))?\s*\)?\s*"
+)
+
+
+def _refuse_written(words: Array, first: Array, most: float, name: str, place: Place) -> None:
+    """Raise if most cells are numbers that people read and programs do not: they would count as words."""
+    matches = [None if word is None or number_in(word) is not None else _WRITTEN.fullmatch(word) for word in words]
+    written = [row for row, code in enumerate(first.tolist()) if matches[code] is not None]
+    units = {match["unit"] for match in matches if match is not None and match["unit"]}
+    if len(written) > most and len(units) < 2:
+        raise ValueError(
+            f"{place(written[0])}: {name!r} is {shown(words[first[written[0]]])!r}; write numbers with a point "
+            f"and no comma, unit or other sign. If these are not numbers: {setting('categorical', [name])}"
+        )
+
+
+__all__ = ["Columns", "Wanted", "as_column", "files_of", "numbered", "read_columns", "unread_beside"]

@@ -8,21 +8,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ...common.checks import as_keys, as_options, spelled
 from ...common.checks import tensor as as_tensor
 from ...common.files import brief, read_npz, shown, write_npz
+from ...scores.evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, evaluate_scores
+from ...scores.rows import JudgedRows
 from ...workbench.allowed import ConfigError
 from ...workbench.runs.folder import Run
-from .evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, evaluate_scores
-from .model import load_ranker
+from .copies import copies_of, marks_of
+from .model import Ranker, load_ranker
 from .table import ScoreTable, load_table
 
+Array = npt.NDArray[Any]
 
-def save_scores(path: Path, scores: Tensor, table: ScoreTable) -> None:
+
+def save_scores(path: Path, scores: Tensor, table: JudgedRows, trained: Array | None = None) -> None:
     """Write an npz with the columns row (its number in the file), score, relevance, and query if rows have queries.
+
+    Args:
+        path: the file.
+        scores: [row].
+        table: the rows, with relevance.
+        trained: hashes of the training rows, by which `evaluate_run` knows them in another file.
 
     >>> import tempfile
     >>> table = ScoreTable.of(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1]))
@@ -36,10 +47,12 @@ def save_scores(path: Path, scores: Tensor, table: ScoreTable) -> None:
     columns: dict[str, Any] = {"row": table.rows, "score": scores.numpy(), "relevance": table.relevance.numpy()}
     if table.query is not None:
         columns |= {"query": table.query.numpy(), "query_names": np.array(table.query_names)}
+    if trained is not None:
+        columns["trained"] = trained
     write_npz(path, columns)
 
 
-def read_scores(path: Path) -> tuple[Tensor, ScoreTable]:
+def read_scores(path: Path) -> tuple[Tensor, JudgedRows]:
     """Read a file of `save_scores`: the [row] scores, and the rows without their features.
 
     Raises:
@@ -58,8 +71,7 @@ def read_scores(path: Path) -> tuple[Tensor, ScoreTable]:
     query, names = columns.get("query"), columns.get("query_names", np.empty(0, dtype=str))
     if query is not None and not (query.dtype.kind in "iu" and ((query >= 0) & (query < len(names))).all()):
         raise ValueError(f"{shown(path)} is damaged: query must number the {len(names)} query_names from 0 on")
-    table = ScoreTable(
-        {},
+    table = JudgedRows(
         as_tensor(columns["relevance"], "relevance").float(),
         None if query is None else torch.from_numpy(query.astype(np.int64)),
         tuple(map(str, names.tolist())),
@@ -82,7 +94,8 @@ def evaluate_run(
 
     Args:
         folder: folder of a finished run.
-        root: another file with the columns and the label of the training; None: evaluate the run's test rows.
+        root: another file with the columns and the label of the training; None: evaluate the run's test rows. Rows or
+            queries of the training are left out, and `notes` has their number.
         extra: names of more metrics, see `evaluate_scores`.
         bootstrap: number of resamples for the intervals; 0: none.
         device: where the rows of another file are scored.
@@ -116,13 +129,35 @@ def evaluate_run(
         ranker = load_ranker(run.weights)
         own = {"split": None, "test_fraction": None, "features": ranker.encoding.names, "drop": ()}
         with spelled(_spell):
-            table = load_table(root, **{**given, **own, "categorical": ranker.encoding.categorical})
+            table = load_table(root, **{**given, **own, "categorical": [*ranker.encoding.words]})
+        table, notes = _not_trained_on(table, ranker, run)
         scores = ranker.score(table, device)
-        notes = ranker.encoding.unknown(table)
+        notes += ranker.encoding.unknown(table)
     seed = ScoreReport.from_json(run.after).settings.get("seed", 0)
     metrics = [*(OF_ONE_LIST if table.query is None else OF_QUERIES), *extra]
     report = evaluate_scores(scores, table, metrics=list(dict.fromkeys(metrics)), bootstrap=bootstrap, seed=seed)
     return replace(report, notes=(*report.notes, *notes))
+
+
+def _not_trained_on(table: ScoreTable, ranker: Ranker, run: Run) -> tuple[ScoreTable, list[str]]:
+    """The rows, or whole queries, that the run was not trained on, and a sentence about the others.
+
+    Raises:
+        ValueError: it was trained on all of them.
+    """
+    trained = read_npz(run.scores).get("trained") if run.scores.exists() else None
+    if trained is None:
+        return table, ["The run does not say which rows it was trained on; some of these may be among them."]
+    marks = np.concatenate([marks_of(rows) for rows in ranker.encoded(table)])
+    known = copies_of(marks, None if table.query is None else table.query.numpy(), trained)
+    if not known.any():
+        return table, []
+    what, count, every = "rows", int(known.sum()), len(table)
+    if table.query is not None:
+        what, count, every = "queries", len(table.query[torch.from_numpy(known)].unique()), len(table.query.unique())
+    if known.all():
+        raise ValueError(f"all {every} {what} of {table.name} are training {what} of the run. Give rows that are new")
+    return table.subset(~known), [f"{count} of {every} {what} are training {what} of the run and are left out."]
 
 
 def reading_of(settings: Any) -> dict[str, Any]:

@@ -24,6 +24,11 @@ from ...common.files import write_text
 from ...datasets.fingerprint import of_texts, of_values
 from ...datasets.folds import read_fold
 from ...evaluation.statistics import FEW_DRAWN
+from ...scores.baselines import begin_at_the_best_constant
+from ...scores.batches import StratifiedBatches
+from ...scores.division import held_out
+from ...scores.evaluation import ScoreReport, evaluate_scores, values_of
+from ...scores.rows import has_order
 from ...tables import aligned
 from ...workbench.config import ConfigError, default_loss, make, packages, plain, typed
 from ...workbench.report.content import loss_name, loss_told
@@ -34,16 +39,14 @@ from ...workbench.training.callbacks import Forecast
 from ...workbench.training.data import EpochData
 from ...workbench.training.module import TrainedModule, check_optimizer
 from ...workbench.training.selection import KeepBest
-from .baselines import begin_at_the_best_constant
-from .batches import ScoreRows, StratifiedBatches, list_data
-from .division import held_out
+from .copies import marks_of
 from .encoding import Encoding
-from .evaluation import ScoreReport, evaluate_scores, values_of
-from .model import build_ranker, save_ranker, score_rows
+from .lists import ScoreRows, list_data
+from .model import build_model, save_ranker, score_rows
 from .page import write_page
 from .saved import save_scores
 from .settings import AUTO, GIVEN, Model, ScoreSettings
-from .table import ScoreTable, has_order, load_table
+from .table import ScoreTable, load_table
 
 SELECT = {False: "AP", True: "NDCG@10"}  # has queries -> metric that chooses the epoch
 
@@ -217,14 +220,11 @@ class ScoresTask:
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the whole table."""
-        table, columns = self.table, self.table.features
-        numbers = [torch.from_numpy(column) for column in columns.values() if column.dtype != object]
-        words = [str(word) for column in columns.values() if column.dtype == object for word in column]
+        table = self.table
         return {
             "rows": len(table),
-            **of_texts("columns", columns),
-            **of_values("numbers", torch.stack(numbers) if numbers else None),
-            **of_texts("words", words),
+            **of_texts("columns", table.features),
+            **of_values("features", torch.from_numpy(marks_of(table.features).view(np.int64))),
             **of_values("relevance", table.relevance),
             **of_values("query", table.query),
         }
@@ -264,7 +264,9 @@ class ScoresTask:
             run.state.unlink(missing_ok=True)
             return result.report.to_json()
         save_ranker(run.weights, self.module.model, self.encoding, model_of(self.settings))
-        save_scores(run.scores, result.scores, self.parts.test)
+        seen = [part for part in (self.parts.train, self.parts.chosen_on) if part is not None]
+        trained = np.concatenate([marks_of(self.encoding.encode(part)) for part in seen])
+        save_scores(run.scores, result.scores, self.parts.test, trained)
         write_page(run, result.report, self.trust)
         return result.report.to_json()
 
@@ -437,7 +439,7 @@ def build(
     say(encoding.summary())
     rows = ScoreRows(encoding.encode(train), relevance, train.query)
     if given is None:
-        model = build_ranker(model_of(settings), encoding.width)
+        model = build_model(model_of(settings), encoding.width)
         begin_at_the_best_constant(model, loss, relevance)
     else:
         model = given.built(rows.inputs)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...common.checks import Numbers, integer, tensor
+from ..common.checks import Numbers, integer, tensor
 from .one_list import RankedRows
 
 Array = npt.NDArray[Any]

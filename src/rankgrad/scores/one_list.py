@@ -12,9 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...common.checks import closest
-from ...evaluation import measures
-from ...ranks.types import Ranks, TiedRanks
+from ..common.checks import closest
+from ..evaluation import measures
+from ..ranks.types import Ranks, TiedRanks
 
 Array = npt.NDArray[Any]
 AT_ONCE = 2**18  # numbers in a chunk of draws: they fit into the cache of a processor

@@ -1,4 +1,4 @@
-"""Scores of a table's rows -> `ScoreReport`: metrics of one list, or means over queries, with intervals."""
+"""Scores of rows -> `ScoreReport`: metrics of one list, or means over queries, with intervals."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...common.checks import Numbers, coverage, integer, real_tensor
-from ...evaluation.graded import GradedRanks, highest_means, means_of, need_graded, of_relevant_alone
-from ...evaluation.json_report import JSONReport
-from ...evaluation.measures import PARTIAL, listed, named, needs_irrelevant
-from ...evaluation.statistics import FEW_DRAWN
-from ...losses.by_query import Rectangles
-from ...tables import aligned
+from ..common.checks import Numbers, coverage, integer, real_tensor
+from ..evaluation.graded import GradedRanks, highest_means, means_of, need_graded, of_relevant_alone
+from ..evaluation.json_report import JSONReport
+from ..evaluation.measures import PARTIAL, listed, named, needs_irrelevant
+from ..evaluation.statistics import FEW_DRAWN
+from ..losses.by_query import Rectangles
+from ..tables import aligned
 from .one_list import RankedRows, check_name
-from .table import ScoreTable
+from .rows import JudgedRows
 
 Array = npt.NDArray[Any]
 OF_ONE_LIST = ("AP", "ROC AUC", f"{PARTIAL}0.05", "P@100")
@@ -91,19 +91,19 @@ class ScoreReport(JSONReport):
 
 def evaluate_scores(
     scores: Numbers,
-    table: ScoreTable,
+    rows: JudgedRows,
     *,
     metrics: Sequence[str] | None = None,
     bootstrap: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> ScoreReport:
-    """Evaluate the scores of a table's rows.
+    """Evaluate the scores of rows.
 
-    A table without queries is one list. Its metrics are AP, ROC AUC, ROC AUC up to a false positive rate of .05, and
+    Rows without queries are one list. Its metrics are AP, ROC AUC, ROC AUC up to a false positive rate of .05, and
     P@100. The bootstrap of the intervals draws rows with replacement.
 
-    A table with queries has means over its queries: NDCG@10, AP (the mean is known as MAP), MRR and P@10. The bootstrap
+    Rows with queries have means over these queries: NDCG@10, AP (the mean is known as MAP), MRR and P@10. The bootstrap
     draws queries with replacement. A query without a relevant row is left out of the means, and a note has the number
     of these queries. A query without an irrelevant row is left out of ROC AUC and fall-out. If no query has both kinds
     of rows, the report does not have these two metrics.
@@ -113,7 +113,7 @@ def evaluate_scores(
 
     Args:
         scores: [row] floats; higher is more relevant.
-        table: the rows, with relevance.
+        rows: the rows, with relevance, such as a `ScoreTable` or `JudgedRows.of`.
         metrics: names of metrics. For one list see `one_list.check_name`, for queries `evaluation.measures.reading`;
             NDCG has the gains grade, NDCG-exp2 (as in LightGBM and XGBoost) 2^grade - 1.
         bootstrap: number of resamples for the intervals; 0: no intervals.
@@ -124,8 +124,8 @@ def evaluate_scores(
         ValueError: a score is NaN or infinite (the message has the row); all rows are relevant, or none; a metric is
             unknown.
 
-    >>> table = ScoreTable({"x": np.zeros(4)}, torch.tensor([1.0, 0.0, 1.0, 0.0]))
-    >>> print(evaluate_scores([0.9, 0.6, 0.5, 0.1], table, metrics=["AP", "ROC AUC"], bootstrap=0))
+    >>> rows = JudgedRows.of([1, 0, 1, 0])
+    >>> print(evaluate_scores([0.9, 0.6, 0.5, 0.1], rows, metrics=["AP", "ROC AUC"], bootstrap=0))
     4 rows, 2 relevant
     metric    value
     AP       83.3 %
@@ -134,36 +134,36 @@ def evaluate_scores(
     integer(bootstrap, "bootstrap is a number of resamples", low=0)
     coverage(confidence)
     integer(seed, "seed is the seed of the bootstrap", low=0)
-    if table.relevance is None:
-        raise ValueError(f"{table.name} was read without a label, which an evaluation needs")
-    checked = _checked(scores, table)
-    names = listed((OF_ONE_LIST if table.query is None else OF_QUERIES) if metrics is None else metrics, "metrics")
+    if rows.relevance is None:
+        raise ValueError(f"{rows.name} was read without a label, which an evaluation needs")
+    checked = _checked(scores, rows)
+    names = listed((OF_ONE_LIST if rows.query is None else OF_QUERIES) if metrics is None else metrics, "metrics")
     settings = {"bootstrap": bootstrap, "confidence": confidence, "seed": seed}
-    if table.query is None:
-        return _of_one_list(checked, table, table.relevance, names, settings)
-    return _of_queries(checked, table, table.relevance, table.query, names, settings)
+    if rows.query is None:
+        return _of_one_list(checked, rows, rows.relevance, names, settings)
+    return _of_queries(checked, rows, rows.relevance, rows.query, names, settings)
 
 
-def values_of(scores: Numbers, table: ScoreTable, metrics: Sequence[str]) -> dict[str, float]:
-    """Metric -> value, for the scores of a table's rows; without intervals. For callers that choose the highest value.
+def values_of(scores: Numbers, rows: JudgedRows, metrics: Sequence[str]) -> dict[str, float]:
+    """Metric -> value, for the scores of rows; without intervals. For callers that choose the highest value.
 
     Args:
         scores: [row] floats; higher is more relevant.
-        table: the rows, with relevance.
+        rows: the rows, with relevance, such as a `ScoreTable` or `JudgedRows.of`.
         metrics: see `evaluate_scores`.
 
     Raises:
         ValueError: see `evaluate_scores`; also if a metric is lower for better scores, or if it needs a query with a
             relevant and an irrelevant row, and there is none.
     """
-    values = evaluate_scores(scores, table, metrics=metrics, bootstrap=0).values
+    values = evaluate_scores(scores, rows, metrics=metrics, bootstrap=0).values
     lower = next((name for name in metrics if name.startswith("fall-out@")), None)
     if lower is not None:
         raise ValueError(f"{lower} is lower for better scores, and the highest would be chosen. Give another metric")
     absent = [name for name in metrics if name not in values]
     if absent:
         raise ValueError(
-            f"no query of {table.name} has both a relevant and an irrelevant row, so {absent[0]} has no value. Give "
+            f"no query of {rows.name} has both a relevant and an irrelevant row, so {absent[0]} has no value. Give "
             "other queries, or another metric"
         )
     return values
@@ -192,25 +192,25 @@ def alike(scores: Tensor, query: Tensor | None = None) -> list[str]:
     return [f"All scores are equal in {equal} of {int(several.sum())} queries of several rows."] if equal else []
 
 
-def _checked(scores: Numbers, table: ScoreTable) -> Tensor:
+def _checked(scores: Numbers, rows: JudgedRows) -> Tensor:
     """[row] float64 finite scores."""
     checked = real_tensor(scores, "scores").detach().cpu().double()
-    if checked.shape != (len(table),):
-        raise ValueError(f"scores must be [row], one for each of {len(table)} rows; got {tuple(checked.shape)}")
-    if not len(table):
+    if checked.shape != (len(rows),):
+        raise ValueError(f"scores must be [row], one for each of {len(rows)} rows; got {tuple(checked.shape)}")
+    if not len(rows):
         raise ValueError("the table has no rows, so there is nothing to evaluate")
     bad = ~checked.isfinite()
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
         raise ValueError(
-            f"{table.place(row)}: the score is {float(checked[row])} ({int(bad.sum())} of {len(table)} scores are not "
+            f"{rows.place(row)}: the score is {float(checked[row])} ({int(bad.sum())} of {len(rows)} scores are not "
             "finite). The model has diverged; train it with a smaller learning rate"
         )
     return checked
 
 
 def _of_one_list(
-    scores: Tensor, table: ScoreTable, relevance: Tensor, names: list[str], settings: dict[str, Any]
+    scores: Tensor, rows: JudgedRows, relevance: Tensor, names: list[str], settings: dict[str, Any]
 ) -> ScoreReport:
     for name in names:
         check_name(name)
@@ -218,21 +218,21 @@ def _of_one_list(
     count = int(relevant.sum())
     if not 0 < count < len(relevant):
         raise ValueError(
-            f"{count} of the {len(relevant)} rows of {table.name} to evaluate are relevant, but at least one relevant "
+            f"{count} of the {len(relevant)} rows of {rows.name} to evaluate are relevant, but at least one relevant "
             "and one irrelevant row is needed. Give more rows, or divide them in another way"
         )
-    rows = RankedRows.of(scores.numpy(), relevant)
+    ranked = RankedRows.of(scores.numpy(), relevant)
     intervals: dict[str, tuple[float, float]] = {}
     if settings["bootstrap"]:
         parts = [
-            [groups.values(name) for name in names] for groups in rows.draws(settings["bootstrap"], settings["seed"])
+            [groups.values(name) for name in names] for groups in ranked.draws(settings["bootstrap"], settings["seed"])
         ]
         tail = (1 - settings["confidence"]) / 2
         for name, *columns in zip(names, *parts, strict=True):
             # a draw without a relevant row has no value; such a draw is left out
             low, high = np.nanquantile(np.concatenate(columns), [tail, 1 - tail]).tolist()
             intervals[name] = (low, high)
-    groups = rows.groups()
+    groups = ranked.groups()
     notes = alike(scores)
     fewer = min(count, len(relevant) - count)
     notes += highest_means(names, np.array([count]))
@@ -253,14 +253,14 @@ def _of_one_list(
 
 
 def _of_queries(
-    scores: Tensor, table: ScoreTable, relevance: Tensor, query: Tensor, names: list[str], settings: dict[str, Any]
+    scores: Tensor, rows: JudgedRows, relevance: Tensor, query: Tensor, names: list[str], settings: dict[str, Any]
 ) -> ScoreReport:
     need_graded(names)
     queries = int(query.max()) + 1
     counted = torch.bincount(query, weights=relevance.double(), minlength=queries).numpy() > 0
     if not counted.any():
         raise ValueError(
-            f"none of the {queries} queries of {table.name} to evaluate has a relevant row; at least one is needed"
+            f"none of the {queries} queries of {rows.name} to evaluate has a relevant row; at least one is needed"
         )
     # of rows with equal scores, the first one counts as above: so put the irrelevant rows first
     order = torch.from_numpy(np.lexsort((relevance.numpy(), query.numpy())))
@@ -292,7 +292,7 @@ def _of_queries(
             name: np.where(counted & (irrelevant | (not needs_irrelevant(name))), column, np.nan)
             for name, column in per_query.items()
         },
-        query_names=table.query_names or tuple(str(number) for number in range(queries)),
+        query_names=rows.query_names or tuple(str(number) for number in range(queries)),
         counts={
             "rows": len(scores),
             "relevant": int((relevance > 0).sum()),

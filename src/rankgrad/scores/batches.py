@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from ...batches.dealing import hands
-from ...batches.epochs import EpochBatches
-from ...workbench.training.data import EpochData
-from .settings import Batches
-
-Batch = tuple[Tensor, Tensor, Tensor | None]
+from ..batches.dealing import hands
+from ..batches.epochs import EpochBatches
 
 
 def usual_positives(batch_size: int, relevant: int, rows: int) -> int:
@@ -115,48 +109,4 @@ class QueryBatches(EpochBatches):
         return {"seed": self.seed, "queries_per_batch": self.queries_per_batch, "queries and rows": counts}
 
 
-class ScoreRows(Dataset[Batch]):
-    """Encoded rows with relevance and query, a batch at a time.
-
-    Args:
-        inputs: [row, width] float.
-        relevance: [row] bool or grades.
-        query: [row] long; None: all rows are one list.
-    """
-
-    def __init__(self, inputs: Tensor, relevance: Tensor, query: Tensor | None) -> None:
-        self.inputs, self.relevance, self.query = inputs, relevance, query
-
-    def __len__(self) -> int:
-        """Rows."""
-        return len(self.inputs)
-
-    def __getitems__(self, rows: Sequence[int]) -> Batch:
-        """The batch of these rows."""
-        place = torch.tensor(rows)
-        return self.inputs[place], self.relevance[place], None if self.query is None else self.query[place]
-
-
-def as_it_is(batch: Batch) -> Batch:
-    """The batch itself: `collate` of a loader whose data set returns whole batches."""
-    return batch
-
-
-def list_data(rows: ScoreRows, settings: Batches, seed: int) -> EpochData:
-    """Training batches: whole queries if rows have queries, else stratified by relevance.
-
-    Args:
-        rows: the training rows.
-        settings: settings of the batches.
-        seed: seed of their order.
-    """
-    sampler: EpochBatches
-    if rows.query is None:
-        relevant = rows.relevance > 0
-        sampler = StratifiedBatches(relevant, settings.batch_size, settings.positives_per_batch, seed)
-    else:
-        sampler = QueryBatches(rows.query, settings.queries_per_batch, seed)
-    return EpochData(rows, sampler, as_it_is)
-
-
-__all__ = ["ScoreRows", "QueryBatches", "StratifiedBatches", "list_data", "usual_positives"]
+__all__ = ["QueryBatches", "StratifiedBatches", "usual_positives"]

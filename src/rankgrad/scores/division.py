@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...common.checks import integer, number, setting
+from ..common.checks import integer, number, setting
 
 Array = npt.NDArray[Any]
 
