@@ -13,9 +13,10 @@ from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.datasets.given import given_table
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.graded import evaluate_graded
-from rankgrad.search import retrieve
+from rankgrad.scores import JudgedRows
 from rankgrad.scores.curves import curves_of
 from rankgrad.scores.evaluation import evaluate_scores
+from rankgrad.search import retrieve
 from rankgrad.tasks.scores.table import ScoreTable
 
 SCORES = np.ma.masked_greater(np.linspace(0, 1, 12).reshape(2, 6), 0.9)

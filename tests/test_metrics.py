@@ -17,8 +17,8 @@ from rankgrad import losses, metrics
 from rankgrad.ranks import Ties, exact_ranks, soft_ranks
 from rankgrad.ranks.relaxations import Sigmoid
 from rankgrad.ranks.types import TiedRanks
-from rankgrad.scores.evaluation import evaluate_scores
 from rankgrad.scores import JudgedRows
+from rankgrad.scores.evaluation import evaluate_scores
 
 
 def per_query(cost, lists) -> Tensor:

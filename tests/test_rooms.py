@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -13,10 +16,10 @@ import rankgrad
 
 ROOT = Path(__file__).parents[1] / "src" / "rankgrad"
 #: The library: what a stranger reads first. It needs torch and numpy alone.
-LIBRARY = {"common", "ranks", "losses", "metrics", "tables", "search", "batches", "evaluation", "testing"}
+LIBRARY = {"common", "ranks", "losses", "metrics", "tables", "search", "batches", "evaluation", "scores", "testing"}
 #: Rooms whose folders are rooms themselves.
 FLOORS = {"tasks", "workbench"}
-MOST_NAMES = 14
+MOST_NAMES = 15
 
 
 def test_every_public_name_is_listed_and_is_there_when_it_is_first_asked_for():
@@ -74,6 +77,49 @@ def imports() -> dict[tuple[str, str], list[str]]:
 def test_the_library_imports_nothing_of_the_rest():
     climbing = {edge for edge in imports() if edge[0] in LIBRARY and edge[1] not in LIBRARY}
     assert not climbing and len({edge[0] for edge in imports()} & LIBRARY) >= 7
+
+
+#: Adapters that stand on the library alone, so that their extra is enough.
+OF_LIBRARY = ("sklearn", "boosting", "lightgbm", "xgboost")
+
+
+@pytest.mark.parametrize("name", OF_LIBRARY)
+def test_an_adapter_of_the_library_imports_nothing_else_of_ours(name):
+    found = set()
+    for node in ast.walk(ast.parse(modules()["adapters", name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level == 2:
+            found |= {(node.module or each.name).split(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 1:
+            found |= {"adapters." + (node.module or "")}
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else [str(node.module)]
+            assert not any(each.split(".")[0] == "rankgrad" for each in names)
+    assert found and found <= (LIBRARY - {"tables"}) | {f"adapters.{each}" for each in OF_LIBRARY}
+
+
+ABSENT = ("omegaconf", "hydra", "lightning", "pandas", "pyarrow", "torchvision", "timm", "yaml", "jinja2", "matplotlib")
+IMPORTED = """
+import importlib, sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent}:
+            raise ModuleNotFoundError("No module named " + name, name=name)
+
+sys.meta_path.insert(0, Absent())
+for name in {names}:
+    importlib.import_module("rankgrad.adapters." + name)
+ours = {{name.split(".")[1] for name in sys.modules if name.startswith("rankgrad.")}}
+print(*sorted(ours & {{"tasks", "workbench", "models", "datasets"}}))
+"""
+
+
+def test_adapters_of_the_library_are_imported_where_no_package_of_training_is():
+    names = [name for name in OF_LIBRARY if name == "boosting" or importlib.util.find_spec(name)]
+    program = IMPORTED.format(absent=ABSENT, names=names)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stdout.strip(), done.stdout + done.stderr
 
 
 def test_a_task_imports_no_other_task():

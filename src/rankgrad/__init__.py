@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .ranks import blackbox_rank, relaxations, relevance
     from .ranks.types import Ranks
     from .tasks.retrieval.fit import fit as fit
+    from .tasks.scores.fit import fit_scores as fit_scores
     from .tasks.search.fit import fit_search as fit_search
     from .workbench import trec as trec
 
@@ -29,6 +30,7 @@ _PLACES = {
     "Ranks": "ranks.types",
     "blackbox_rank": "ranks",
     "fit": "tasks.retrieval.fit",
+    "fit_scores": "tasks.scores.fit",
     "fit_search": "tasks.search.fit",
 }
 _MODULES = {
@@ -46,6 +48,7 @@ _MODULES = {
     "ranks": "ranks",
     "relaxations": "ranks.relaxations",
     "relevance": "ranks.relevance",
+    "scores": "scores",
     "search": "search",
     "testing": "testing",
     "trec": "workbench.trec",

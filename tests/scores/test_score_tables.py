@@ -316,15 +316,15 @@ def test_a_csv_that_is_wrong_is_refused_in_one_line(case, tmp_path):
 
 
 WRONG_LINES = {
-    "a value that is no number": ("1 1:0.5\n0 1:x\n", r"rows\.txt, line 2: '1:x'"),
+    "a value that is no number": ("1 1:0.5\n0 1:x\n", r"rows\.txt, line 2.*'0 1:x'"),
     "an infinite value": ("1 1:0.5\n0 1:inf\n", r"rows\.txt, line 2.*infinite"),
     "an infinite grade": ("1 1:0.5\ninf 1:1\n", r"rows\.txt, line 2.*infinite"),
-    "a grade for Python alone": ("1 1:0.5\n1_0 1:1\n", r"rows\.txt, line 2.*'1_0'"),
+    "a grade for Python alone": ("1 1:0.5\n1_0 1:1\n", r"rows\.txt, line 2.*'1_0 1:1'"),
     "a grade that is no number": ("1 1:0.5\ngood 1:1\n", r"rows\.txt, line 2.*'good'"),
     "another form": ("1 1:0.5\n0 1=2\n", r"rows\.txt, line 2.*0 1=2"),
     "two colons": ("1 1:0.5\n0 1:2:3\n", r"rows\.txt, line 2"),
-    "a feature twice": ("1 1:0.5 1:0.6\n0 1:1\n", r"rows\.txt, line 1: feature 1 comes after 1"),
-    "features that do not ascend": ("1 1:0.5\n0 3:1 2:1\n", r"rows\.txt, line 2: feature 2 comes after 3"),
+    "a feature twice": ("1 1:0.5 1:0.6\n0 1:1\n", r"rows\.txt, line 1.*sorted and unique"),
+    "features that do not ascend": ("1 1:0.5\n0 3:1 2:1\n", r"rows\.txt, line 2.*sorted and unique"),
     "a query id in some lines": ("1 qid:1 1:0.5\n0 1:1\n", r"rows\.txt, line 2 has no query id"),
     "a negative grade": ("1 1:0.5\n-1 1:1\n", r"rows\.txt, line 2.*-1"),
     "a query that comes back": ("1 qid:1 1:1\n0 qid:2 1:1\n0 qid:1 1:1\n", r"line 3: the query '1'.*line 1"),
@@ -651,7 +651,7 @@ def test_a_value_null_of_letor_is_missing_and_the_grade_minus_one_is_not_judged(
     np.testing.assert_array_equal(table.features["x2"], [np.nan, 0.25, np.nan])
     assert any("2 of 5 rows have the grade -1" in note for note in table.notes)
     (tmp_path / "rank.txt").write_text("1 qid:1 1:NULL 2:x", encoding="utf-8")
-    with pytest.raises(ValueError, match="line 1: '2:x' has no number"):
+    with pytest.raises(ValueError, match="line 1 .*1:NULL 2:x"):
         load_table(tmp_path / "rank.txt")
 
 

@@ -132,7 +132,7 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         default, own = DEFAULTS[self._takes]
         name = default if self.loss is None else self.loss
         try:
-            kind = find(name)
+            kind = find(str(name))
         except ValueError as error:
             raise ValueError(f"{error}, {', '.join(OF_ROWS)}") from None
         return kind(**{**(own if name == default else {}), **settings})
@@ -148,8 +148,10 @@ class _Network(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         super().set_params(**params)
         if own:
             try:
-                named = self.loss is None or isinstance(self.loss, str)
-                self.loss = self._named_loss(**own) if named else type(self.loss)(**{**_settings(self.loss), **own})
+                if self.loss is None or isinstance(self.loss, str):
+                    self.loss = self._named_loss(**own)
+                else:
+                    self.loss = type(self.loss)(**{**_settings(self.loss), **own})
             except TypeError as error:
                 raise ValueError(f"loss={self.loss!r} does not take {', '.join(own)}: {error}") from None
         return self

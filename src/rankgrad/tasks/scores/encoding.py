@@ -78,8 +78,9 @@ class Encoding:
             kept = counts[(counts >= fewest) & (counts < len(column))].index[:most]
             words |= {name: sorted(map(str, kept))} if len(kept) else {}
         columns = given.to_numpy(np.float64)
-        missing = is_missing(columns)
-        different = given.mask(missing).nunique().to_numpy() + missing.any(0)
+        missing: Array = is_missing(columns)
+        gaps: Array = np.atleast_1d(missing.any(axis=0))
+        different = given.mask(missing).nunique().to_numpy() + gaps
         numbers = given.columns[different > 1]
         if not len(numbers) and not words:
             raise ValueError(
@@ -90,7 +91,7 @@ class Encoding:
         return cls(
             tuple(numbers),
             Scaling.fitted(columns[:, different > 1]),
-            missing.any(0)[different > 1],
+            gaps[different > 1],
             words,
             tuple(name for name in table.features if name not in numbers and name not in words),
             tuple(f"{shown(name)}: {what}. {ADVICE}" for name, what in odd.items() if what),

@@ -1,4 +1,4 @@
-"""Any module on a table of rows as a run: `fit_scores`."""
+"""A network, or any module, on a table of rows as a run: `rankgrad.fit_scores`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...workbench.runs.folder import Run
 from ...workbench.training import runner
 from ...workbench.training.from_python import own_settings, resumed
 from .model import load_ranker
-from .table import ScoreTable
+from .table import ScoreTable, load_table
 from .task import TASK, EvaluatedScores, GivenScorer, build, summary
 
 if TYPE_CHECKING:
@@ -28,34 +28,49 @@ if TYPE_CHECKING:
 
 @runner.undisturbed()
 def fit_scores(
-    model: nn.Module | Callable[[int], nn.Module],
-    table: ScoreTable,
+    table: ScoreTable | str | Path,
+    model: nn.Module | Callable[[int], nn.Module] | None = None,
     loss: str | nn.Module = "auto",
     *,
+    epochs: int | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    queries_per_batch: int | None = None,
+    validation: float | None = None,
+    test_fraction: float | None = None,
+    seed: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> Run:
-    """Train a module of your own on a table, like `rankgrad train task=scores`.
+    """Train a network on a table, like `rankgrad train task=scores`. Keywords that are None are as in the command.
 
-    The module is trained in place, and ends with the weights of the best epoch. The folder of the run has the model,
-    the scores of the test rows, the numbers and report.html. If the training is interrupted, make the module and the
-    table again with the same code, and call this function with the same `out` and resume=True.
+    A module of your own is trained in place, and ends with the weights of the best epoch. The folder of the run has the
+    model, the scores of the test rows, the numbers and report.html. If the training is interrupted, make the module and
+    the table again with the same code, and call this function with the same `out` and resume=True.
 
     Args:
+        table: a table with relevance, see `ScoreTable.of` and `load_table`, or a file that `load_table` reads without
+            further arguments. If it has no split, a fraction of the rows or queries is held out for the test.
         model: a module, encoded rows [row, width] -> scores [row]; or a function that makes such a module for a width.
-        table: a table with relevance, see `ScoreTable.of` and `load_table`. If it has no split, a fraction of the rows
-            or queries is held out for the test (settings={"data.load.test_fraction": 0.2}).
-        loss: name of a loss of `rankgrad train task=scores`, whose settings are in `settings` ({"loss.tau": 0.1}); or a
-            loss with `from_lists`.
+            None: the network of the command.
+        loss: a loss with `from_lists`, such as those of `rankgrad.losses`; or the name of a loss of the command.
+        epochs: passes over the training rows; None: their number follows from the rows.
+        lr: highest learning rate.
+        batch_size: rows in a batch, if all rows are one list.
+        queries_per_batch: queries in a batch, with all their rows.
+        validation: fraction of the training rows or queries that choose the epoch, in [0, 1).
+        test_fraction: fraction of the rows or queries for the test, if the table has no split, in (0, 1).
+        seed: seed of weights, batches and held-out rows.
         out: folder of the run; None: a new one in runs/.
         resume: resume the run in `out`, if there is one.
-        settings: settings of `rankgrad train task=scores`, such as {"trainer.max_epochs": 5}.
+        settings: settings of the command that have no keyword here, by name: {"optimizer.weight_decay": 0.1}.
         quiet: show no progress bars, and no table of the result.
 
     Returns:
-        The folder: `read_values()` has the metrics, and `load_ranker(run.weights, module)` scores other tables.
+        The folder: `read_values()` has the metrics, and `load_ranker(run.weights)` scores other tables (with the
+        module, if it is your own).
 
     Raises:
         ConfigError: a setting does not exist or does not fit, or the folder holds another run.
@@ -66,7 +81,7 @@ def fit_scores(
     >>> table = ScoreTable.of(rows, rows[:, 0] > 1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     net = lambda width: nn.Sequential(nn.Linear(width, 1), nn.Flatten(0))
-    ...     run = fit_scores(net, table, out=folder, settings={"trainer.max_epochs": 2}, quiet=True)
+    ...     run = fit_scores(table, net, epochs=2, out=folder, quiet=True)
     ...     print(sorted(run.read_values()))
     train  table: 128 rows, 3 features; 17 relevant (13.3 %)
     choose table: 32 rows, 3 features; 4 relevant (12.5 %)
@@ -78,11 +93,23 @@ def fit_scores(
     trainer.max_epochs 2, as given; at most 2 steps
     ['AP', 'P@100', 'ROC AUC', 'ROC AUC@FPR=0.05']
     """
+    keywords = {
+        "trainer.max_epochs": epochs,
+        "optimizer.lr": lr,
+        "sampler.batch_size": batch_size,
+        "sampler.queries_per_batch": queries_per_batch,
+        "data.validation": validation,
+        "data.load.test_fraction": test_fraction,
+        "seed": seed,
+    }
+    if isinstance(table, (str, Path)):
+        table = load_table(table, test_fraction=None)
     if not isinstance(table, ScoreTable):
         raise TypeError(f"table must be a ScoreTable, see ScoreTable.of and load_table; got {type(table).__name__}")
     if table.relevance is None:
         raise ValueError("table has no relevance, which training needs")
-    config = _settings(loss, out, own_settings(settings), quiet)
+    own = own_settings(settings) | {name: value for name, value in keywords.items() if value is not None}
+    config = _settings(loss, out, own, quiet, model is None)
     folder = None if out is None else Path(out)
     if folder is not None and not resume and Run(folder).config.exists():
         raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
@@ -105,12 +132,15 @@ def fit_scores(
     return run
 
 
-def _settings(loss: str | nn.Module, out: str | Path | None, own: dict[str, Any], quiet: bool) -> DictConfig:
+def _settings(
+    loss: str | nn.Module, out: str | Path | None, own: dict[str, Any], quiet: bool, network: bool
+) -> DictConfig:
     """The settings of the run, composed as for `rankgrad train task=scores`."""
     for name in own:
         if name in ("resume", "out", "model", "data", "loss", "task"):
             raise ConfigError(f"settings: {name} is an argument of fit_scores")
-    words = [f"data={GIVEN}", f"model={GIVEN}", *([f"loss={loss}"] if isinstance(loss, str) else [])]
+    words = [f"data={GIVEN}"] if network else [f"data={GIVEN}", f"model={GIVEN}"]
+    words += [f"loss={loss}"] if isinstance(loss, str) else []
     words += [f"{name}={as_word(value)}" for name, value in sorted(own.items(), key=lambda s: s[0] not in GROUPS)]
     config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"], "scores")
     values: dict[str, Any] = {"out": None if out is None else str(out)}

@@ -81,8 +81,8 @@ def graded(rows: JudgedRows, words: Array, name: str, positive: str | float | No
         grades = labels
     for wrong, what, must in (
         (np.isinf(grades), "infinite", "finite"),
-        (grades < 0, None, ">= 0"),
-        (grades > LARGEST, None, f"at most {LARGEST:g}"),
+        (grades < 0, "", ">= 0"),
+        (grades > LARGEST, "", f"at most {LARGEST:g}"),
     ):
         if wrong.any():
             row = int(wrong.argmax())

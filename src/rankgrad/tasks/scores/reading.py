@@ -51,7 +51,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class ReadColumns:
     """The columns of one file or of several.
 
     Attributes:
@@ -86,7 +86,7 @@ class Columns:
         return ", ".join(names if len(names) <= 40 else [*names[:20], "...", *names[-20:]])
 
 
-def read_columns(root: Path, wanted: Wanted, delimiter: str | None = None) -> tuple[Columns, list[tuple[str, int]]]:
+def read_columns(root: Path, wanted: Wanted, delimiter: str | None = None) -> tuple[ReadColumns, list[tuple[str, int]]]:
     """The columns of a file or of a folder's files, and the (split, number of rows) of each file.
 
     Args:
@@ -144,7 +144,7 @@ def unread_beside(path: Path) -> list[str]:
     return [f"{shown(file.name)} is not used{why.get(file.suffix, '')}." for file in there]
 
 
-def _read_file(path: Path, wanted: Wanted, delimiter: str | None) -> Columns:
+def _read_file(path: Path, wanted: Wanted, delimiter: str | None) -> ReadColumns:
     """The columns of a file. `X` [row, feature] becomes the columns x0, x1, ...
 
     A file of query sizes beside it (rank.train.query) is a column query, if there is none.
@@ -152,11 +152,11 @@ def _read_file(path: Path, wanted: Wanted, delimiter: str | None) -> Columns:
     kind = format_of(path)
     read = read_arrays(path, lambda name: name == "X" or name in wanted, lambda name: name in wanted.words, delimiter)
     every: dict[str, Array] = {}
-    for name, array in read.values.items():
-        for column, one in (numbered(array) if name == "X" and array.ndim == 2 else {name: array}).items():
-            if column in every:
-                raise ValueError(f"{shown(path)} has a column {column!r}, which X has, too; give it another name")
-            every[column] = one
+    for given, array in read.values.items():
+        for name, one in (numbered(array) if given == "X" and array.ndim == 2 else {given: array}).items():
+            if name in every:
+                raise ValueError(f"{shown(path)} has a column {name!r}, which X has, too; give it another name")
+            every[name] = one
     values = {name: column for name, column in every.items() if name in wanted}
     for name, column in values.items():
         if column.ndim != 1:
@@ -184,7 +184,7 @@ def _read_file(path: Path, wanted: Wanted, delimiter: str | None) -> Columns:
     if sizes is not None and sized:
         values["query"] = _from_sizes(sizes, len(rows))
     files = np.full(len(rows), f"{shown(path.name)}, {kind.unit}", dtype=object)
-    return Columns(values, rows, files, unread, read.sparse, sized)
+    return ReadColumns(values, rows, files, unread, read.sparse, sized)
 
 
 def _from_sizes(path: Path, rows: int) -> Array:
@@ -207,7 +207,7 @@ def numbered(matrix: Array) -> dict[str, Array]:
     return {f"x{place}": matrix[:, place] for place in range(matrix.shape[1])}
 
 
-def _joined(parts: Sequence[Columns]) -> Columns:
+def _joined(parts: Sequence[ReadColumns]) -> ReadColumns:
     """The rows of several files, one file after the other, with the columns of the first file; of all if sparse."""
     first = parts[0]
     if len(parts) == 1:
@@ -223,7 +223,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
         same = len({column.dtype for column in columns}) == 1
         values[name] = np.concatenate(columns if same else [column.astype(object) for column in columns])
     rows, files = (np.concatenate([getattr(part, each) for part in parts]) for each in ("rows", "files"))
-    return Columns(values, rows, files, first.unread, sparse, any(part.sized for part in parts))
+    return ReadColumns(values, rows, files, first.unread, sparse, any(part.sized for part in parts))
 
 
 # -------------------------------------------------------------------------------------------- numbers or words
@@ -250,9 +250,11 @@ def as_column(
     if values.dtype.kind in "biuf" and not of_words:
         return _finite(values.astype(np.float64, copy=False), name, place)
     if values.dtype.kind == "M":
-        values = np.where(np.isnat(values), None, values.astype(str).astype(object))
-    cells = values.astype(object)
-    cells[pandas.isna(cells)] = None
+        cells = values.astype(str).astype(object)
+        cells[np.isnat(values)] = None
+    else:
+        cells = values.astype(object)
+        cells[pandas.isna(cells)] = None
     for row, value in enumerate(cells.tolist()):
         if not isinstance(value, (str, int, float, date, Decimal, NoneType)):
             raise ValueError(
@@ -326,4 +328,4 @@ def _refuse_written(words: Array, first: Array, most: float, name: str, place: P
         )
 
 
-__all__ = ["Columns", "Wanted", "as_column", "files_of", "numbered", "read_columns", "unread_beside"]
+__all__ = ["ReadColumns", "Wanted", "as_column", "files_of", "numbered", "read_columns", "unread_beside"]

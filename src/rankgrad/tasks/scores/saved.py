@@ -154,7 +154,7 @@ def _not_trained_on(table: ScoreTable, ranker: Ranker, run: Run) -> tuple[ScoreT
         return table, []
     what, count, every = "rows", int(known.sum()), len(table)
     if table.query is not None:
-        what, count, every = "queries", len(table.query[torch.from_numpy(known)].unique()), len(table.query.unique())
+        what, count, every = "queries", len(np.unique(table.query.numpy()[known])), len(table.query_names)
     if known.all():
         raise ValueError(f"all {every} {what} of {table.name} are training {what} of the run. Give rows that are new")
     return table.subset(~known), [f"{count} of {every} {what} are training {what} of the run and are left out."]

@@ -24,7 +24,7 @@ from ...scores.division import held_out
 from ...scores.rows import JudgedRows, numbered_queries
 from .copies import without_copies
 from .labels import graded, not_judged
-from .reading import QUERY, Columns, Wanted, as_column, files_of, numbered, read_columns, unread_beside
+from .reading import QUERY, ReadColumns, Wanted, as_column, files_of, numbered, read_columns, unread_beside
 
 Array = npt.NDArray[Any]
 # Role of a column -> names of the columns that "auto" looks for, in this order.
@@ -284,7 +284,7 @@ def _candidates(role: str, name: str | None, roles: Mapping[str, str | None]) ->
     return () if name is None else (name,)
 
 
-def _roles(path: Path, read: Columns, wanted: Mapping[str, str | None]) -> dict[str, str]:
+def _roles(path: Path, read: ReadColumns, wanted: Mapping[str, str | None]) -> dict[str, str]:
     """Role -> name of its column, for the roles that have a column."""
     roles: dict[str, str] = {}
     for role, name in wanted.items():
@@ -309,7 +309,7 @@ def _of_interactions(names: Sequence[str]) -> str:
 
 def _features(
     path: Path,
-    read: Columns,
+    read: ReadColumns,
     taken: set[str],
     features: Sequence[str] | None,
     drop: Sequence[str],
@@ -334,7 +334,7 @@ def _features(
     return _frame({name: read.values.get(name, np.zeros(len(read.rows))) for name in left})
 
 
-def _notes(read: Columns, features: pandas.DataFrame, drop: Sequence[str]) -> list[str]:
+def _notes(read: ReadColumns, features: pandas.DataFrame, drop: Sequence[str]) -> list[str]:
     """Sentences about columns that look like a mistake."""
     nameless = [name for name in read.unread if not name.strip() and name not in drop]
     notes = ["A column without a name is left out: it may number the rows."] if len(nameless) == 1 else []

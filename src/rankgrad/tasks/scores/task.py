@@ -71,12 +71,13 @@ class GivenScorer:
     """Objects that the caller of `fit_scores` gives, in place of settings.
 
     Attributes:
-        model: a module [row, width] -> [row], or a function that makes such a module for a width.
+        model: a module [row, width] -> [row], or a function that makes such a module for a width; None: the network
+            that the settings name.
         table: the rows, with a split.
         loss: a loss with `from_lists`; None: the loss that the settings name.
     """
 
-    model: nn.Module | Callable[[int], nn.Module]
+    model: nn.Module | Callable[[int], nn.Module] | None
     table: ScoreTable
     loss: nn.Module | None = None
 
@@ -90,6 +91,7 @@ class GivenScorer:
             TypeError: it is not a module.
             ValueError: it has no parameters to train, or its output is not [row].
         """
+        assert self.model is not None
         model = self.model if isinstance(self.model, nn.Module) else self.model(inputs.shape[1])
         if not isinstance(model, nn.Module):
             raise TypeError(
@@ -438,7 +440,7 @@ def build(
     encoding = Encoding.fitted(train, **settings.data.encoding)
     say(encoding.summary())
     rows = ScoreRows(encoding.encode(train), relevance, train.query)
-    if given is None:
+    if given is None or given.model is None:
         model = build_model(model_of(settings), encoding.width)
         begin_at_the_best_constant(model, loss, relevance)
     else:
@@ -458,7 +460,7 @@ def _checked(settings: ScoreSettings, trust: Sequence[str], given: GivenScorer |
     check_optimizer(settings.optimizer)
     if settings.trainer["devices"] not in (1, "1", "auto"):
         raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
-    if given is None and model_of(settings).kind == GIVEN:
+    if given is None and (model_of(settings).kind == GIVEN or settings.data.root is None):
         raise ConfigError("this run was started in Python: call fit_scores again with the model and resume=True")
     if given is not None and given.loss is not None:
         return _takes_lists(given.loss)
