@@ -21,6 +21,7 @@ from rankgrad.scores.evaluation import ScoreReport
 from rankgrad.tasks.scores import task
 from rankgrad.tasks.scores.model import load_ranker
 from rankgrad.tasks.scores.predict import predict_file
+from rankgrad.tasks.scores.saved import evaluate_run
 from rankgrad.tasks.scores.table import ScoreTable, load_table
 from rankgrad.workbench.cli import main
 from rankgrad.workbench.config import ConfigError, compose, load
@@ -264,8 +265,10 @@ def test_words_of_which_most_are_unknown_are_told_by_predict_and_evaluate(finish
     run, new = str(finished["list"].folder), str(tmp_path / "new.csv")
     assert main(["predict", run, new, "-o", str(tmp_path / "scores.csv")]) == 0
     assert "of 300 values are in no category of the training rows" in capsys.readouterr().out
-    assert main(["evaluate", run, "--root", new, "--bootstrap", "0"]) == 0
-    assert "of 300 values are in no category of the training rows" in capsys.readouterr().out
+    assert (
+        main(["evaluate", run, "--root", new, "--bootstrap", "0"]) == 0
+    )  # rows of C, which are as they were, are left out
+    assert "values are in no category of the training rows" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("row_of_each", [True, False])
@@ -368,6 +371,28 @@ def test_the_test_rows_in_a_file_of_their_own_have_the_numbers_of_the_run(finish
         values = ScoreReport.from_json(tmp_path / "report.json").values
         assert values.pop(extra) > 0 and values == pytest.approx(finished[name].read_values())
         assert extra in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["list", "queries"])
+def test_what_the_run_was_trained_on_is_left_out_of_an_evaluation_and_counted(finished, tables, name, tmp_path, capsys):
+    run, root = finished[name], tables[name]
+    report = evaluate_run(run.folder, root=root, bootstrap=0)
+    assert report.values == pytest.approx(run.read_values())  # the test rows alone
+    count = "240 of 300 rows are training rows" if name == "list" else "32 of 40 queries are training queries"
+    assert any(note.startswith(count) for note in report.notes)
+    train = tmp_path / root.name
+    table = load_table(root)
+    if name == "list":
+        lines = root.read_text().splitlines()
+        train.write_text("\n".join([lines[0], *(lines[line - 1] for line in table.part("train").rows)]))
+    else:
+        content = read_npz(root)
+        np.savez(train, **{key: column[table.split == "train"] for key, column in content.items()})
+    assert "of the run. Give rows that are new" in fails(capsys, "evaluate", str(run.folder), "--root", str(train))
+    other = copied(run, tmp_path / "received")
+    columns = read_npz(other.scores)
+    np.savez(other.scores, **{key: column for key, column in columns.items() if key != "trained"})
+    assert any("does not say which rows" in note for note in evaluate_run(other.folder, root=root, bootstrap=0).notes)
 
 
 def test_what_cannot_be_evaluated_again_is_one_line(finished, tables, tmp_path, capsys):

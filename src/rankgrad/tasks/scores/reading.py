@@ -20,11 +20,11 @@ from ...common.files import shown
 from ...datasets.division import split_called
 from ...tables.formats import format_of, read_arrays
 from ...tables.text import MISSING, number_in, text_of
+from ...workbench.trec.files import QUERY
 
 Array = npt.NDArray[Any]
 Place = Callable[[int], str]  # row -> its place in a file, for messages
 COMPARED = 2**12  # number of first rows that decide what a column holds
-QUERY = ("query", "query_id", "query-id", "qid", "q_id")
 BESIDE = (".weight", ".init", ".position", ".base_margin")  # theirs for other files beside it, which are not read
 SIZES = (".query", ".group")  # LightGBM's and XGBoost's names for a file of query sizes, beside the file of the rows
 TRUTH = {"true": 1.0, "false": 0.0}

@@ -22,9 +22,10 @@ from ...datasets.tabular import AUTO, as_split, no_columns
 from ...ranks.relevance import Labels
 from ...scores.division import held_out
 from ...scores.rows import JudgedRows, numbered_queries
+from ...workbench.trec.files import QUERY
 from .copies import without_copies
 from .labels import graded, not_judged
-from .reading import QUERY, ReadColumns, Wanted, as_column, files_of, numbered, read_columns, unread_beside
+from .reading import ReadColumns, Wanted, as_column, files_of, numbered, read_columns, unread_beside
 
 Array = npt.NDArray[Any]
 # Role of a column -> names of the columns that "auto" looks for, in this order.
