@@ -219,7 +219,7 @@ class Encoding:
             ValueError: they are damaged.
         """
         try:
-            numbers, words = plain["numbers"], plain["words"]
+            numbers, words = plain["numbers"], dict(plain["words"])
             columns = [[float(value) for value in numbers[name]] for name in ("mean", "deviation")]
             flags = [[bool(value) for value in numbers[name]] for name in ("far", "indicator")]
             width = len(numbers["name"]) + sum(map(len, words.values()))
@@ -235,7 +235,7 @@ class Encoding:
                 encoding.to_plain() == plain
                 and all(isinstance(name, str) for name in names)
                 and len({*names}) == len(names)
-                and all(len(each) == len(encoding.numbers) for each in (*columns, *flags))
+                and {*map(len, columns), *map(len, flags)} == {len(encoding.numbers)}
                 and all(len({*each}) == len(each) for each in words.values())
                 and bool(np.isfinite([scaling.mean, scaling.deviation]).all() and (scaling.deviation > 0).all())
                 and width > 0

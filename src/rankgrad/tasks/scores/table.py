@@ -294,18 +294,8 @@ def _roles(path: Path, read: ReadColumns, wanted: Mapping[str, str | None]) -> d
         if there or (candidates and (name != AUTO or role == "label")):
             roles[role] = (there or candidates)[0]
     if not set(roles.values()) <= set(read.values):
-        raise ValueError(no_columns(shown(path), roles, read.names) + _of_interactions(read.names))
+        raise ValueError(no_columns(shown(path), roles, read.names))
     return roles
-
-
-def _of_interactions(names: Sequence[str]) -> str:
-    """A hint for a file of users and items, which has no features."""
-    roles = [
-        next((name for name in names if name.lower().startswith(role)), None) for role in ("user", "item", "movie")
-    ]
-    if roles[0] is None or roles[1:] == [None, None]:
-        return ""
-    return ". A file of users and items has no features to score: docs/recommenders.md shows how to train on it"
 
 
 def _features(
