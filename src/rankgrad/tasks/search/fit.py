@@ -10,7 +10,7 @@ from ...common.checks import as_word
 from ...workbench.config import GROUPS, ConfigError, compose, replaced
 from ...workbench.runs.folder import Run
 from ...workbench.training import runner
-from ...workbench.training.called import own_settings, resumed
+from ...workbench.training.from_python import own_settings, resumed
 from .task import TASK, summary
 
 OWN = ("task", "data", "data.root", "model", "loss", "out", "resume")  # settings that are arguments
