@@ -216,15 +216,21 @@ def test_what_is_wrong_with_a_run_stands_beside_its_numbers_on_the_terminal_in_b
     for seed in (0, 1):
         for name, r1 in (("pnp", 0.95), ("pml-triplet", 0.25)):
             run = Run(tmp_path / f"{name}-seed{seed}")
-            after, before = (json.loads(path.read_text()) for path in (run.after, run.before))
-            run.before.write_text(json.dumps({**before, "values": {**before["values"], "R@1": 0.9, "mAP@R": 0.1}}))
-            run.after.write_text(json.dumps({**after, "values": {**after["values"], "R@1": r1, "mAP@R": 0.1}}))
+            for path, value in ((run.before, 0.9), (run.after, r1)):
+                content = json.loads(path.read_text())
+                for metric, of_metric in (("R@1", value), ("mAP@R", 0.1)):
+                    content["values"][metric] = of_metric
+                    content["per_query"][metric] = [of_metric] * len(content["per_query"][metric])
+                path.write_text(json.dumps(content))
         run.health.write_text(json.dumps(COLLAPSED))
     assert main(["compare", *settings, "-o", str(tmp_path)]) == 0
     table, page = capfd.readouterr().out, (tmp_path / "compare.html").read_text()
     for text in (table, (tmp_path / "compare.md").read_text(), page):
         assert "pml/triplet, seeds 0, 1: all embeddings are alike. Lower optimizer.lr." in text
-        assert "pml/triplet, seeds 0, 1: training made the network worse: R@1 25.0 (before training 90.0)" in text
+        assert (
+            "pml/triplet, seeds 0, 1: training made the network worse: R@1 25.0 (before training 90.0; p 0.0005 over"
+            in text
+        )
         assert "pnp, seed" not in text and "clipped" not in text
     content = json.loads((tmp_path / "compare.json").read_text())["warnings"]
     assert [(each["seed"], each["name"]) for each in content["pml/triplet"]] == [

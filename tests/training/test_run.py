@@ -80,10 +80,12 @@ def test_a_run_that_ends_below_the_untrained_network_says_so_in_its_last_lines_a
         run = Run(Path(shutil.copytree(finished.folder, tmp_path / f"{r1} {mean}")))
         for path, values in ((run.before, (r1, mean)), (run.after, (0.5, 0.5))):
             content = json.loads(path.read_text())
-            content["values"] |= dict(zip(("R@1", "mAP@R"), values, strict=True))
+            for name, value in zip(("R@1", "mAP@R"), values, strict=True):
+                content["values"][name] = value
+                content["per_query"][name] = [value] * 25
             path.write_text(json.dumps(content))
         last = runs.summary(run).splitlines()[-1]
-        words = " and ".join(f"{name} 50.0 (before training 90.0)" for name in told)
+        words = " and ".join(f"{name} 50.0 (before training 90.0; p 0.0005 over 25 queries)" for name in told)
         assert last.startswith(f"! training made the network worse: {words}. Try optimizer.lr") == bool(told)
         page = write_report(tmp_path / "page.html", read_runs([run.folder])).read_text()
         assert (f"training made the network worse: {words}. Try" in page.partition("<section")[0]) == bool(told)

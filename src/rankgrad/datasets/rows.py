@@ -12,8 +12,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import combinations
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -257,6 +259,23 @@ class Rows(ABC):
         names = [f"{split}/{name}" for split, name in zip(self.split, self.names, strict=True)]
         return {**fingerprint(names, labels, what=self.takes), **self.content()}
 
+    @property
+    def shared_classes(self) -> list[str]:
+        """A line for each pair of splits that have classes in common."""
+        split, notes = np.array(self.split), []
+        for pair in combinations(self.splits, 2):
+            one, other = (set(self.label[torch.from_numpy(split == each)].tolist()) for each in pair)
+            if shared := len(one & other):
+                many = "1 class is" if shared == 1 else f"{shared} classes are"
+                notes.append(f"{many} in both {pair[0]} and {pair[1]}: not a test on unseen classes")
+        return notes
+
+    @property
+    def caveats(self) -> list[str]:
+        """What matters for a number measured on these rows, as sentences: copies, and classes in two splits."""
+        lines = "\n".join([*self.shared_classes, *self.remarks]).replace("\n  ", "; ").splitlines()
+        return [f"{line[0].upper()}{line[1:]}." for line in lines]
+
     def summary(self) -> str:
         """A short text: how the data was understood, then a table of rows, classes and super-labels per split.
 
@@ -271,11 +290,9 @@ class Rows(ABC):
         if self.super_label is not None:
             table[0].append("super-labels")
         notes: list[str] = []
-        classes: dict[str, set[int]] = {}
         for split in self.splits:
             rows = torch.tensor([here == split for here in self.split])
             present, counts = torch.unique(self.label[rows], return_counts=True)
-            classes[split] = set(present.tolist())
             low, high = int(counts.min()), int(counts.max())
             spread = str(low) if low == high else f"{low}-{high}"
             table.append([split, str(int(rows.sum())), str(len(present)), spread])
@@ -286,11 +303,7 @@ class Rows(ABC):
                 which = "1 class has" if len(single) == 1 else f"{len(single)} classes have"
                 names = some([brief(self.class_names[row]) for row in single])
                 notes.append(f"{split}: {which} one {self.noun} only ({names}): nothing in {split} can match it")
-        for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
-            shared = classes.get(one, set()) & classes.get(other, set())
-            if shared:
-                many = "1 class is" if len(shared) == 1 else f"{len(shared)} classes are"
-                notes.append(f"{many} in both {one} and {other}: not a test on unseen classes")
+        notes += self.shared_classes
         present = torch.unique(self.label) if self.several is None else self.several.any(0).nonzero().flatten()
         of_classes = [self.class_names[row] for row in present.tolist()]
         for what, of_what in (("classes", of_classes), ("super-labels", self.super_names), ("groups", self.group)):

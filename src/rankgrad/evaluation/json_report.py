@@ -16,7 +16,13 @@ import numpy.typing as npt
 from ..common.files import AGAIN, integer, read_text, write_text
 
 Self = TypeVar("Self", bound="JSONReport")
-Kinds = Mapping[str, type | tuple[type, ...]]  # name of a value -> its kinds
+
+NUMBERS: Any = {str: float}
+#: A paired difference of two systems, as `asdict` writes it.
+DIFFERENCE: Any = {
+    **{"run": str, "other": str, "measure": str, "mean": float, "low": float, "high": float},
+    **{"p": (float, None), "corrected": (float, None), "better": int, "worse": int},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +40,10 @@ class JSONReport:
     per_query: dict[str, npt.NDArray[Any]]
 
     kind: ClassVar[str] = "a report"  # for messages
-    needs: ClassVar[Mapping[str, tuple[str, ...]]] = {"counts": (), "settings": ()}  # keys that are always there
+    shapes: ClassVar[Mapping[str, Any]] = {  # name of a part -> what `fits` needs
+        **{"values": NUMBERS, "intervals": {str: [float]}, "per_query": {str: [(float, None)]}},
+        **{"counts": NUMBERS, "settings": {}, "notes": [str]},
+    }
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as JSON, also written to `path` if given. `from_json` reads exactly the same report."""
@@ -65,7 +74,8 @@ class JSONReport:
             if not isinstance(content, dict) or set(content) != wanted:
                 keys = sorted(content) if isinstance(content, dict) else type(content).__name__
                 raise ValueError(f"needed the keys {sorted(wanted)}, got {keys}")
-            wrong = [name for name, fits in cls._fitting(content).items() if not fits]
+            wrong = [name for name, shape in cls.shapes.items() if not fits(content[name], shape)]
+            wrong = wrong or [name for name, good in cls._fitting(content).items() if not good]
             if wrong:
                 raise ValueError(f"{', '.join(wrong)} not as to_json wrote them")
             return cls(**cls._restored(content))
@@ -75,14 +85,8 @@ class JSONReport:
 
     @classmethod
     def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
-        """Name of a part -> whether it is as `to_json` wrote it."""
-        return {
-            "values": are_numbers(content["values"]),
-            "intervals": all(map(are_numbers, map(dict, map(enumerate, content["intervals"].values())))),
-            "counts": are_numbers(content["counts"], *cls.needs["counts"]),
-            "settings": isinstance(content["settings"], dict) and {*cls.needs["settings"]} <= {*content["settings"]},
-            "notes": all(isinstance(note, str) for note in content["notes"]),
-        }
+        """Name of a part -> whether it fits the other parts. The shapes of all are right."""
+        return {"intervals": all(len(around) == 2 for around in content["intervals"].values())}
 
     @classmethod
     def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
@@ -107,18 +111,28 @@ def _finite(text: str) -> float:
     return float(text)
 
 
-def are_numbers(values: Any, *needed: str) -> bool:
-    """Whether this is a dict of numbers that has the needed keys."""
-    known = isinstance(values, dict) and set(needed) <= set(values)
-    return known and all(isinstance(value, (int, float)) for value in values.values())
+def fits(value: Any, shape: Any) -> bool:
+    """Whether a value from a file has a shape, so that what reads it finds what it needs.
 
+    Args:
+        value: from json.
+        shape: a type (float takes any number); None for null; a tuple of shapes, one of which must fit; [shape] for a
+            list; {name: shape} for an object with these names, where `str` as a name stands for all others.
 
-def are_records(rows: Any, kinds: Kinds) -> bool:
-    """Whether this is a list of dicts whose values of these names are of these kinds."""
-    return isinstance(rows, list) and all(
-        isinstance(row, dict) and all(name in row and isinstance(row[name], kind) for name, kind in kinds.items())
-        for row in rows
-    )
+    >>> fits([{"name": "a", "AP": 1}], [{"name": str, str: (float, None)}]), fits([None], [{"name": str}])
+    (True, False)
+    """
+    if isinstance(shape, tuple):
+        return any(fits(value, each) for each in shape)
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(fits(each, shape[0]) for each in value)
+    if isinstance(shape, dict):
+        if not isinstance(value, dict) or not {name for name in shape if name is not str} <= value.keys():
+            return False
+        return all(fits(each, shape.get(name, shape.get(str, object))) for name, each in value.items())
+    if shape is None or isinstance(value, bool):
+        return value is shape or shape in (bool, object)
+    return isinstance(value, (int, float) if shape is float else shape)
 
 
 def plain(value: object) -> object:

@@ -10,9 +10,10 @@ import numpy as np
 from ..common.checks import integer
 from ..tables import aligned
 from .arrays import Array
-from .json_report import JSONReport, are_numbers
+from .json_report import NUMBERS, JSONReport
 
 Row = dict[str, Any]
+ROW: Any = {"name": str, "queries": int, "counted": int, "class": (int, str), str: (float, None)}
 DISTANCES = ("dists_intra", "dists_inter")  # in [0, 2]; all other metrics are in [0, 1]
 
 
@@ -51,7 +52,15 @@ class Report(JSONReport):
     notes: tuple[str, ...] = field(default=())
 
     kind = "an evaluation report"
-    needs = {"counts": ("queries", "counted", "gallery", "classes"), "settings": ("protocol", "similarity")}
+    shapes = {
+        **JSONReport.shapes,
+        "counts": {"queries": int, "counted": int, "gallery": int, "classes": int, str: int},
+        "settings": {"protocol": str, "similarity": str, "confidence": float, "seed": int},
+        "uncounted": [int],
+        "levels": [NUMBERS],
+        "per_class": [ROW],
+        "per_super_label": [ROW],
+    }
 
     def worst_classes(self, n: int = 10, metric: str = "AP") -> tuple[Row, ...]:
         """The n classes of lowest mean `metric`, worst first. Classes without a counted query are left out."""
@@ -59,14 +68,6 @@ class Report(JSONReport):
         if self.per_class and metric not in self.per_query:
             raise ValueError(f"no per-class metric {metric!r}; known: {', '.join(self.per_query)}")
         return tuple(sorted((row for row in self.per_class if row["counted"]), key=lambda row: float(row[metric]))[:n])
-
-    @classmethod
-    def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
-        rows = [*content["per_class"], *content["per_super_label"]]
-        return super()._fitting(content) | {
-            "levels": all(are_numbers(level) for level in content["levels"]),
-            "rows": all(isinstance(row, dict) and {"name", "queries", "counted"} <= set(row) for row in rows),
-        }
 
     @classmethod
     def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,12 @@ class ScoreReport(JSONReport):
     notes: tuple[str, ...] = ()
 
     kind = "a report of scores"
-    needs = {"counts": ("rows", "relevant"), "settings": ("confidence",)}
+    shapes = {
+        **JSONReport.shapes,
+        "counts": {"rows": int, "relevant": int, str: int},
+        "settings": {"confidence": float},
+        "query_names": [str],
+    }
 
     def queries_by(self, metric: str) -> list[tuple[str, float]]:
         """(name, value) of the queries that have a value, the worst first.
@@ -61,11 +66,8 @@ class ScoreReport(JSONReport):
 
     @classmethod
     def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
-        names, columns = content["query_names"], content["per_query"].values()
-        return super()._fitting(content) | {
-            "query_names": all(isinstance(name, str) for name in names),
-            "per_query": all(np.shape(column) == (len(names),) for column in columns),
-        }
+        count, columns = len(content["query_names"]), content["per_query"].values()
+        return super()._fitting(content) | {"per_query": all(len(column) == count for column in columns)}
 
     @classmethod
     def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:

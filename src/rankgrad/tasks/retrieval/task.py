@@ -42,9 +42,9 @@ from ...workbench.config import ConfigError, default_loss, make, plain, replaced
 from ...workbench.report import write_report
 from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.embeddings import save_embeddings
-from ...workbench.runs.folder import Run
+from ...workbench.runs.folder import REMARKS, Run
 from ...workbench.runs.history import CHOSEN_BY
-from ...workbench.runs.run_warnings import below_before, other_counts
+from ...workbench.runs.run_warnings import below_before, other_counts, remarks_of
 from ...workbench.training import runner
 from ...workbench.training.averaging import Averaging
 from ...workbench.training.callbacks import Forecast
@@ -286,6 +286,7 @@ class RetrievalTask:
     def write(self, run: Run, result: EvaluatedEmbeddings, facts: dict[str, Any]) -> str:
         """Write weights, embeddings, facts and page, and return the report. A lean run keeps only the numbers."""
         facts = {**facts, "average": self.averaging.share} if self.chooses_share else facts
+        facts = {**facts, REMARKS: self.rows.table.caveats}
         if self.settings.lean:
             write_text(run.facts, json.dumps(facts, indent=1))
             run.state.unlink(missing_ok=True)
@@ -425,4 +426,4 @@ def summary(run: Run) -> str:
         rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
     page = [f"report: {run.page}"] if run.page.exists() else []
     wrong = [f"! {warned}" for warned in (*other_counts(run), *below_before(run))]
-    return "\n".join([aligned(rows), *after.notes, "", f"run:    {run.folder}", *page, *wrong])
+    return "\n".join([aligned(rows), *after.notes, *remarks_of(run), "", f"run:    {run.folder}", *page, *wrong])

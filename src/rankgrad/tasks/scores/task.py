@@ -33,7 +33,7 @@ from ...tables import aligned
 from ...workbench.config import ConfigError, default_loss, make, packages, plain, typed
 from ...workbench.report.content import loss_name, loss_told
 from ...workbench.runs.folder import Run
-from ...workbench.runs.run_warnings import below_before
+from ...workbench.runs.run_warnings import below_before, remarks_of
 from ...workbench.training import runner
 from ...workbench.training.callbacks import Forecast
 from ...workbench.training.data import EpochData
@@ -515,7 +515,9 @@ def summary(run: Run) -> str:
     trained = f"trained {facts['steps']} steps{kept}"
     page = [f"report: {run.page}"] if run.page.exists() else []
     worse = [f"! {warned}" for warned in below_before(run)]
-    return "\n".join([aligned(rows), trained, *report.notes, "", f"run:    {run.folder}", *page, *worse])
+    return "\n".join(
+        [aligned(rows), trained, *report.notes, *remarks_of(run), "", f"run:    {run.folder}", *page, *worse]
+    )
 
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...common.files import write_text
-from ...evaluation.json_report import JSONReport, Kinds, are_numbers, are_records
+from ...evaluation.json_report import DIFFERENCE, JSONReport
 from ...tables import aligned
 from ...workbench import trec
 from ...workbench.trec.comparison import chance
@@ -33,6 +33,19 @@ QRELS = "qrels.trec"
 OF_RUN_FILES = ("Judged queries without a list", "Documents of the run", "not compared with other runs")
 SILENT = 0.05  # share of queries for which BM25 may find nothing and still be a baseline
 EXAMPLES, SHOWN, LONGEST = 8, 5, 240  # queries of each kind, documents of a list, characters of a text on the page
+
+
+# Shapes of the records of a report, see `json_report.fits`.
+VALUES: Any = {**dict.fromkeys(METRICS, float), str: float}
+DOCUMENT: Any = {"name": str, "text": str, "grade": (float, None)}
+EXAMPLE: Any = {
+    **{"name": str, "text": str, "values": {"trained": float, str: float}},
+    **{"found": {str: [DOCUMENT]}, "missed": [DOCUMENT]},
+}
+SIZE: Any = {
+    **{"name": str, "bytes": int, "values": VALUES},
+    "difference": (None, {"mean": float, "low": float, "high": float}),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,28 +79,20 @@ class SearchReport(JSONReport):
     sizes: tuple[dict[str, Any], ...] = ()
 
     kind = "a report of a search"
-    needs = {"counts": ("queries", "documents"), "settings": ("confidence",)}
+    shapes = {
+        **JSONReport.shapes,
+        "counts": {"queries": int, "documents": int, str: int},
+        "settings": {"confidence": float, "weight": (float, None)},
+        "values": VALUES,
+        "systems": {str: {"values": VALUES, "intervals": {str: [float]}, "per_query": [(float, None)]}},
+        "tests": [DIFFERENCE],
+        **{"verdict": [str], "query_names": [str], "examples": [EXAMPLE], "sizes": [SIZE]},
+    }
 
     @classmethod
     def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
-        numbers, maybe = (int, float), (int, float, type(None))
-        documents: Kinds = {"name": str, "text": str, "grade": (int, type(None))}
-        difference: Kinds = {"mean": numbers, "low": numbers, "high": numbers}
-        test: Kinds = {"run": str, "other": str, "metric": str, "corrected": maybe, "better": int, "worse": int}
-        sizes, examples, systems = content["sizes"], content["examples"], content["systems"]
-        return super()._fitting(content) | {
-            "systems": are_records([*systems.values()], {"values": dict, "intervals": dict, "per_query": list})
-            and all(are_numbers(each["values"], *METRICS) for each in systems.values())
-            and all(len(bounds) == 2 for each in systems.values() for bounds in each["intervals"].values()),
-            "tests": are_records(content["tests"], {**difference, **test}),
-            "verdict": all(isinstance(each, str) for each in content["verdict"]),
-            "examples": are_records(examples, {"text": str, "values": dict, "found": dict})
-            and all(are_records(rows, documents) for each in examples for rows in each["found"].values())
-            and all(are_records(each["missed"], documents) and are_numbers(each["values"]) for each in examples),
-            "sizes": are_records(sizes, {"name": str, "bytes": int, "difference": (dict, type(None))})
-            and all(are_numbers(each["values"], *METRICS) for each in sizes)
-            and are_records([each["difference"] for each in sizes if each["difference"] is not None], difference),
-        }
+        around = [bounds for each in content["systems"].values() for bounds in each["intervals"].values()]
+        return super()._fitting(content) | {"systems": all(len(bounds) == 2 for bounds in around)}
 
     @classmethod
     def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .content import RunContent, read_runs
-from .page import write_comparison, write_report
+from .writing import write_comparison, write_report
 
 __all__ = ["RunContent", "read_runs", "write_comparison", "write_report"]

@@ -21,7 +21,7 @@ from ..kinds import TASKS
 from ..runs.folder import Run
 from ..runs.history import curves, evaluations
 from ..runs.log import TEST
-from ..runs.run_warnings import RunWarning, warnings_of
+from ..runs.run_warnings import RunWarning, remarks_of, warnings_of
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 Interval = tuple[float, float]
@@ -338,15 +338,16 @@ def read_common(run: Run, after: Evaluated | None, trust: Sequence[str] = ()) ->
             value = after.values.get(name.removeprefix(TEST))
             if name.startswith(TEST) and value is not None:
                 points.append((last, value))
+    config = plain(load(run.config, trust))
     return {
         "name": run.folder.resolve().name,
-        "config": plain(load(run.config, trust)),
+        "config": config,
         "facts": run.read_facts(),
         "curves": logged,
         "after": after,
         "latest": latest,
-        "notes": tuple(notes),
-        "warned": tuple(warnings_of(run, {} if after is None else after.values)),
+        "notes": (*notes, *(() if after is None else remarks_of(run, after))),
+        "warned": tuple(warnings_of(run, after)),
     }
 
 

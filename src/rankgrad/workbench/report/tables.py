@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -13,7 +14,8 @@ from ...evaluation.report import DISTANCES, Row
 from ...evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test
 from ..html.templates import render
 from ..html.text import DASH, clean, percent, verdict
-from ..runs.run_warnings import UNTRAINED, untrained_groups
+from ..runs.change import change
+from ..runs.run_warnings import begun_groups
 from .content import Evaluated, RunContent, Section
 from .glossary import definition, short, shown
 
@@ -22,6 +24,29 @@ FEW = 12  # tables with at most this many rows have no filter
 
 
 # ------------------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of metrics: a run, or a run before training.
+
+    Attributes:
+        colour: CSS class.
+        evaluated: its evaluation; None: the run is not finished.
+        values: its metrics, or the latest ones.
+    """
+
+    colour: str
+    evaluated: Evaluated | None
+    values: Mapping[str, float]
+
+    def around(self, name: str) -> tuple[float, float] | None:
+        """The interval of a metric, if it has one."""
+        return self.evaluated.intervals.get(name) if self.evaluated is not None else None
+
+    def value(self, name: str) -> float:
+        """A metric; NaN if it is unknown."""
+        return self.values.get(name, math.nan)
 
 
 def results(
@@ -34,21 +59,38 @@ def results(
         extra: HTML between the tables and the glossary of the metrics.
         verdicts: metric and what the comparison of single runs found in it; they come first.
     """
-    names = _names(runs)
+    names, (first, *others) = _names(runs), runs
     main = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in names]
-    others = [name for name in names if name not in main]
-    groups = [group for group in (main, others) if group]
-    if len(runs) == 1 and runs[0].before is None and set(names) <= set(runs[0].headline) and not _sure(runs):
+    before = first.before if not others else None
+    sure = next((run.after.settings.get("confidence", 0.95) for run in runs if run.after and run.after.intervals), None)
+    groups = [group for group in (main, [name for name in names if name not in main]) if group]
+    if not others and before is None and set(names) <= set(first.headline) and sure is None:
         groups = []  # the tiles show everything
+    columns = [] if before is None else [Column("before", before, before.values)]
+    columns += [Column(f"s{kind}", run.after, run.values) for kind, run in enumerate(runs)]
+    best = {
+        name: max(known)
+        for name in dict.fromkeys(name for run in runs for name in run.headline)
+        if (known := [value for run in runs if not math.isnan(value := run.values.get(name, math.nan))])
+    }
+    changes = {}
+    if before is not None and first.after is not None:
+        tested = {name: change(vars(before), vars(first.after), name) for name in main}
+        changes = {name: each.found for name, each in tested.items() if each is not None and each.tested}
     body = render(
         "workbench/report/results.html",
         runs=runs,
-        both=len(runs) == 1 and runs[0].before is not None,
-        sure=_sure(runs),
+        before=before,
+        columns=columns,
+        changes=changes,
+        sure="" if sure is None else f"{100 * sure:g}",
         counts=list(dict.fromkeys(_counted(run.after) for run in runs if run.after is not None)),
-        tiles=_tiles(runs),
-        tables=[[_metric_row(name, runs) for name in group] for group in groups],
-        terms=[(name, short(name), long) for name in names if (long := definition(name))],
+        best=best,
+        tables=groups,
+        marks=lambda name: [] if name in DISTANCES else [(c.colour, c.value(name), c.around(name)) for c in columns],
+        metric=shown,
+        meaning=short,
+        terms=[(name, long) for name in names if (long := definition(name))],
         extra=extra or Markup(),
         verdicts=verdicts,
     )
@@ -77,78 +119,24 @@ def verdicts(first: str, found: Sequence[tuple[str, str, float, float, float | N
     return said
 
 
-def _sure(runs: Sequence[RunContent]) -> str:
-    """Coverage of the intervals in per cent; empty without intervals."""
-    known = [run.after for run in runs if run.after is not None and run.after.intervals]
-    return f"{100 * known[0].settings.get('confidence', 0.95):g}" if known else ""
-
-
 def _names(runs: Sequence[RunContent]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.values))
 
 
-def _tiles(runs: Sequence[RunContent]) -> list[dict[str, Any]]:
-    """Each headline metric in every run; the best value is marked."""
-    tiles = []
-    for name in dict.fromkeys(name for run in runs for name in run.headline):
-        values = [run.values.get(name, math.nan) for run in runs]
-        best = max((value for value in values if not math.isnan(value)), default=None)
-        if best is None:
-            continue
-        entries = [
-            {"name": run.name, "value": value, "small": _interval(name, run.after), "best": value == best}
-            for run, value in zip(runs, values, strict=True)
-        ]
-        lines = [entries[0]["small"]]
-        if len(runs) == 1:
-            known = runs[0].before.values.get(name, math.nan) if runs[0].before is not None else math.nan
-            if not math.isnan(known):
-                lines.append(f"{percent(known)} before training")
-            elif runs[0].after is None and runs[0].latest is not None:
-                lines.append(f"after {runs[0].latest[0]:,} steps")
-        tiles.append({"name": name, "short": short(name), "entries": entries, "lines": list(filter(None, lines))})
-    return tiles
-
-
-def _interval(name: str, evaluated: Evaluated | None) -> str:
-    around = evaluated.intervals.get(name) if evaluated is not None else None
-    return "" if around is None else f"{shown(name, around[0])} to {shown(name, around[1])}"
-
-
-def _metric_row(name: str, runs: Sequence[RunContent]) -> dict[str, Any]:
-    """Cells of a metric: one for every run; for a single run, its values before and after training and the change."""
-    before = runs[0].before if len(runs) == 1 else None
-    sides: list[tuple[str, Evaluated | None, Mapping[str, float]]] = []
-    if before is not None:
-        sides.append(("before", before, before.values))
-    sides += [(f"s{kind}", run.after, run.values) for kind, run in enumerate(runs)]
-    cells, marks = [], []
-    for colour, evaluated, values in sides:
-        around = evaluated.intervals.get(name) if evaluated is not None else None
-        cells.append((shown(name, values.get(name)), _interval(name, evaluated)))
-        marks.append((colour, values.get(name, math.nan), around))
-    if before is not None:
-        gain = runs[0].values.get(name, math.nan) - before.values.get(name, math.nan)
-        sign = "+" if gain > 0 else "\N{MINUS SIGN}" if gain < 0 else ""
-        cells.append((f"{sign}{shown(name, abs(gain))}", ""))
-    return {"name": name, "short": short(name), "cells": cells, "marks": [] if name in DISTANCES else marks}
-
-
 def _counted(report: Evaluated) -> str:
-    """Numbers of queries, items, classes, ... in one line."""
-    return " · ".join(f"{name.replace('_', ' ')}: {value:,}" for name, value in report.counts.items())
+    """Numbers of queries, items, classes, ... in one line. What there is none of is not said."""
+    called = {"duplicates": "items with the embedding of another"}
+    told = ((called.get(name, name.replace("_", " ")), value) for name, value in report.counts.items())
+    return " · ".join(f"{name}: {value:,}" for name, value in told if value)
 
 
 def seeds(runs: Sequence[RunContent]) -> Section:
     """Mean and standard deviation over the seeds of each variant, all single values, and paired differences."""
     names = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in _names(runs)]
     measured = {run.name: [each.values for each in (run, *run.siblings)] for run in runs}
-    of_name = {run.name: run for run in runs}
-    groups = untrained_groups([(run.name, run.config) for run in runs])
-    for group in groups:
-        together = (of_name[group[0]], *of_name[group[0]].siblings)
-        called = UNTRAINED if len(groups) == 1 else f"{UNTRAINED}, {', '.join(group)}"
-        measured[called] = [each.before.values for each in together if each.before is not None]
+    of_name = {run.name: (run, *run.siblings) for run in runs}
+    for called, group in begun_groups([(run.name, run.config) for run in runs]).items():
+        measured[called] = [each.before.values for each in of_name[group[0]] if each.before is not None]
     rows = []
     for called, of_seeds in measured.items():
         cells = []

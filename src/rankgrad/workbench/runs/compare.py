@@ -27,11 +27,12 @@ from ..config import PATHS, ConfigError, check_paths, compose, differing, plain
 from ..config.checking import SEEDS
 from ..kinds import TASKS, of_command, of_settings
 from . import signals
+from .change import network
 from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
 from .provenance import joined
-from .run_warnings import BELOW, FIRST_HIT, UNTRAINED, together, untrained_groups, warnings_of
+from .run_warnings import BELOW, FIRST_HIT, alike, begun_groups, remarks_of, settings_in, together, warnings_of
 
 Following = Callable[[], tuple[Path, Sequence[str]] | None]
 SETTINGS, JOURNAL = "settings.json", "journal.log"
@@ -200,8 +201,9 @@ def _result(run: Run) -> str:
         return "no result yet"  # a launcher that only hands runs on
     values, before, kind = run.read_values(), run.read_untrained(), TASKS[run.kind]
     names = [name for name in dict.fromkeys((FIRST_HIT, kind.main_of(values))) if name in values]
+    begun = network(settings_in(run))
     told = [
-        f"{name} {100 * values[name]:.1f}" + (f" (untrained {100 * before[name]:.1f})" if name in before else "")
+        f"{name} {100 * values[name]:.1f}" + (f" ({begun} {100 * before[name]:.1f})" if name in before else "")
         for name in names
     ]
     return "; ".join([", ".join(told), *(each.text for each in warnings_of(run) if each.name != BELOW)])
@@ -411,8 +413,9 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
         words = [word for word in (f"{key}={value}" for key, value in own.items()) if word not in loss]
         told += [f"{loss} has {', '.join(words)}"] if words else []
     parts += [f"By the defaults for these data, {'; '.join(told)}."] if told else []
-    lines = together(warned)
-    parts += ["\n".join(["Warnings", "", *(f"* {line}" for line in lines)])] if lines else []
+    remarks = {loss: {s: remarks_of(run) for s, run in of.items()} for loss, of in runs.items()}
+    for head, lines in (("Warnings", together(warned)), ("Remarks", alike(remarks))):
+        parts += ["\n".join([head, "", *(f"* {line}" for line in lines)])] if lines else []
     text = "\n\n".join(parts)
     write_text(out / "compare.md", text + "\n")
     content = {
@@ -422,6 +425,7 @@ def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequenc
             loss: [{"seed": s, **asdict(each)} for s, found in of.items() for each in found]
             for loss, of in warned.items()
         },
+        "remarks": {loss: [{"seed": s, "remarks": of[s]} for s in of] for loss, of in remarks.items()},
         **joined(r.read_facts() for of in runs.values() for r in of.values()),
         "train_seconds": {loss: [r.read_facts()["train_seconds"] for r in of.values()] for loss, of in runs.items()},
     }
@@ -437,12 +441,8 @@ def _columns(measured: Mapping[int, Mapping[str, float]], every: Sequence[str]) 
 
 def _untrained(runs: Mapping[str, Mapping[int, Run]]) -> dict[str, str]:
     """Row of an untrained network -> a loss whose runs began with it. Variants with other models have other rows."""
-    begun = []
-    for loss, of in runs.items():
-        config = next(iter(of.values())).config
-        begun.append((loss, plain(OmegaConf.load(config)) if config.exists() else {}))
-    groups = untrained_groups(begun)
-    return {UNTRAINED if len(groups) == 1 else f"{UNTRAINED}, {', '.join(group)}": group[0] for group in groups}
+    groups = begun_groups((loss, settings_in(next(iter(of.values())))) for loss, of in runs.items())
+    return {name: group[0] for name, group in groups.items()}
 
 
 def _differences(values: Mapping[str, Mapping[int, float]]) -> dict[str, PairedDifference]:

@@ -27,6 +27,8 @@ from .log import TABLE
 
 # The fact that the data does not have its published counts: a sentence, or an empty text.
 OFF_COUNTS = "off_counts"
+# The fact with what else matters for the numbers: a list of sentences, such as copies between train and test.
+REMARKS = "remarks"
 # The facts that are used in computations, and their types.
 FACTS: dict[str, tuple[type, ...]] = {
     "steps": (int,),
@@ -34,6 +36,7 @@ FACTS: dict[str, tuple[type, ...]] = {
     "train_seconds": (int, float, type(None)),
     "train_cpu_seconds": (int, float, type(None)),
     OFF_COUNTS: (str,),
+    REMARKS: (list,),
 }
 
 # Files that some runs have beside those of their kind (`kinds.TaskRow.files`): with a checksum, and without.
@@ -191,6 +194,7 @@ class Run:
             return {}
         facts = read_json(self.facts, "steps", "train_seconds")
         wrong = [name for name, kinds in FACTS.items() if not isinstance(facts.get(name, kinds[0]()), kinds)]
+        wrong += [] if wrong or all(isinstance(each, str) for each in facts.get(REMARKS, ())) else [REMARKS]
         if wrong:
             raise ValueError(f"{self.facts} is damaged: {wrong[0]} has another type; got {facts[wrong[0]]!r}. {AGAIN}")
         return facts

@@ -1,4 +1,4 @@
-"""What is wrong with a run: the warnings of its training, and metrics that ended below those of the untrained network.
+"""What is wrong with a run: the warnings of its training, and metrics that ended below those of the network before it.
 
 The summary of a run, its page and a comparison show the same warnings.
 """
@@ -8,10 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
 
 from ...common.files import AGAIN, read_json
+from ...evaluation.json_report import fits
+from ..config import plain
 from ..kinds import TASKS
-from .folder import OFF_COUNTS, Run
+from .change import SHAPES, Change, change, network, told
+from .folder import OFF_COUNTS, REMARKS, Run
 
 # Training ended below the start if the main metric or this one did.
 FIRST_HIT = "R@1"
@@ -23,8 +30,7 @@ CURES = {
     "chooses how much on classes that are held out), train only a new head (frozen=true model.head=linear), or use the "
     "network as it is."
 }
-UNTRAINED = "untrained"  # row of a comparison
-# Settings on which the untrained network and its evaluation depend.
+# Settings on which the network before training and its evaluation depend.
 BEGIN = ("model", "init", "frozen", "data", "evaluation")
 
 
@@ -46,13 +52,13 @@ class RunWarning:
         return f"{self.text}. {self.advice}"
 
 
-def warnings_of(run: Run, after: Mapping[str, float] | None = None) -> list[RunWarning]:
-    """The warnings of a run: data without its published counts, a result below that of the untrained network, and
+def warnings_of(run: Run, after: object | None = None) -> list[RunWarning]:
+    """The warnings of a run: data without its published counts, a result below that of the network before training, and
     those of `training.health`.
 
     Args:
         run: the folder.
-        after: metrics after training, if they are not in the folder yet.
+        after: report of the trained network, if it is not in the folder yet.
 
     Raises:
         ValueError: a file is damaged.
@@ -74,38 +80,81 @@ def other_counts(run: Run) -> list[RunWarning]:
     return [RunWarning(OFF_COUNTS, text, "'rankgrad datasets check' says what to do")] if text else []
 
 
-def below_before(run: Run, after: Mapping[str, float] | None = None) -> list[RunWarning]:
+def below_before(run: Run, after: object | None = None) -> list[RunWarning]:
     """A warning if training made the network worse on the evaluated data; else [].
+
+    A paired test over classes or queries must find it (`change.Change`). Where there are no values of single queries,
+    the value before training must lie above the interval of that after it.
 
     Args:
         run: the folder.
-        after: metrics after training, if they are not in the folder yet.
+        after: report of the trained network, if it is not in the folder yet.
     """
-    if after is None:
-        after = run.read_values() if run.finished else {}
-    before, row = run.read_untrained(), TASKS[run.kind]
-    names = [name for name in dict.fromkeys((FIRST_HIT, *row.mains)) if name in before and name in after]
-    lower = [name for name in names if after[name] < before[name] - SEEN]
-    if not lower:
+    before, content = _both(run, after)
+    names = dict.fromkeys((FIRST_HIT, *TASKS[run.kind].mains))
+    changes = [found for name in names if (found := change(before, content, name)) is not None]
+    worse = [each for each in changes if each.after < each.before - SEEN and _surely(each, content)]
+    if not worse:
         return []
-    told = " and ".join(f"{name} {100 * after[name]:.1f} (before training {100 * before[name]:.1f})" for name in lower)
-    return [RunWarning(BELOW, f"training made the network worse: {told}", CURES.get(run.kind, OTHER_RATE))]
+    said = " and ".join(map(str, worse))
+    return [RunWarning(BELOW, f"training made the network worse: {said}", CURES.get(run.kind, OTHER_RATE))]
 
 
-def untrained_groups(configs: Iterable[tuple[str, Mapping[str, object]]]) -> list[list[str]]:
-    """The names of runs in groups with the same untrained network.
+def _surely(found: Change, after: Mapping[str, Any]) -> bool:
+    if found.found is not None:
+        return found.certain
+    around, queries = after.get("intervals", {}).get(found.metric), after.get("per_query", {})
+    return not queries and (around is None or found.before > around[1])
+
+
+def remarks_of(run: Run, after: object | None = None) -> list[str]:
+    """What else matters for the numbers of a run: facts of its data, and a change by training that no test confirms.
+
+    Args:
+        run: the folder.
+        after: report of the trained network, if it is not in the folder yet.
+    """
+    before, content = _both(run, after)
+    said = told(before, content, TASKS[run.kind].main_of(content["values"]), network(settings_in(run)))
+    return [*run.read_facts().get(REMARKS, []), *([f"{said}."] if said else [])]
+
+
+def settings_in(run: Run) -> dict[str, Any]:
+    """The settings of a run of one's own, plain and unchecked; {} if there are none."""
+    return plain(OmegaConf.load(run.config)) if run.config.exists() else {}
+
+
+def _both(run: Run, after: object | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The reports before and after training, as plain content; no values if one is missing."""
+    if not run.before.exists() or (after is None and not run.finished):
+        return {"values": {}}, {"values": {}}
+    return _read(run.before), _read(run.after) if after is None else vars(after)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    content = read_json(path, "values")
+    wrong = [name for name, shape in SHAPES.items() if name in content and not fits(content[name], shape)]
+    if wrong:
+        raise ValueError(f"{path} is damaged: {wrong[0]} not as a run writes it. {AGAIN}")
+    return content
+
+
+def begun_groups(configs: Iterable[tuple[str, Mapping[str, object]]]) -> dict[str, list[str]]:
+    """Row of a network before training -> the names of the runs that began with it.
 
     Args:
         configs: name of a run, or of runs with several seeds, and its settings.
 
-    >>> untrained_groups([("a", {"model": 1, "loss": 1}), ("b", {"model": 1, "loss": 2}), ("c", {"model": 2})])
-    [['a', 'b'], ['c']]
+    >>> begun_groups([("a", {"model": 1, "loss": 1}), ("b", {"model": 1, "loss": 2}), ("c", {"init": "runs/x"})])
+    {'untrained, a, b': ['a', 'b'], 'untouched, c': ['c']}
     """
     groups: dict[str, list[str]] = {}
+    kinds: dict[str, str] = {}
     for name, config in configs:
         key = json.dumps([config.get(part) for part in BEGIN], sort_keys=True, default=str)
         groups.setdefault(key, []).append(name)
-    return list(groups.values())
+        kinds[key] = network(config)
+    return {kinds[key] if len(groups) == 1 else f"{kinds[key]}, {', '.join(of)}": of for key, of in groups.items()}
 
 
 def together(by_variant: Mapping[str, Mapping[int, Sequence[RunWarning]]]) -> list[str]:
@@ -125,3 +174,18 @@ def together(by_variant: Mapping[str, Mapping[int, Sequence[RunWarning]]]) -> li
             seeds = f"seed{'s' if len(of) > 1 else ''} {', '.join(map(str, of))}"
             lines.append(f"{variant}, {seeds}: {next(iter(of.values()))}")
     return lines
+
+
+def alike(by_variant: Mapping[str, Mapping[int, Sequence[str]]]) -> list[str]:
+    """The remarks of a comparison. One that all runs share stands once; the others name their variant and seed.
+
+    Args:
+        by_variant: name of a variant -> seed -> its remarks.
+
+    >>> alike({"pnp": {0: ["one image twice"], 1: ["one image twice", "few queries"]}})
+    ['one image twice', 'pnp, seed 1: few queries']
+    """
+    runs = [(f"{name}, seed {seed}", said) for name, by_seed in by_variant.items() for seed, said in by_seed.items()]
+    shared = [text for text in (runs[0][1] if runs else []) if all(text in said for _, said in runs)]
+    own = [f"{name}: {text}" for name, said in runs for text in said if text not in shared]
+    return [*shared, *own]

@@ -175,8 +175,8 @@ def _facts(run: RunContent) -> list[tuple[str, str]]:
         "seed": str(run.config.get("seed", "")),
         "steps": f"{run.facts['steps']:,}" if "steps" in run.facts else "",
     }
-    if "train_seconds" in run.facts:
-        known["training"] = duration(run.facts["train_seconds"])
+    if (seconds := run.facts.get("train_seconds")) is not None:
+        known["training"] = duration(seconds)
     return [(name, value) for name, value in known.items() if value]
 
 
@@ -200,23 +200,39 @@ def _warned(runs: Sequence[RunContent]) -> list[str]:
 
 
 def _curves(runs: Sequence[RunContent]) -> Section:
-    """A chart for each logged name: the loss first, then the evaluations."""
+    """A chart for each logged name: the loss first, then the evaluations. Each loss has a chart, and its own scale."""
     several = len(runs) > 1 or bool(runs[0].siblings)
     drawn, constant = [], []
     names = dict.fromkeys(name for run in runs for name, points in run.curves.items() if points)
     for name in sorted(names, key=lambda name: (name != "loss", not name.startswith(TEST))):
-        series = [
-            charts.Series(run.name if several else "", each.curves[name], kind, pale=each is not run)
-            for kind, run in enumerate(runs)
-            for each in (run, *run.siblings)
-            if each.curves.get(name)
-        ]
-        values = {value for one in series for _, value in one.points}
-        # a line that never moves says nothing as a chart; three points, because two may be equal by chance
-        if name != "loss" and len(values) == 1 and all(len(one.points) > 2 for one in series):
-            constant.append((name, number(*values), short(name)))
-        else:
-            drawn.append(charts.lines(name, series, "step", meaning=short(name)))
+        for title, kinds in _charts(name, runs).items():
+            series = [
+                charts.Series(runs[kind].name if several else "", each.curves[name], kind, pale=each is not runs[kind])
+                for kind in kinds
+                for each in (runs[kind], *runs[kind].siblings)
+                if each.curves.get(name)
+            ]
+            values = {value for one in series for _, value in one.points}
+            # a line that never moves says nothing as a chart; three points, because two may be equal by chance
+            if name != "loss" and len(values) == 1 and all(len(one.points) > 2 for one in series):
+                constant.append((name, number(*values), short(name)))
+            elif series:
+                drawn.append(charts.lines(title, series, "step", meaning=short(name)))
     pale = any(run.siblings for run in runs)
     body = render("workbench/report/curves.html", runs=runs, curves=drawn, constant=constant, pale=pale)
     return Section("curves", "Training", body if drawn else Markup())
+
+
+def _charts(name: str, runs: Sequence[RunContent]) -> dict[str, list[int]]:
+    """Title of each chart of a logged name -> the numbers of its runs. Values of two losses have no common scale."""
+    of_loss: list[tuple[object, list[int]]] = []
+    for kind, run in enumerate(runs):
+        loss = run.config.get("loss") if name == "loss" else None
+        same = next((kinds for other, kinds in of_loss if other == loss), None)
+        if same is None:
+            of_loss.append((loss, [kind]))
+        else:
+            same.append(kind)
+    if len(of_loss) == 1:
+        return {name: of_loss[0][1]}
+    return {f"{name} of {enumeration([runs[kind].name for kind in kinds])}": kinds for _, kinds in of_loss}
