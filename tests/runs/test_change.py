@@ -23,7 +23,7 @@ from rankgrad.workbench.runs.run_warnings import below_before, remarks_of
 
 def of_queries(values: list[Any]) -> dict[str, Any]:
     return {
-        "values": {"mAP@R": float(np.mean(values))},
+        "values": {"mAP@R": float(np.nanmean(np.array(values, dtype=float)))},
         "per_query": {"mAP@R": values},
         "counts": {"counted": len(values)},
     }

@@ -20,7 +20,7 @@ Self = TypeVar("Self", bound="JSONReport")
 NUMBERS: Any = {str: float}
 #: A paired difference of two systems, as `asdict` writes it.
 DIFFERENCE: Any = {
-    **{"run": str, "other": str, "measure": str, "mean": float, "low": float, "high": float},
+    **{"run": str, "other": str, "metric": str, "mean": float, "low": float, "high": float},
     **{"p": (float, None), "corrected": (float, None), "better": int, "worse": int},
 }
 

@@ -82,9 +82,9 @@ def change(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> 
 def _paired(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> tuple[PairedDifference | None, str]:
     """The paired difference, and what was paired."""
     for test in after.get("tests", ()):
-        if (test["run"], test["other"], test["measure"]) == ("trained", "untrained", metric):
+        if (test["run"], test["other"], test["metric"]) == ("trained", "untrained", metric):
             parts = {name: test[name] for name in ("mean", "low", "high", "better", "worse")}
-            count = len(after["per_query"][metric])
+            count = int(after.get("counts", {}).get("queries", 0))
             return PairedDifference(p=test["corrected"], n=count, detectable=None, **parts), "queries"
     reports = (after, before)
     if any(each.get("settings", {}).get("weights") for each in reports):
