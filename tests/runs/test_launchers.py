@@ -337,7 +337,8 @@ def test_a_job_of_slurm_has_the_parameters_that_were_given_and_is_asked_before_i
         assert f"#SBATCH --{line}\n" in script
     assert job.poll() is None and not launcher.shares_cores
     job.terminate()
-    assert "scancel 12" in slurm.read_text().splitlines()  # SLURM sends SIGTERM, and later SIGKILL
+    asked = [line for line in slurm.read_text().splitlines() if line.startswith("scancel")]
+    assert asked == ["scancel --state=PENDING 12", "scancel --state=RUNNING --signal=INT 12"]
 
 
 def test_a_job_that_does_not_end_is_cancelled_and_not_waited_for(slurm, run, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -40,6 +41,10 @@ class Resumed(Checkpointable):
         try:
             return self.run.here(self.children)
         except signals.Stopped as stopped:
+            # We use SIGINT (see `SubmititJob.cancel`), so SLURM has preempted the job. Wait for the next signal: that
+            # of submitit queues the job again; SIGKILL ends it.
+            while stopped.number == signal.SIGTERM and submitit.JobEnvironment().cluster == "slurm":
+                signal.pause()
             return signals.exit_code(stopped)
 
     def checkpoint(self) -> DelayedSubmission:
@@ -81,7 +86,7 @@ class Submitit:
                 job = self._executor(folder).submit(Resumed(run))
         except RuntimeError as error:
             raise ConfigError(f"submitit: {_last_line(str(error))}") from None
-        return children.add(SubmititJob(run, job, signal.SIGTERM if self.shares_cores else None))
+        return children.add(SubmititJob(run, job, local=self.shares_cores))
 
     def _executor(self, folder: Path) -> submitit.AutoExecutor:
         own = {name: value for name, value in self.options.items() if name in OF_EXECUTOR}
@@ -99,12 +104,12 @@ class SubmititJob(Job):
     Args:
         run: the run.
         job: submitit's job.
-        number: the signal that asks it to end, if it is a process of this machine.
+        local: it is a process of this machine.
     """
 
-    def __init__(self, run: RunCommand, job: submitit.Job[int | str], number: signal.Signals | None) -> None:
+    def __init__(self, run: RunCommand, job: submitit.Job[int | str], *, local: bool) -> None:
         super().__init__(run)
-        self.job, self.number = job, number
+        self.job, self.local = job, local
 
     def outcome(self) -> int | str | None:
         """See `Job`. A result may become visible some seconds after the end of its job; submitit waits for it."""
@@ -119,12 +124,16 @@ class SubmititJob(Job):
         return f"submitit: job {job.job_id} has ended without a result ({job.state}): {_last_line(job.stderr() or '')}"
 
     def cancel(self) -> None:
-        """Send SIGTERM: SLURM does it by itself. For a process of this machine, submitit would leave it one second."""
-        if self.number is None:
-            self.destroy()
-        else:
+        """Take a job of SLURM out of the queue, or send it SIGINT; send SIGTERM to a process of this machine.
+
+        It then has the time that it needs to save its state. The cancel of submitit itself leaves it less.
+        """
+        if self.local:
             with suppress(ProcessLookupError):
-                os.kill(int(self.job.job_id), self.number)
+                os.kill(int(self.job.job_id), signal.SIGTERM)
+            return
+        for words in (["--state=PENDING"], ["--state=RUNNING", "--signal=INT"]):
+            subprocess.run(["scancel", *words, self.job.job_id], check=False, capture_output=True)
 
     def destroy(self) -> None:
         """See `Job`."""
