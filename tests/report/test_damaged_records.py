@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from kept_runs import copied
 from omegaconf import OmegaConf
 
+from rankgrad.evaluation import Report, evaluate
 from rankgrad.evaluation.json_report import fits
 from rankgrad.tasks.search.evaluation import SearchReport
 from rankgrad.workbench.cli import main
@@ -97,6 +99,20 @@ def test_sizes_of_null_are_one_line_of_the_command(tmp_path, capsys):
     assert main(["report", str(run)]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "after.json is not an evaluation report, or it is damaged: per_class" in told
+
+
+def test_a_report_with_every_part_is_read_back():
+    labels = torch.arange(6).repeat(2)
+    names = [f"c{label}" for label in range(6)]
+    for of, coarse in ((labels, labels % 2), (torch.stack([labels % 2, labels], 1), None), (labels.tolist(), None)):
+        report = evaluate(torch.rand(12, 3), of, super_labels=coarse, class_names=names, bootstrap=5, clusters="none")
+        assert Report.from_json(report.to_json()) == report
+    words = [names[label] for label in labels]
+    report = evaluate(torch.rand(12, 3), words, super_labels=[w[-1] for w in words], bootstrap=0, clusters="none")
+    assert Report.from_json(report.to_json()) == report
+    hot = torch.nn.functional.one_hot(labels).bool()
+    report = evaluate(torch.rand(12, 3), hot, bootstrap=0, weights=[1.0] * 12, extra=["FNMR@FMR=0.1"], clusters="none")
+    assert Report.from_json(report.to_json()) == report
 
 
 def test_what_fits_a_shape():

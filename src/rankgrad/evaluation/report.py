@@ -13,7 +13,7 @@ from .arrays import Array
 from .json_report import NUMBERS, JSONReport
 
 Row = dict[str, Any]
-ROW: Any = {"name": str, "queries": int, "counted": int, "class": (int, str), str: (float, None)}
+ROW: Any = {"name": str, "queries": int, "counted": int, str: (float, None)}
 DISTANCES = ("dists_intra", "dists_inter")  # in [0, 2]; all other metrics are in [0, 1]
 
 
@@ -58,8 +58,8 @@ class Report(JSONReport):
         "settings": {"protocol": str, "similarity": str, "confidence": float, "seed": int},
         "uncounted": [int],
         "levels": [NUMBERS],
-        "per_class": [ROW],
-        "per_super_label": [ROW],
+        "per_class": [{**ROW, "class": (int, str)}],
+        "per_super_label": [{**ROW, "super_label": (int, str)}],
     }
 
     def worst_classes(self, n: int = 10, metric: str = "AP") -> tuple[Row, ...]:
