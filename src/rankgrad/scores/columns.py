@@ -106,7 +106,8 @@ def odd_values(column: Array) -> str:
         return ""
     mean, _, far = _scale(given)
     worst = values[0] if mean - values[0] > values[-1] - mean else values[-1]
-    if far and worst != 0:
+    written = round(float(worst), 2) == worst or 2 * np.count_nonzero(given == worst) <= len(given)
+    if far and worst != 0 and written:
         return (
             f"some values, such as {worst:.7g}, are far from the others, which are near {mean:.7g}; the column is "
             "taken on a logarithmic scale"

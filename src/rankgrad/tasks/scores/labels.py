@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas
 import torch
 from torch import Tensor
 
@@ -54,7 +55,7 @@ def graded(rows: JudgedRows, words: Array, name: str, positive: str | float | No
     """
     given = None if positive is None else str(positive).strip()
     cells = np.array(["" if word is None else word for word in words.tolist()], dtype=object)
-    different, codes = np.unique(cells, return_inverse=True)
+    codes, different = pandas.factorize(cells, sort=True)
     kinds: list[str] = different.tolist()
     for code, word in enumerate(kinds):
         if word.lower() in MISSING and (not word or given is None or word.lower() != given.lower()):
