@@ -346,7 +346,7 @@ def _like_an_id(column: Array) -> bool:
     width = column.max() - column.min()
     if width != rows - 1 and (rows < 10 or width > rows**2 / 2):
         return False
-    return bool((np.diff(np.sort(column)) > 0).all() and (column == np.round(column)).all())
+    return bool((column == np.round(column)).all() and (np.diff(np.sort(column)) > 0).all())
 
 
 def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple[str, ...]]:
