@@ -7,22 +7,20 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
-LIBRARY = $(VENV)/.library
 READY = $(VENV)/.ready
-# the demo needs less than the tests; where these are installed it takes what is there
-DEMO = $(firstword $(wildcard $(LIBRARY)) $(VENV)/.demo)
 # packages beside the library
-BESIDE = packages/rankgrad-detection papers
+WORKBENCH = packages/rankgrad-workbench
+BESIDE = $(WORKBENCH) packages/rankgrad-detection papers
 INSTALL = $(BIN)/python -m pip install $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # a worker takes whole files, as the tests of a file share what they make (pytest-xdist 3.8 cannot group under pytest 9.2)
 # (and what it compiles serves the hundred processes that tests start, also where the variable is set, as in containers)
 # (two workers share the cores: with a thread for each core in both, the threads wait for each other; LightGBM asks joblib)
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} LOKY_MAX_CPU_COUNT=$${LOKY_MAX_CPU_COUNT:-1} $(BIN)/python -m pytest -q -n 2 --dist loadfile $(WARNINGS)
 
-.PHONY: demo test check test-code test-library test-all coverage test-faults test-browser test-gpu test-oldest test-newest test-install \
+.PHONY: demo test check test-code test-library test-workbench test-detection test-papers test-all coverage test-faults test-browser test-gpu test-oldest test-newest test-install \
 	lint docs tables bench bench-gpu dist check-tag clean
 
-demo: $(DEMO)
+demo: $(INSTALLED)
 	$(BIN)/rankgrad train
 
 test: check test-code
@@ -36,8 +34,14 @@ test-code: $(READY)
 	$(PYTEST) -m "not slow"
 
 # those of the library, without the packages beside it, and what tests all: the pages and the benchmarks
-test-library: $(LIBRARY)
+test-library: $(READY)
 	RANKGRAD_PLUGINS=none $(PYTEST) -m "not slow" --ignore tests/docs --ignore tests/benchmarks tests src
+
+test-workbench test-detection: $(READY)
+	$(PYTEST) -m "not slow" packages/rankgrad-$(@:test-%=%)
+
+test-papers: $(READY)
+	$(PYTEST) -m "not slow" papers
 
 test-all: $(READY)
 	$(PYTEST)
@@ -55,7 +59,7 @@ test-browser: $(READY)
 
 # losses, ranks, memories, evaluation, search and detection on a GPU, held to the CPU
 test-gpu: $(READY)
-	$(BIN)/python -m pytest -q tests/test_on_device.py --device cuda
+	$(BIN)/python -m pytest -q packages/rankgrad-workbench/tests/test_on_device.py --device cuda
 
 # old packages warn of each other; with all other versions a warning is an error
 test-oldest:
@@ -111,21 +115,13 @@ $(BIN)/python:
 
 # the package itself is installed once, and again only after a change of pyproject.toml. What more it needs is added to it:
 # pip would take it away for a moment, and a run of `compare` or `tune` that starts in that moment would not find it
-$(INSTALLED): pyproject.toml | $(BIN)/python
+$(INSTALLED): pyproject.toml $(WORKBENCH)/pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV). The largest part is torch. This is done once."
-	$(INSTALL) -e .
+	$(INSTALL) -e . -e ./$(WORKBENCH)
 	touch $@
 
-$(VENV)/.demo: $(INSTALLED) $(CONSTRAINTS)
-	$(INSTALL) "rankgrad[train]"
-	touch $@
-
-$(LIBRARY): $(INSTALLED) $(CONSTRAINTS)
-	$(INSTALL) "rankgrad[dev]"
-	touch $@
-
-$(READY): $(LIBRARY) $(addsuffix /pyproject.toml,$(BESIDE))
-	$(INSTALL) $(addprefix -e ./,$(BESIDE))
+$(READY): $(INSTALLED) $(CONSTRAINTS) $(addsuffix /pyproject.toml,$(BESIDE))
+	$(INSTALL) "rankgrad[dev]" -e . $(addprefix -e ./,$(BESIDE))
 	touch $@
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python

@@ -76,7 +76,7 @@ def threads() -> Iterator[None]:
 def no_page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs leave an empty page, a third of the time of a small one; where `with_page` is asked for, theirs."""
     if "with_page" not in request.fixturenames:
-        from rankgrad.tasks.retrieval import task as retrieval
+        from rankgrad_workbench.tasks.retrieval import task as retrieval
 
         monkeypatch.setattr(retrieval, "read_run", lambda run, **_: None)
         monkeypatch.setattr(retrieval, "write_report", lambda path, _: path.write_text(""))

@@ -13,11 +13,11 @@ PROGRAM = """
 import sys
 side, batch, steps, kept = map(int, sys.argv[1:])
 if kept:
-    from rankgrad.workbench.cli.allocator import keep_large_blocks
+    from rankgrad_workbench.cli.allocator import keep_large_blocks
     print("kept" if keep_large_blocks({}) else "not possible")
 import resource, time, torch
 from rankgrad.losses import ROADMAPLoss
-from rankgrad.models import build_model
+from rankgrad_workbench.models import build_model
 torch.manual_seed(0)
 model, loss = build_model("convnet", in_channels=3), ROADMAPLoss()
 optimizer = torch.optim.AdamW(model.parameters())

@@ -23,8 +23,8 @@ ROUNDS = 5
 
 def command_step(options: Options) -> Result:
     """A step of the command, compared with a plain loop with the same network, images, batches and loss."""
-    from rankgrad.tasks.retrieval import task
-    from rankgrad.workbench.config import compose
+    from rankgrad_workbench.settings import compose
+    from rankgrad_workbench.tasks.retrieval import task
 
     name, more = ("test_resnet", 1) if options.quick else (NETWORK, MORE)
     with tempfile.TemporaryDirectory() as folder:

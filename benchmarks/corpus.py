@@ -18,10 +18,10 @@ MEASURE = r"""
 import re, sys
 from pathlib import Path
 import bm25s, torch
-from rankgrad.models.ngrams import ngram_model
-from rankgrad.tasks.search.bm25 import bm25
-from rankgrad.tasks.search.encoders import StoredRows, encoders, retrieve
-from rankgrad.tasks.search.reading import read
+from rankgrad_workbench.models.ngrams import ngram_model
+from rankgrad_workbench.tasks.search.bm25 import bm25
+from rankgrad_workbench.tasks.search.encoders import StoredRows, encoders, retrieve
+from rankgrad_workbench.tasks.search.reading import read
 
 def peak():
     return int(re.search(r"VmHWM:\s*([0-9]+)", Path("/proc/self/status").read_text())[1]) / 1024
@@ -44,8 +44,8 @@ MILLION = r"""
 import re, sys, time
 from pathlib import Path
 import torch
-from rankgrad.tasks.search.encoders import BLOCK, StoredRows
-from rankgrad.tasks.search.sizes import sizes
+from rankgrad_workbench.tasks.search.encoders import BLOCK, StoredRows
+from rankgrad_workbench.tasks.search.sizes import sizes
 from rankgrad.ranks.normalize import unit_rows
 
 def peak():

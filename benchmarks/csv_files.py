@@ -13,7 +13,7 @@ import numpy as np
 from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
 
 READERS = {
-    "rankgrad": "from rankgrad.tasks.scores.table import load_table as read",
+    "rankgrad": "from rankgrad_workbench.tasks.scores.table import load_table as read",
     "pandas": "from pandas import read_csv as read",
 }
 # ru_maxrss would be that of the process which starts this one, if that is larger

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional as F
 
-from rankgrad.losses.detection import DetectionAPLoss, one_hot_targets
+from rankgrad_detection.losses import DetectionAPLoss, one_hot_targets
 from rankgrad_papers.timing import memory
 from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of
 from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable

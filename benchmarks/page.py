@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rankgrad.tables import markdown
+from rankgrad.common.text import markdown
 from rankgrad_papers.timing.results import Check, ResultTable, cells
 
 from .peers import PEERS

@@ -20,7 +20,7 @@ from rankgrad_papers.timing.clocks import Action, alternate
 from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
 
 if TYPE_CHECKING:
-    from rankgrad.datasets.base import Cache
+    from rankgrad_workbench.datasets.base import Cache
 
 BATCH = 32
 CACHES: tuple[Cache, ...] = ("none", "ram", "disk")
@@ -92,7 +92,7 @@ class Decoded(Dataset[int]):
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        from rankgrad.datasets.base import read_image  # the suites of losses need only torch
+        from rankgrad_workbench.datasets.base import read_image  # the suites of losses need only torch
 
         self.paths, self.read = paths, read_image
 
@@ -125,8 +125,8 @@ def _photographs(root: Path, images: int, height: int, width: int) -> None:
 
 
 def _actions(root: Path, home: Path, options: Options) -> dict[str, Action]:
-    from rankgrad.datasets import ImageSet, load_folder
-    from rankgrad.datasets.transforms import Collate, PhotoTrain
+    from rankgrad_workbench.datasets import ImageSet, load_folder
+    from rankgrad_workbench.datasets.transforms import Collate, PhotoTrain
 
     table = load_folder(root, test_fraction=0, check=False)
     assert table.paths is not None

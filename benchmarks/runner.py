@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from rankgrad._version import __version__
-from rankgrad.common.files import write_text
-from rankgrad.workbench.runs.provenance import processor
 from rankgrad_papers.timing import memory
 from rankgrad_papers.timing.clocks import threads
 from rankgrad_papers.timing.growth import check_format, figure
 from rankgrad_papers.timing.results import Options, ResultTable, as_text
+from rankgrad_workbench.files import write_text
+from rankgrad_workbench.runs.provenance import processor
 
 from .page import page
 from .peers import PEERS, installed

@@ -35,9 +35,9 @@ def step_profile(options: Options) -> Result:
 
 def _profiled(name: str, settings: Sequence[str], loss: nn.Module, steps: int) -> list[ResultTable]:
     """Mean of each stage over the steps after the first two, and the operators that take the most time themselves."""
-    from rankgrad.models.build import build_model
-    from rankgrad.workbench.config import compose, make
-    from rankgrad.workbench.training.data import TrainingData
+    from rankgrad_workbench.models.build import build_model
+    from rankgrad_workbench.settings import compose, make
+    from rankgrad_workbench.training.data import TrainingData
 
     config = compose(settings)
     table = make(config.data.load, slot="data").select("train")

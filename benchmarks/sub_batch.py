@@ -40,7 +40,7 @@ def sub_batch(options: Options) -> Result:
 
 def _stepping(batch: int, side: int, device: torch.device) -> Callable[[int], None]:
     """A forward and backward pass with parts of this size."""
-    from rankgrad.models.timm import timm_model
+    from rankgrad_workbench.models.timm import timm_model
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -54,8 +54,8 @@ def training(options: Options) -> Result:
 
 def _training_data(options: Options) -> tuple[Any, int]:
     """Table of training images with classes 0 .. C - 1, and batches per epoch."""
-    from rankgrad.datasets import load_glyphs
     from rankgrad_papers.datasets import load_omniglot
+    from rankgrad_workbench.datasets import load_glyphs
 
     table = load_glyphs() if options.data_root is None else load_omniglot(options.data_root)
     table = table.select("train")
@@ -71,9 +71,9 @@ class _Epoch:
         from torch.utils.data import DataLoader
 
         from rankgrad.batches.samplers import MPerClassBatchSampler
-        from rankgrad.datasets import ImageSet
-        from rankgrad.datasets.transforms import Collate, InkTrain
-        from rankgrad.models.convnet import convnet
+        from rankgrad_workbench.datasets import ImageSet
+        from rankgrad_workbench.datasets.transforms import Collate, InkTrain
+        from rankgrad_workbench.models.convnet import convnet
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

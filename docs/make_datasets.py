@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rankgrad.datasets import DATASETS
 from rankgrad_papers import datasets as of_papers
 from rankgrad_papers.datasets.official import Official
+from rankgrad_workbench.datasets import DATASETS
 
 PAGE = Path(__file__).with_name("datasets.md")
 

@@ -71,9 +71,10 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     from matplotlib import pyplot as plt
 
     from rankgrad import evaluation, search
-    from rankgrad.tasks.retrieval import task as run
-    from rankgrad.workbench import config, training
-    from rankgrad.workbench.runs.folder import Run
+    from rankgrad_workbench import settings as config
+    from rankgrad_workbench import training
+    from rankgrad_workbench.runs.folder import Run
+    from rankgrad_workbench.tasks.retrieval import task as run
 
     finished = Run(run_folder)
     settings = config.load(finished.config)

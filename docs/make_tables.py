@@ -66,7 +66,6 @@ from benchmarks.runs import table as run_files
 from rankgrad.common import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
-from rankgrad.workbench.runs.provenance import MADE
 from rankgrad_papers import mean_ranks
 from rankgrad_papers.studies.fine_tuned import compared, paired
 from rankgrad_papers.studies.matrix import COLUMNS
@@ -76,6 +75,7 @@ from rankgrad_papers.studies.photographs_verdicts import JUDGED, Photographs
 from rankgrad_papers.studies.search import tested
 from rankgrad_papers.values import Setting, Values, read
 from rankgrad_papers.values import difference as minus
+from rankgrad_workbench.runs.provenance import MADE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader
 
 from rankgrad import losses
 from rankgrad.batches.samplers import MPerClassBatchSampler
-from rankgrad.datasets import ImageSet, load_glyphs
-from rankgrad.datasets.transforms import Collate, InkEval, InkTrain
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.models.convnet import convnet
+from rankgrad_workbench.datasets import ImageSet, load_glyphs
+from rankgrad_workbench.datasets.transforms import Collate, InkEval, InkTrain
+from rankgrad_workbench.models.convnet import convnet
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ STEPS = ("trainer.max_epochs=3", "trainer.log_every_n_steps=1")
 def commands() -> dict[str, list[str]]:
     """Command -> its options and the names of its arguments."""
     from rankgrad.common.plugins import registered
-    from rankgrad.workbench.cli import COMMANDS, _parser
+    from rankgrad_workbench.cli import COMMANDS, _parser
 
     def parser_of(name: str) -> argparse.ArgumentParser:
         """A plug-in's is made only where it is named."""
@@ -58,8 +58,8 @@ def commands() -> dict[str, list[str]]:
 
 def settings(known: Container[str] = ()) -> dict[str, list[str]]:
     """Every setting of each root file, what each group offers, and the settings of losses but the known."""
-    from rankgrad.workbench.config import compose, keys, options
-    from rankgrad.workbench.kinds import TASKS
+    from rankgrad_workbench.settings import compose, keys, options
+    from rankgrad_workbench.settings.kinds import TASKS
 
     found = {}
     for row in TASKS.values():
@@ -77,8 +77,8 @@ def tables() -> dict[str, list[str]]:
     """What can be named in Python and in settings."""
     from rankgrad import metrics
     from rankgrad.losses import LOSSES
-    from rankgrad.models import MODELS
-    from rankgrad.workbench.config import options
+    from rankgrad_workbench.models import MODELS
+    from rankgrad_workbench.settings import options
 
     public = [name for name, each in vars(metrics).items() if inspect.isfunction(each) and name[0] != "_"]
     own = [name for name in public if getattr(metrics, name).__module__ == "rankgrad.metrics"]
@@ -124,8 +124,8 @@ def losses_of(run: Path) -> list[float]:
     """Loss of each step, as the run keeps it, and the weights: the sum of their absolute values."""
     import torch
 
-    from rankgrad.workbench.runs.folder import Run
-    from rankgrad.workbench.runs.history import curves
+    from rankgrad_workbench.runs.folder import Run
+    from rankgrad_workbench.runs.history import curves
 
     steps = [value for _, value in curves(Run(run))["loss"]]
     weights = torch.load(run / "model.pt", weights_only=True)

@@ -34,7 +34,7 @@ class Package:
     def __init__(self, home: Path, version: str) -> None:
         self.home, self.version = home, version
         self.project: dict[str, Any] = tomllib.loads((home / "pyproject.toml").read_text("utf-8"))["project"]
-        self.entries: dict[str, dict[str, str]] = self.project["entry-points"]
+        self.entries: dict[str, dict[str, str]] = self.project.get("entry-points", {})
         self.folder = home / "src" / self.project["name"].replace("-", "_")
 
     def plugins(self) -> Iterator[Plugin]:
@@ -46,12 +46,14 @@ class Package:
     def check(self) -> None:
         """The library's version, whole addresses on the page of the index, the library's licence, all settings."""
         assert self.version == rankgrad.__version__
-        assert self.project["dependencies"] == [f"rankgrad[train]=={rankgrad.__version__}"]
+        below = "rankgrad" if self.project["name"] == "rankgrad-workbench" else "rankgrad-workbench"
+        assert self.project["dependencies"][0] == f"{below}=={rankgrad.__version__}"
         links = re.findall(r"\]\(([^)\s]+)\)", (self.home / "README.md").read_text("utf-8"))
         assert links and all(link.startswith("https://") for link in links)
         assert set(self.project["urls"]) >= {"Repository", "Documentation"}
         assert (self.home / "LICENSE").read_text("utf-8") == (ROOT / "LICENSE").read_text("utf-8")
-        assert [each.folder() for each in self.plugins() if each.group == "configs"] == [self.folder / "configs"]
+        brought = [each.folder() for each in self.plugins() if each.group == "configs"]
+        assert brought == ([self.folder / "configs"] if self.entries else [])
 
     def check_wheel(self, out: Path) -> None:
         """The wheel, built below `out`, holds every file of the package and nothing else."""

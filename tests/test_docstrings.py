@@ -81,11 +81,11 @@ def test_docstrings_name_what_is_there(name):
 
 WITHOUT_EXAMPLE = {  # name -> why
     "rankgrad.adapters.cross_encoder.RankLoss": "needs the files of a model; docs/frameworks.md makes a small one",
-    "rankgrad.datasets.glyphs.load_glyphs": "draws 8436 images, which takes seconds; docs/datasets.md calls it",
-    "rankgrad.workbench.index.export.export": "needs a trained model; docs/finding-images.md calls it",
-    "rankgrad.workbench.index.query.find": "needs a trained model; docs/finding-images.md calls it",
-    "rankgrad.workbench.runs.compare.compare": "trains each run in a process of its own",
-    "rankgrad.tasks.retrieval.task.train": "trains; docs/training.md calls it",
+    "rankgrad_workbench.datasets.glyphs.load_glyphs": "draws 8436 images; docs/datasets.md calls it",
+    "rankgrad_workbench.index.export.export": "needs a trained model; docs/finding-images.md calls it",
+    "rankgrad_workbench.index.query.find": "needs a trained model; docs/finding-images.md calls it",
+    "rankgrad_workbench.runs.compare.compare": "trains each run in a process of its own",
+    "rankgrad_workbench.tasks.retrieval.task.train": "trains; docs/training.md calls it",
 }
 
 

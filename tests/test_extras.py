@@ -33,7 +33,7 @@ class Without:
 
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 import rankgrad.losses, rankgrad.batches.samplers
-from rankgrad.workbench.cli import main
+from rankgrad_workbench.cli import main
 
 runpy.run_path(sys.argv[2], run_name="__main__")
 found = []

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rankgrad.common import files
+from rankgrad_workbench import files
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rankgrad.common.files import atomic_write
+from rankgrad_workbench.files import atomic_write
 with atomic_write(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()

@@ -20,8 +20,9 @@ PYPROJECT = (ROOT / "pyproject.toml").read_text("utf-8")
 
 def bounds() -> dict[str, str]:
     """Package -> its lower bound, of everything that users install: the core and the extras but docs, dev, release."""
-    text = PYPROJECT.partition("\n# The documentation site")[0]
-    return dict(re.findall(r'"([a-z][\w-]*)>=([\d.]+)"', text.partition("[project]")[2]))
+    text = PYPROJECT.partition("\n# The documentation site")[0].partition("[project]")[2]
+    text += (ROOT / "packages" / "rankgrad-workbench" / "pyproject.toml").read_text("utf-8").partition("[project]")[2]
+    return dict(re.findall(r'"([a-z][\w-]*)>=([\d.]+)"', text))
 
 
 def test_the_oldest_versions_that_are_tested_are_the_lower_bounds():
@@ -90,7 +91,11 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert held == package
-    assert {"rankgrad/py.typed", "rankgrad/workbench/configs/train.yaml", "rankgrad/workbench/report/page.html"} <= held
+    assert {
+        "rankgrad/py.typed",
+        "rankgrad_workbench/settings/files/train.yaml",
+        "rankgrad_workbench/report/page.html",
+    } <= held
     assert sum(info.compress_size for info in wheel.infolist()) < 2**20
 
 

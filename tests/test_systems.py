@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import rankgrad
-from rankgrad.common.files.folders import lock
-from rankgrad.workbench.cli import COMMANDS
+from rankgrad_workbench.cli import COMMANDS
+from rankgrad_workbench.files.folders import lock
 
 ROOT = Path(__file__).parents[1]
 #: What such a system lacks. Torch and numpy have code for both, so they are imported before.
@@ -44,12 +44,12 @@ for name in losses.LOSSES:
     losses.find(name)()(points, labels).backward()
 assert evaluate(points.detach(), labels, ks=[1], bootstrap=0).values["R@1"] == 1
 assert search.topk(points.detach(), points.detach(), 1)[1].shape == (8, 1)
-from rankgrad.common.files import write_text
+from rankgrad_workbench.files import write_text
 write_text(Path("q.txt"), "1 0 a 1\\n1 0 b 0\\n")
 Path("a.run").write_text("1 Q0 a 1 2.5 x\\n1 Q0 b 2 1.5 x\\n")
 assert trec.evaluate("a.run", "q.txt", ["map"]).values["a"]["map"] == 1
 """
-COMMAND = "from rankgrad.workbench import cli; sys.exit(cli.main(sys.argv[1:]))"
+COMMAND = "from rankgrad_workbench import cli; sys.exit(cli.main(sys.argv[1:]))"
 NEEDS = r" needs a POSIX system such as Linux or macOS, because .*; this one is \w+\. Losses, metrics, .* work here too"
 
 

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankgrad.workbench.cli import main as rankgrad
 from rankgrad_papers.experiments import catalogue, figures
+from rankgrad_workbench.cli import main as rankgrad
 
 HERE = Path(__file__).parent
 PAGE, IMAGES = HERE / "gallery.md", HERE / "gallery"

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from rankgrad.batches.samplers import class_batches
-from rankgrad.workbench.config import compose
 from rankgrad_papers.datasets import OFFICIAL
 from rankgrad_papers.experiments.cost import work_of
 from rankgrad_papers.experiments.grid import grids
 from rankgrad_papers.experiments.reproduce import reproduce
+from rankgrad_workbench.settings import compose
 
 PAPERS = Path(__file__).parents[1]
 

@@ -11,11 +11,11 @@ import pytest
 from small_detectors import QUICK, TINY
 from voc_trees import shapes
 
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import compose, flat, options, plain
 from rankgrad_papers.experiments.grid import grids
 from rankgrad_papers.experiments.numbers import find, select
 from rankgrad_papers.experiments.reproduce import planned, reproduce
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.settings import compose, flat, options, plain
 
 
 @pytest.fixture(scope="module")

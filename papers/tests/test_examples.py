@@ -11,9 +11,9 @@ import torch
 from drawn_runs import rand, tiles, two_of_photos
 from small_runs import make_photos
 
-from rankgrad.datasets.base import Table
-from rankgrad.workbench.cli import main
 from rankgrad_papers.analysis import retrieved
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.datasets.base import Table
 
 pytest.importorskip("matplotlib")
 from drawn_text import well_drawn

@@ -15,12 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from rankgrad.batches.memory import RowMemory
-from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
-from rankgrad.models.build import build_model
-from rankgrad.tasks.retrieval import task as runs
-from rankgrad.workbench.config import GROUPS, compose, make, options, plain
-from rankgrad.workbench.runs.history import best, evaluations
 from rankgrad_papers.experiments.numbers import numbers
+from rankgrad_workbench.datasets.transforms import PhotoEval, PhotoTrain
+from rankgrad_workbench.models.build import build_model
+from rankgrad_workbench.runs.history import best, evaluations
+from rankgrad_workbench.settings import GROUPS, compose, make, options, plain
+from rankgrad_workbench.tasks.retrieval import task as runs
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

@@ -15,8 +15,6 @@ import pytest
 import torch
 from drawn_runs import a_run, rand, tiles, two_of_photos
 
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import ConfigError
 from rankgrad_papers.analysis import (
     FIGURES,
     auc_slopes,
@@ -32,6 +30,8 @@ from rankgrad_papers.analysis import (
 from rankgrad_papers.experiments import catalogue, figures, picture, sweep
 from rankgrad_papers.experiments.grid import grids
 from rankgrad_papers.experiments.reproduce import reproduce
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.settings import ConfigError
 
 matplotlib = pytest.importorskip("matplotlib")
 from drawn_text import boxes, faults, well_drawn  # noqa: E402  (needs matplotlib)

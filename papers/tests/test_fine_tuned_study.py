@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from rankgrad.workbench.config import compose, make
 from rankgrad_papers.studies import fine_tuned
 from rankgrad_papers.studies.fine_tuned import LOSSES, RATES, kind_of
 from rankgrad_papers.values import append, read
+from rankgrad_workbench.settings import compose, make
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad.datasets import load_glyphs, trials
 from rankgrad_papers.datasets import load_drawings, load_icons, load_omniglot
+from rankgrad_workbench.datasets import load_glyphs, trials
 
 DATA = os.environ.get("RANKGRAD_DATA", "")
 needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA names no folder with icons/ and omniglot/")

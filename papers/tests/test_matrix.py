@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rankgrad.workbench.config import ConfigError, compose
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import loss_setting, matrix
 from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS
 from rankgrad_papers.values import append, cells
+from rankgrad_workbench.settings import ConfigError, compose
 
 FAST = ("banking77",)  # to compose the settings takes seconds: one stands for the other sets
 

@@ -15,12 +15,12 @@ import yaml
 from kept_runs import copied
 from small_runs import make_photos, small
 
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import ConfigError, make
-from rankgrad.workbench.runs.folder import Run
 from rankgrad_papers.experiments.measures import measure
 from rankgrad_papers.sodeep.store import read_sorter, sorter_file
 from rankgrad_papers.sodeep.training import Recipe
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.settings import ConfigError, make
 
 
 @pytest.fixture

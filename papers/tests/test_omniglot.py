@@ -14,13 +14,13 @@ from html_pages import Page
 from PIL import Image
 from torch.nn import functional as F
 
-from rankgrad.datasets.folds import with_fold
 from rankgrad.evaluation import evaluate
-from rankgrad.models.convnet import convnet
-from rankgrad.models.embedding_model import extract_features, parameter_groups
-from rankgrad.tasks.retrieval.page import Content, Pictures, Space
-from rankgrad.workbench.report import write_report
 from rankgrad_papers.datasets import load_omniglot
+from rankgrad_workbench.datasets.folds import with_fold
+from rankgrad_workbench.models.convnet import convnet
+from rankgrad_workbench.models.embedding_model import extract_features, parameter_groups
+from rankgrad_workbench.report import write_report
+from rankgrad_workbench.tasks.retrieval.page import Content, Pictures, Space
 
 DATA = os.environ.get("RANKGRAD_DATA", "")
 needs_data = pytest.mark.skipif(not DATA, reason="RANKGRAD_DATA names no folder with omniglot/")

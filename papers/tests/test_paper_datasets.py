@@ -16,14 +16,6 @@ from dataset_trees import TREES, Tree, write_list
 from omegaconf import OmegaConf
 from PIL import Image
 
-from rankgrad.datasets import (
-    CountWarning,
-    ImageSet,
-    Inspection,
-    trials,
-)
-from rankgrad.workbench import cli
-from rankgrad.workbench.config import compose, make
 from rankgrad_papers.datasets import (
     DATASETS,
     OFFICIAL,
@@ -37,10 +29,13 @@ from rankgrad_papers.datasets import (
 from rankgrad_papers.datasets import official as of_official
 from rankgrad_papers.datasets.official import inspect, missing_files
 from rankgrad_papers.experiments.merged import load_merged
+from rankgrad_workbench import cli
+from rankgrad_workbench.datasets import CountWarning, ImageSet, Inspection, trials
+from rankgrad_workbench.settings import compose, make
 
 NAMES = list(TREES)
 SETTLED = json.loads(Path(__file__).with_name("data_configs.json").read_text(encoding="utf-8"))
-HAND_MADE = "ignore:.* does not have the published counts:rankgrad.datasets.CountWarning"
+HAND_MADE = "ignore:.* does not have the published counts:rankgrad_workbench.datasets.CountWarning"
 
 
 @pytest.fixture(scope="module")

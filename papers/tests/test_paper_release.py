@@ -11,11 +11,11 @@ from released import Package
 import rankgrad
 from rankgrad.common import extras
 from rankgrad.common.plugins import GROUPS
-from rankgrad.workbench.config import options
 from rankgrad_papers._version import __version__
 from rankgrad_papers.datasets import DATASETS
 from rankgrad_papers.experiments.catalogue import entries as catalogue_entries
 from rankgrad_papers.sodeep import losses
+from rankgrad_workbench.settings import options
 
 HERE = Package(Path(__file__).parents[1], __version__)
 
@@ -37,7 +37,10 @@ def test_entry_points_name_every_data_set_command_and_loss():
 
 
 def test_every_entry_point_is_of_a_known_group_and_can_be_loaded():
-    assert set(HERE.entries) == {f"rankgrad.{group}" for group in GROUPS} - {"rankgrad.metrics", "rankgrad.tasks"}
+    assert set(HERE.entries) == {f"rankgrad.{group}" for group in GROUPS} - {
+        "rankgrad.metrics",
+        "rankgrad.tasks",
+    }
     for plugin in HERE.plugins():
         if plugin.group != "configs":
             assert callable(getattr(plugin.load(), "run", plugin.load()))

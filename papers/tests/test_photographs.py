@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 from rankgrad.batches.samplers import class_batches
-from rankgrad.datasets.folds import folds, with_fold
-from rankgrad.workbench.config import compose
 from rankgrad_papers.datasets import load_photographs
 from rankgrad_papers.experiments import standin
 from rankgrad_papers.studies import photographs, pretraining
+from rankgrad_workbench.datasets.folds import folds, with_fold
+from rankgrad_workbench.settings import compose
 
 CLASSES = (  # folder, split, group, words
     *(

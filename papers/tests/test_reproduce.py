@@ -22,21 +22,7 @@ from omegaconf import OmegaConf
 from small_runs import FEW_WEIGHTS as TINY
 from small_runs import die_after_writes
 
-from rankgrad.datasets import DATASETS, load_glyphs
-from rankgrad.datasets.base import Table
-from rankgrad.datasets.folds import with_val
 from rankgrad.evaluation import Report
-from rankgrad.tasks.retrieval import building
-from rankgrad.tasks.retrieval import task as runs
-from rankgrad.tasks.retrieval.settings import settings_of
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import ConfigError, compose, load, make, options
-from rankgrad.workbench.runs import compare as compare_module
-from rankgrad.workbench.runs.children import Children
-from rankgrad.workbench.runs.folder import Run
-from rankgrad.workbench.runs.history import evaluations
-from rankgrad.workbench.runs.launchers import RunCommand
-from rankgrad.workbench.runs.provenance import made_by
 from rankgrad_papers.analysis.decomposability import class_batches
 from rankgrad_papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
 from rankgrad_papers.experiments import reproduce as reproduce_module
@@ -46,6 +32,20 @@ from rankgrad_papers.experiments.reproduce import collect, planned, reproduce
 from rankgrad_papers.experiments.sweep import drawn, from_outcome, read
 from rankgrad_papers.figure_style import figure, save
 from rankgrad_papers.timing.results import Result, ResultTable
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.datasets import DATASETS, load_glyphs
+from rankgrad_workbench.datasets.base import Table
+from rankgrad_workbench.datasets.folds import with_val
+from rankgrad_workbench.runs import compare as compare_module
+from rankgrad_workbench.runs.children import Children
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.runs.history import evaluations
+from rankgrad_workbench.runs.launchers import RunCommand
+from rankgrad_workbench.runs.provenance import made_by
+from rankgrad_workbench.settings import ConfigError, compose, load, make, options
+from rankgrad_workbench.tasks.retrieval import building
+from rankgrad_workbench.tasks.retrieval import task as runs
+from rankgrad_workbench.tasks.retrieval.settings import settings_of
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -941,7 +941,7 @@ def test_a_table_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
     elsewhere = Elsewhere()
     read = lambda words: (elsewhere, [word for word in words if "launcher" not in word])  # noqa: E731
     monkeypatch.setattr(reproduce_module, "read_launcher", read)
-    monkeypatch.setattr("rankgrad.workbench.runs.compare.Children", Children)  # which `whole` has replaced
+    monkeypatch.setattr("rankgrad_workbench.runs.compare.Children", Children)  # which `whole` has replaced
     monkeypatch.setattr(reproduce_module, "collect", lambda *_: None)
     monkeypatch.setattr(reproduce_module, "write", lambda *_: "")
     reproduce("roadmap/table9", ["launcher=submitit", "launcher.timeout_min=5"], tmp_path, stand_in="glyphs", seeds="0")

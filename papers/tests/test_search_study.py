@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad.tasks.search import reading
 from rankgrad_papers.studies import docstrings, search, search_shares
 from rankgrad_papers.values import read
+from rankgrad_workbench.tasks.search import reading
 
 pytest.importorskip("bm25s")
 

@@ -14,12 +14,9 @@ from small_runs import make_photos, small, train
 from torch import Tensor
 
 from rankgrad import blackbox_rank, metrics
-from rankgrad.datasets.cache import CacheWarning
 from rankgrad.evaluation import Report
 from rankgrad.losses import RankLoss, SpearmanLoss
 from rankgrad.ranks import exact_ranks
-from rankgrad.workbench import cli
-from rankgrad.workbench.config import compose, make
 from rankgrad_papers import sodeep
 from rankgrad_papers.analysis import landscapes
 from rankgrad_papers.sodeep import costs
@@ -27,6 +24,9 @@ from rankgrad_papers.sodeep.networks import ARCHITECTURES, Learned, Sorter
 from rankgrad_papers.sodeep.store import load
 from rankgrad_papers.sodeep.training import KINDS, Recipe, train_sorter
 from rankgrad_papers.timing import memory
+from rankgrad_workbench import cli
+from rankgrad_workbench.datasets.cache import CacheWarning
+from rankgrad_workbench.settings import compose, make
 
 # A second of training: off by about half a rank.
 TINY = Recipe(items=6, steps=150, batch_size=64, lr=1e-2)
@@ -341,7 +341,7 @@ def test_training_that_is_cut_off_leaves_no_file(home, monkeypatch):
     def interrupted(*args: object, **at: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankgrad.common.files.os.replace", interrupted)
+    monkeypatch.setattr("rankgrad_workbench.files.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(QUICK, progress=False)
     assert [p.suffix for p in home.iterdir()] == [".lock"]

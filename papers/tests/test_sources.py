@@ -12,11 +12,11 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import GROUPS, ConfigError
 from rankgrad_papers.experiments import sources
 from rankgrad_papers.experiments.grid import Grid, grids
 from rankgrad_papers.experiments.sources import Setting, of_experiment, of_loss, of_table, parsed
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.settings import GROUPS, ConfigError
 
 GRIDS = [grid for command in ("train", "detect train") for grid in grids(command).values()]
 EXPERIMENTS = [(name, tree) for tree in ("train", "detect") for name in sources.experiments(tree)]

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from rankgrad.common import defaults
-from rankgrad.workbench.runs.provenance import made_by
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import (
     batch_ap,
@@ -26,6 +25,7 @@ from rankgrad_papers.studies import (
     triplets,
 )
 from rankgrad_papers.values import cells, difference, read
+from rankgrad_workbench.runs.provenance import made_by
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_cosine_within_a_class_leaves_a_row_itself_out(run):
 
 @pytest.mark.parametrize("study", [starts, texts])
 def test_what_a_study_trains_are_settings_that_there_are(study):
-    from rankgrad.workbench.config import compose
+    from rankgrad_workbench.settings import compose
 
     rows = study.LOSSES if study is starts else study.ROWS
     data = () if study is starts else ("data=clinc150", "fold=1/3")
@@ -56,7 +56,7 @@ def test_what_a_study_trains_are_settings_that_there_are(study):
 
 
 def test_the_margins_of_the_triplet_loss_are_settings_of_batches_of_64():
-    from rankgrad.workbench.config import compose
+    from rankgrad_workbench.settings import compose
 
     for images, batch in triplets.BATCHES.items():
         made = compose([*triplets.SHARED, "data.root=.", "loss.loss.margin=0.05", *batch, "fold=1/3"])
@@ -80,8 +80,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 @pytest.mark.parametrize("name", one_split.TABLES)
 def test_what_a_table_of_one_split_trains_are_settings_that_there_are(name):
-    from rankgrad.workbench.config import compose
-    from rankgrad.workbench.kinds import of_command
+    from rankgrad_workbench.settings import compose
+    from rankgrad_workbench.settings.kinds import of_command
 
     table = one_split.TABLES[name]
     shared = [*table.shared, "data.root=.", *(["model.weights=model.pt"] if table.weights else [])]

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from rankgrad.common.files.folders import lock
-from rankgrad.workbench.config import ConfigError
 from rankgrad_papers.studies import command
+from rankgrad_workbench.files.folders import lock
+from rankgrad_workbench.settings import ConfigError
 
 WAITS = """
 import time

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankgrad.workbench.config import ConfigError
 from rankgrad_papers import trainings
 from rankgrad_papers.trainings import Training, train_missing
 from rankgrad_papers.values import append, read
+from rankgrad_workbench.settings import ConfigError
 
 ROWS = [Training(f"a/b: {row}, seed 0", {"row": row}, [f"loss={row}"], seed="0") for row in ("x", "y")]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rankgrad.evaluation.statistics import FEWEST, paired_t_test
-from rankgrad.workbench.runs.provenance import made_by
 from rankgrad_papers.values import add_lines, append, cells, difference, read
+from rankgrad_workbench.runs.provenance import made_by
 
 ONE, OTHER = {"loss": "supap", "rate": ".01"}, {"loss": "pnp", "rate": ".01"}
 

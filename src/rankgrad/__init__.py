@@ -16,42 +16,42 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from rankgrad_workbench import datasets as datasets
+    from rankgrad_workbench import trec as trec
+    from rankgrad_workbench.tasks.retrieval.fit import fit as fit
+    from rankgrad_workbench.tasks.scores.fit import fit_scores as fit_scores
+    from rankgrad_workbench.tasks.search.fit import fit_search as fit_search
+
     from . import losses, metrics, ranks
     from .losses import penalties
     from .ranks import blackbox_rank, relaxations, relevance
     from .ranks.types import Ranks
-    from .tasks.retrieval.fit import fit as fit
-    from .tasks.scores.fit import fit_scores as fit_scores
-    from .tasks.search.fit import fit_search as fit_search
-    from .workbench import trec as trec
 
-#: Public name -> its module, or the module that has it. All are imported on first use: some need more than torch.
+#: Public name -> its module, or module:name. All are imported on first use: some need more than torch, and those of the
+#: packages beside the library are found if these are installed.
 _PLACES = {
-    "Ranks": "ranks.types",
-    "blackbox_rank": "ranks",
-    "fit": "tasks.retrieval.fit",
-    "fit_scores": "tasks.scores.fit",
-    "fit_search": "tasks.search.fit",
-}
-_MODULES = {
-    "adapters": "adapters",
-    "datasets": "datasets",
-    "detection": "losses.detection",
-    "distributed": "batches.distributed",
-    "evaluation": "evaluation",
-    "large_batch": "batches.large_batch",
-    "losses": "losses",
-    "memory": "batches.memory",
-    "metrics": "metrics",
-    "ops": "ranks.ops",
-    "penalties": "losses.penalties",
-    "ranks": "ranks",
-    "relaxations": "ranks.relaxations",
-    "relevance": "ranks.relevance",
-    "scores": "scores",
-    "search": "search",
-    "testing": "testing",
-    "trec": "workbench.trec",
+    "Ranks": "rankgrad.ranks.types:Ranks",
+    "adapters": "rankgrad.adapters",
+    "blackbox_rank": "rankgrad.ranks:blackbox_rank",
+    "datasets": "rankgrad_workbench.datasets",
+    "detection": "rankgrad_detection.losses",
+    "distributed": "rankgrad.batches.distributed",
+    "evaluation": "rankgrad.evaluation",
+    "fit": "rankgrad_workbench.tasks.retrieval.fit:fit",
+    "fit_scores": "rankgrad_workbench.tasks.scores.fit:fit_scores",
+    "fit_search": "rankgrad_workbench.tasks.search.fit:fit_search",
+    "large_batch": "rankgrad.batches.large_batch",
+    "losses": "rankgrad.losses",
+    "memory": "rankgrad.batches.memory",
+    "metrics": "rankgrad.metrics",
+    "ops": "rankgrad.ranks.ops",
+    "penalties": "rankgrad.losses.penalties",
+    "ranks": "rankgrad.ranks",
+    "relaxations": "rankgrad.ranks.relaxations",
+    "relevance": "rankgrad.ranks.relevance",
+    "search": "rankgrad.search",
+    "testing": "rankgrad.testing",
+    "trec": "rankgrad_workbench.trec",
 }
 
 __all__ = [
@@ -69,19 +69,20 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: torch takes seconds, training needs more than torch."""
-    if name not in {*_PLACES, *_MODULES}:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, inside = _PLACES[name].partition(":")
     try:
-        module = import_module(f".{_PLACES.get(name) or _MODULES[name]}", __name__)
+        found: Any = import_module(module)
     except ModuleNotFoundError as error:
         from .common.extras import missing
 
         raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
-    globals()[name] = getattr(module, name) if name in _PLACES else module
+    globals()[name] = getattr(found, inside) if inside else found
     return globals()[name]
 
 
 def __dir__() -> list[str]:
     """Name what is public, `fit` too; it is not in `__all__`, as `import *` works without the packages of training."""
     private = {"TYPE_CHECKING", "Any", "annotations", "import_module"}
-    return sorted({*globals(), *__all__, *_PLACES, *_MODULES} - private)
+    return sorted({*globals(), *__all__, *_PLACES} - private)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from .workbench.cli import main
-
 if __name__ == "__main__":
+    try:
+        from rankgrad_workbench.cli import main
+    except ModuleNotFoundError as error:
+        from .common.extras import missing
+
+        sys.exit(f"rankgrad: {missing(str(error.name))}")
     sys.exit(main())

@@ -24,11 +24,11 @@ from benchmarks.runner import run
 from benchmarks.suites import GPU_SUITES
 from benchmarks.suites import SUITES as ON_CPU
 from rankgrad import losses
-from rankgrad.workbench import cli
 from rankgrad_papers.timing import clocks, memory, references
 from rankgrad_papers.timing.clocks import Timing
 from rankgrad_papers.timing.growth import STYLES, figure
 from rankgrad_papers.timing.results import Check, Options, Result, ResultTable, as_text, shown
+from rankgrad_workbench import cli
 
 SUITES = {**ON_CPU, **GPU_SUITES}
 

@@ -22,8 +22,8 @@ from text_models import sentences
 
 import rankgrad
 from rankgrad import losses, metrics
-from rankgrad.workbench.kinds import of_command
-from rankgrad.workbench.training.state import EPOCHS, MAY_CHANGE
+from rankgrad_workbench.settings.kinds import of_command
+from rankgrad_workbench.training.state import EPOCHS, MAY_CHANGE
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -184,7 +184,7 @@ def test_example_runs(monkeypatch, capsys, tmp_path, script, arguments):
 
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
 def test_the_small_text_model_is_one_that_a_run_takes(tmp_path):
-    from rankgrad.models import build_model
+    from rankgrad_workbench.models import build_model
 
     build = runpy.run_path(str(ROOT / "examples" / "small_text_model.py"))["build"]
     build(sentences()[0], tmp_path / "model", dim=8, layers=1)
@@ -229,8 +229,8 @@ def commands() -> list[tuple[str, list[str]]]:
 @cache
 def variant_fits(name: str, tree: str) -> None:
     """Compose a loss with its own settings: the same ones are in many commands."""
-    from rankgrad.workbench import config
-    from rankgrad.workbench.runs import compare
+    from rankgrad_workbench import settings as config
+    from rankgrad_workbench.runs import compare
 
     least = [] if tree == "train" else ["data.root=X"]
     config.compose([*least, *compare.own_settings(name, least, tree)], tree)
@@ -240,9 +240,10 @@ def variant_fits(name: str, tree: str) -> None:
     ("name", "words"), commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
 def test_command_exists_and_its_settings_fit(name, words, monkeypatch):
-    from rankgrad.workbench import cli, config
-    from rankgrad.workbench.runs import compare, launchers
-    from rankgrad.workbench.tuning import tune
+    from rankgrad_workbench import cli
+    from rankgrad_workbench import settings as config
+    from rankgrad_workbench.runs import compare, launchers
+    from rankgrad_workbench.tuning import tune
 
     program, *rest = words
     if program == "torchrun":
@@ -295,7 +296,7 @@ def _pyproject() -> str:
 
 
 def test_settings_of_the_training_page_exist():
-    from rankgrad.workbench import config
+    from rankgrad_workbench import settings as config
 
     text = (ROOT / "docs" / "training.md").read_text("utf-8")
     known = set()
@@ -329,7 +330,7 @@ def test_settings_of_the_training_page_exist():
 
 
 def test_commands_and_settings_of_the_detection_page_exist():
-    from rankgrad.workbench import config
+    from rankgrad_workbench import settings as config
 
     text = (ROOT / "docs" / "detection.md").read_text("utf-8")
     lines = re.findall(r"^rankgrad detect train (.*)$", text, re.MULTILINE)
@@ -347,7 +348,7 @@ def test_commands_and_settings_of_the_detection_page_exist():
 
 @pytest.mark.parametrize("group", ["data", "model", "recipe", "loss"])
 def test_every_option_of_a_group_is_named(group):
-    from rankgrad.workbench import config
+    from rankgrad_workbench import settings as config
 
     text = "".join(
         (ROOT / "docs" / f"{page}.md").read_text("utf-8") for page in ("losses", "training", "datasets", "your-texts")

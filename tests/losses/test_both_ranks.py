@@ -8,8 +8,8 @@ from torch import Tensor
 
 from rankgrad import blackbox_rank
 from rankgrad.losses import LOSSES
-from rankgrad.losses.detection import DetectionAPLoss
 from rankgrad.ranks import Blackbox
+from rankgrad_detection.losses import DetectionAPLoss
 
 COSTS = {
     "rambo_recall": lambda rank, among: torch.log1p(torch.log1p(rank - among)),

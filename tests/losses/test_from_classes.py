@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from rankgrad.losses import LOSSES, RaMBOAPLoss, RankLoss, SmoothAPLoss, SupAPLoss
-from rankgrad.losses.detection import DetectionAPLoss, DetectionSupAPLoss
 from rankgrad.metrics import average_precision
 from rankgrad.ranks import exact_ranks
+from rankgrad_detection.losses import DetectionAPLoss, DetectionSupAPLoss
 
 EXACT = RankLoss(exact_ranks, metric=average_precision)
 

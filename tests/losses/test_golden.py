@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rankgrad import blackbox_rank, losses, metrics, relevance
 from rankgrad.losses import RankLoss
-from rankgrad.losses.detection import DetectionAPLoss
 from rankgrad.ranks import exact_ranks
+from rankgrad_detection.losses import DetectionAPLoss
 
 FOLDER = Path(__file__).parents[1] / "golden"
 CASES = json.loads((FOLDER / "cases.json").read_text())

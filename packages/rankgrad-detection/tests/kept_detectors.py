@@ -15,8 +15,8 @@ from kept_runs import trained
 from small_detectors import settings
 from voc_trees import shapes
 
-from rankgrad.workbench.config import compose
 from rankgrad_detection.run import train
+from rankgrad_workbench.settings import compose
 
 
 @cache

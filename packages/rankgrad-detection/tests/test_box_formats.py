@@ -15,13 +15,13 @@ from PIL import Image
 from small_detectors import settings
 from voc_trees import shapes
 
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import compose
 from rankgrad_detection.data import DetectionSet
 from rankgrad_detection.formats import format_of, load_scenes
 from rankgrad_detection.run import build
 from rankgrad_detection.run import train as train_run
 from rankgrad_detection.scenes import Scenes
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.settings import compose
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")

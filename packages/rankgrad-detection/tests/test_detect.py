@@ -22,18 +22,18 @@ from small_detectors import TINY, settings
 from small_runs import Killed, die_after_writes
 from voc_trees import shapes
 
-from rankgrad.losses.detection import DETECTION_LOSSES
-from rankgrad.workbench import config as configuration
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import ConfigError, compose, make, options, plain
-from rankgrad.workbench.kinds import of_settings
-from rankgrad.workbench.runs.folder import Run
-from rankgrad.workbench.runs.history import curves
 from rankgrad_detection import models
 from rankgrad_detection import run as runs
 from rankgrad_detection.data import DetectionSet
+from rankgrad_detection.losses import DETECTION_LOSSES
 from rankgrad_detection.training import detect
 from rankgrad_detection.voc import load_voc
+from rankgrad_workbench import settings as configuration
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.runs.history import curves
+from rankgrad_workbench.settings import ConfigError, compose, make, options, plain
+from rankgrad_workbench.settings.kinds import of_settings
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")
@@ -190,8 +190,8 @@ def test_a_process_that_was_killed_is_resumed_by_the_command(tree, finished, tmp
     words = settings(tree, "loss=ap", "ranking.warmup=3", f"out={out}", "checkpoint_minutes=0")
     program = f"""
 import os, signal
-from rankgrad.workbench import training
-from rankgrad.workbench.cli import main
+from rankgrad_workbench import training
+from rankgrad_workbench.cli import main
 write, done = training.SaveState.write, []
 def write_and_die(self, trainer):
     write(self, trainer)
@@ -410,7 +410,7 @@ def test_a_run_of_another_kind_is_not_resumed_as_a_detector(task, tmp_path, caps
 
 def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, monkeypatch, capsys):
     here = Here()
-    monkeypatch.setattr("rankgrad.workbench.runs.compare.Children", here)
+    monkeypatch.setattr("rankgrad_workbench.runs.compare.Children", here)
     words = ["loss=cross_entropy,ap:memory=1+ranking.warmup=2", "seeds=0,1,2", *settings(tree, "trainer.max_epochs=1")]
     assert main(["detect", "compare", *words, "-o", str(tmp_path)]) == 0
     assert len(here.calls) == 6

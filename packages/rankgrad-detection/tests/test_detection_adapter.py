@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from rankgrad.batches.distributed import GlobalBatch
-from rankgrad.losses.detection import DetectionAPLoss, DetectionSmoothAPLoss, one_hot_targets
 from rankgrad_detection.adapter import LossHandle, use_ap_loss
+from rankgrad_detection.losses import DetectionAPLoss, DetectionSmoothAPLoss, one_hot_targets
 
 detection = pytest.importorskip("torchvision.models.detection")
 ops = pytest.importorskip("torchvision.ops")

@@ -9,9 +9,9 @@ from killed_runs import EVERY_STEP, Killed, same
 from small_detectors import settings
 from voc_trees import shapes
 
-from rankgrad.workbench.config import compose
-from rankgrad.workbench.runs.folder import Run
 from rankgrad_detection.run import train
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.settings import compose
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ from kept_detectors import copied as kept_copy
 from kept_runs import kept
 from voc_trees import shapes
 
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.report import read_runs, write_comparison, write_report
 from rankgrad_detection.page import MEANING
 from rankgrad_detection.pictures import WRONG
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.report import read_runs, write_comparison, write_report
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from pretended_training import training_there
 from small_detectors import settings
 from voc_trees import shapes
 
-from rankgrad.workbench.config import compose
-from rankgrad.workbench.runs.folder import Run
 from rankgrad_detection import run as detectors
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.settings import compose
 
 
 @pytest.fixture(scope="module")

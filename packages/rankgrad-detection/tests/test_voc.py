@@ -14,14 +14,14 @@ from small_detectors import TINY
 from voc_trees import annotation, shapes, write_tree
 
 from rankgrad.batches.samplers import EpochList, ShuffledBatches
-from rankgrad.datasets import CountWarning
-from rankgrad.workbench.cli import main
-from rankgrad.workbench.config import compose
 from rankgrad_detection import check
 from rankgrad_detection.check import inspect_voc
 from rankgrad_detection.data import DetectionSet, read_resized
 from rankgrad_detection.run import build
 from rankgrad_detection.voc import CLASSES, load_voc
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.datasets import CountWarning
+from rankgrad_workbench.settings import compose
 
 BCCD = Path(os.environ.get("RANKGRAD_DATA", "")) / "bccd"
 real = pytest.mark.skipif(not os.environ.get("RANKGRAD_DATA") or not BCCD.is_dir(), reason="needs RANKGRAD_DATA/bccd")

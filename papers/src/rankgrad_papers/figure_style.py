@@ -13,7 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rankgrad.common.files import atomic_write
+from rankgrad_workbench.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankgrad.workbench.config import ConfigError
-from rankgrad.workbench.runs.compare import shared, train_in_turn
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.runs.compare import shared, train_in_turn
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.settings import ConfigError
 
 from .values import append, cells, made_of
 

@@ -26,10 +26,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankgrad.common.files import write_text
 from rankgrad.evaluation.statistics import PairedDifference, paired_t_test
-from rankgrad.workbench.runs.folder import Run
-from rankgrad.workbench.runs.provenance import MADE, joined, made_by
+from rankgrad_workbench.files import write_text
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.runs.provenance import MADE, joined, made_by
 
 SEED, UNIT, METRIC, VALUE = "seed", "unit", "metric", "value"
 # The columns of an ID.csv that identify a row.

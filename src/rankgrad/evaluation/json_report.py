@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..common.files import AGAIN, integer, read_text, write_text
+from ..common.files import AGAIN, integer, read_text
 
 Self = TypeVar("Self", bound="JSONReport")
 
@@ -49,7 +49,7 @@ class JSONReport:
         """The report as JSON, also written to `path` if given. `from_json` reads exactly the same report."""
         text = json.dumps(asdict(self), default=plain, allow_nan=False)
         if path is not None:
-            write_text(Path(path), text + "\n")
+            Path(path).write_text(text + "\n", encoding="utf-8")
         return text
 
     @classmethod

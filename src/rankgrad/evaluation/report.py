@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..common.checks import integer
-from ..tables import aligned
+from ..common.text import aligned
 from .arrays import Array
 from .json_report import NUMBERS, JSONReport
 

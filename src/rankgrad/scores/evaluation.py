@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..common.checks import Numbers, coverage, integer, real_tensor
+from ..common.text import aligned
 from ..evaluation.graded import GradedRanks, highest_means, means_of, need_graded, of_relevant_alone
 from ..evaluation.json_report import JSONReport
 from ..evaluation.measures import PARTIAL, listed, named, needs_irrelevant
 from ..evaluation.statistics import FEW_DRAWN
 from ..losses.by_query import Rectangles
-from ..tables import aligned
 from .one_list import RankedRows, check_name
 from .rows import JudgedRows
 

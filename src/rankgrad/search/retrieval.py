@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..common.checks import integer, tensor, unmasked
-from ..common.files import shown
+from ..common.text import shown
 from ..ranks.normalize import unit_rows
 from . import topk
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from rankgrad.datasets import Table
+from rankgrad_workbench.datasets import Table
 
 
 def load_stripes(per_class: int = 12, seed: int = 0) -> Table:

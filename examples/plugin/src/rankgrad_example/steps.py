@@ -15,7 +15,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print a line for each run."""
-    from rankgrad.workbench.runs.folder import Run
+    from rankgrad_workbench.runs.folder import Run
 
     for folder in arguments.runs:
         run = Run(folder)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from rankgrad.common.checks import integer, number, one_of
-from rankgrad.losses.detection import one_hot_targets
 from rankgrad.ranks import computed
+from rankgrad_detection.losses import one_hot_targets
 
 Score = Literal["log_softmax", "logits"]
 
@@ -63,7 +63,7 @@ def use_ap_loss(
         ValueError: a number is out of range.
         RuntimeError: the model already has an AP loss. A training step also raises it if the loss was not used.
 
-    >>> from rankgrad.losses.detection import DetectionAPLoss
+    >>> from rankgrad_detection.losses import DetectionAPLoss
     >>> from rankgrad_detection.models import small_rcnn
     >>> model = small_rcnn(num_classes=2, sides=(32, 32), widths=(4, 4, 4, 4), channels=4, hidden=4)
     >>> handle = use_ap_loss(model, DetectionAPLoss(), warmup=1)

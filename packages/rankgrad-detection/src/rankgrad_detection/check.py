@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from rankgrad.datasets.images import image_size, some
-from rankgrad.datasets.inspection import NOT_COMPARABLE, CountWarning, Inspection, Observation
+from rankgrad_workbench.datasets.images import image_size, some
+from rankgrad_workbench.datasets.inspection import NOT_COMPARABLE, CountWarning, Inspection, Observation
 
 from .formats import AUTO, FORMATS, format_of
 from .scenes import Scenes, Wrong

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rankgrad.common.files import integer, open_file, shown
-from rankgrad.datasets.images import image_size
+from rankgrad.common.files import integer, open_file
+from rankgrad.common.text import shown
+from rankgrad_workbench.datasets.images import image_size
 
 from .scenes import LARGEST, LeftOut, Scene, Scenes, Wrong, chosen, gathered, label, some_names
 

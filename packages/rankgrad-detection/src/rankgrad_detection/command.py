@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rankgrad.workbench.cli.training import compare_losses, groups, several_options, train_one, train_options, with_out
-from rankgrad.workbench.cli.trust import add_trust
+from rankgrad_workbench.cli.training import compare_losses, groups, several_options, train_one, train_options, with_out
+from rankgrad_workbench.cli.trust import add_trust
 
 HELP = """\
 Train a detector with a ranking loss, measure its average precision as Pascal VOC and COCO do, or check the data.
@@ -93,9 +93,9 @@ def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from rankgrad.common.files import write_text
-    from rankgrad.workbench.cli.outputs import check_output
-    from rankgrad.workbench.config import packages
+    from rankgrad_workbench.cli.outputs import check_output
+    from rankgrad_workbench.files import write_text
+    from rankgrad_workbench.settings import packages
 
     from .run import evaluate_run
 
@@ -128,7 +128,7 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _check(arguments: argparse.Namespace, settings: list[str]) -> None:
-    from rankgrad.workbench.cli.paths import require
+    from rankgrad_workbench.cli.paths import require
 
     from .check import inspect_boxes
 

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from rankgrad.batches.epochs import EpochList, ShuffledBatches
 from rankgrad.common.checks import integer, number
-from rankgrad.workbench.training.data import EpochData
+from rankgrad_workbench.training.data import EpochData
 
 from .scenes import Scene
 

@@ -17,7 +17,7 @@ from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from rankgrad.common.checks import integer, number, one_of
-from rankgrad.models.state_dicts import read_plain
+from rankgrad_workbench.models.state_dicts import read_plain
 
 # Blocks per stage, groups, width per group; and timm's name of ImageNet weights in torchvision's layout.
 BACKBONES: dict[str, tuple[list[int], int, int, str]] = {

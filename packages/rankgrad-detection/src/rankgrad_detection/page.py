@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from markupsafe import Markup
 
-from rankgrad.common.files import read_npz
-from rankgrad.workbench.html import charts
-from rankgrad.workbench.html.images import Images, data_uri
-from rankgrad.workbench.html.templates import render
-from rankgrad.workbench.html.text import percent
-from rankgrad.workbench.report import glossary, tables, write_report
-from rankgrad.workbench.report.content import Extent, Interval, RunContent, Section, read_common
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.files import read_npz
+from rankgrad_workbench.report import glossary, tables, write_report
+from rankgrad_workbench.report.content import Extent, Interval, RunContent, Section, read_common
+from rankgrad_workbench.report.html import charts
+from rankgrad_workbench.report.html.images import Images, data_uri
+from rankgrad_workbench.report.html.templates import render
+from rankgrad_workbench.report.html.text import percent
+from rankgrad_workbench.runs.folder import Run
 
 from .formats import load_scenes
 from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, worth_seeing

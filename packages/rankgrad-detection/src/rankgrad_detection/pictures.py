@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankgrad.workbench.html.palette import LIGHT
+from rankgrad_workbench.report.html.palette import LIGHT
 
 from .scenes import Scene
 from .voc_ap import Detections, match

@@ -17,15 +17,22 @@ from torch import nn
 
 from rankgrad.batches.distributed import GlobalBatch, on_first
 from rankgrad.common.checks import integer
-from rankgrad.common.files import write_npz, write_text
-from rankgrad.datasets.fingerprint import fingerprint
 from rankgrad.losses.score_memory import ScoreMemory
-from rankgrad.models.state_dicts import is_state_dict, misfits, no_larger_than, one_line, read_plain, write_plain
-from rankgrad.workbench.config import ConfigError, load, make, packages, plain, section, typed
-from rankgrad.workbench.runs.folder import Run, check_kind
-from rankgrad.workbench.runs.run_warnings import other_counts
-from rankgrad.workbench.training import runner
-from rankgrad.workbench.training.module import check_optimizer
+from rankgrad_workbench.datasets.fingerprint import fingerprint
+from rankgrad_workbench.files import write_npz, write_text
+from rankgrad_workbench.models.state_dicts import (
+    is_state_dict,
+    misfits,
+    no_larger_than,
+    one_line,
+    read_plain,
+    write_plain,
+)
+from rankgrad_workbench.runs.folder import Run, check_kind
+from rankgrad_workbench.runs.run_warnings import other_counts
+from rankgrad_workbench.settings import ConfigError, load, make, packages, plain, section, typed
+from rankgrad_workbench.training import runner
+from rankgrad_workbench.training.module import check_optimizer
 
 from ._version import __version__
 from .adapter import check_ranking, use_ap_loss

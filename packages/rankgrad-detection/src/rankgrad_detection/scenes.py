@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rankgrad.common.files import shown
-from rankgrad.datasets.images import open_image
+from rankgrad.common.text import shown
+from rankgrad_workbench.datasets.images import open_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankgrad.workbench.kinds import TaskRow
+from rankgrad_workbench.settings.kinds import TaskRow
 
 DETECTIONS = "detections.npz"  # detections in the evaluated images
 

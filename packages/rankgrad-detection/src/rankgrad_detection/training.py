@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from rankgrad.batches.distributed import gather_objects, world
-from rankgrad.models.embedding_model import evaluating
-from rankgrad.workbench.training.inference import in_order
-from rankgrad.workbench.training.module import TrainedModule
+from rankgrad_workbench.models.embedding_model import evaluating
+from rankgrad_workbench.training.inference import in_order
+from rankgrad_workbench.training.module import TrainedModule
 
 from .adapter import LossHandle
 from .data import DetectionSet, Example, Target

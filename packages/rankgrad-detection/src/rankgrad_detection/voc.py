@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from rankgrad.common.files import open_file, read_text, shown
-from rankgrad.datasets.images import image_size
+from rankgrad.common.files import open_file, read_text
+from rankgrad.common.text import shown
+from rankgrad_workbench.datasets.images import image_size
 
 from .scenes import LARGEST, LeftOut, Scene, Scenes, Wrong, chosen, collected, gathered, label, some_names
 

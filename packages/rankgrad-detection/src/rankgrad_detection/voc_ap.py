@@ -28,8 +28,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from rankgrad.common.checks import Numbers, number, tensor
-from rankgrad.common.files import read_json, shown
-from rankgrad.tables import aligned
+from rankgrad.common.text import aligned, shown
+from rankgrad_workbench.files import read_json
 
 from .scenes import Scene
 

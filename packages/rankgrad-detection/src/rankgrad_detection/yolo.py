@@ -17,11 +17,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rankgrad.common.files import read_text, shown
-from rankgrad.datasets.folder import find_images
-from rankgrad.datasets.images import image_size
-from rankgrad.workbench.config import ConfigError
-from rankgrad.workbench.config.received import parsed
+from rankgrad.common.files import read_text
+from rankgrad.common.text import shown
+from rankgrad_workbench.datasets.folder import find_images
+from rankgrad_workbench.datasets.images import image_size
+from rankgrad_workbench.settings import ConfigError
+from rankgrad_workbench.settings.received import parsed
 
 from .scenes import LeftOut, Scene, Scenes, Wrong, chosen, gathered, label, some_names
 

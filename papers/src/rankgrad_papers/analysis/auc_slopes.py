@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from rankgrad import metrics
+from rankgrad.common.text import aligned
 from rankgrad.losses import AUCLoss
-from rankgrad.tables import aligned
 
 from .. import figure_style as style
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rankgrad.common.text import aligned
 from rankgrad.metrics import mean_average_precision
-from rankgrad.tables import aligned
 
 from .. import figure_style as style
 

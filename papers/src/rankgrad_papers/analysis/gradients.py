@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rankgrad.common.text import aligned
 from rankgrad.losses import RankLoss, SmoothAPLoss, SupAPLoss
 from rankgrad.metrics import average_precision
 from rankgrad.ranks import Soft, exact_ranks
 from rankgrad.ranks.relaxations import Heaviside, Sigmoid, Step, SupStep
-from rankgrad.tables import aligned
 
 from .. import figure_style as style
 

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rankgrad.common.text import aligned
 from rankgrad.losses import PNPLoss
 from rankgrad.losses.penalties import Identity, Log, Penalty, Power, Rational, XLog
 from rankgrad.metrics import dists_intra, map_at_r, recall_at_k
 from rankgrad.ranks import exact_ranks
 from rankgrad.ranks.relevance import from_labels
-from rankgrad.tables import aligned
 
 from .. import figure_style as style
 

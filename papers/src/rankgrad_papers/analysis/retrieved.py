@@ -19,16 +19,16 @@ from torch.nn import functional as F
 
 from rankgrad import search
 from rankgrad.common.checks import one_of
-from rankgrad.common.files import read_npz
-from rankgrad.workbench.report.content import short_names
-from rankgrad.workbench.runs.folder import Run, check_kind
+from rankgrad_workbench.files import read_npz
+from rankgrad_workbench.report.content import short_names
+from rankgrad_workbench.runs.folder import Run, check_kind
 
 from .. import figure_style as style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rankgrad.datasets.base import Table
+    from rankgrad_workbench.datasets.base import Table
 
 Choice = Literal["random", "failures", "differ"]
 # Explanation of each choice, printed under the figure.
@@ -136,10 +136,10 @@ def compute(
         ValueError: no run is given, a run is not finished or of another kind, the test sets differ, or no query fits
             the choice.
     """
-    from rankgrad.datasets.base import Table
-    from rankgrad.tasks.retrieval.building import load_table
-    from rankgrad.tasks.retrieval.settings import settings_of
-    from rankgrad.workbench.config import load, replaced
+    from rankgrad_workbench.datasets.base import Table
+    from rankgrad_workbench.settings import load, replaced
+    from rankgrad_workbench.tasks.retrieval.building import load_table
+    from rankgrad_workbench.tasks.retrieval.settings import settings_of
 
     one_of(choice, "choice", (*CHOICES,))
     if not runs or queries < 1 or k < 1:
@@ -184,8 +184,8 @@ def among(
     Raises:
         ValueError: no query fits the choice.
     """
-    from rankgrad.datasets.base import ImageSet
-    from rankgrad.datasets.protocols import trials
+    from rankgrad_workbench.datasets.base import ImageSet
+    from rankgrad_workbench.datasets.protocols import trials
 
     trial = trials(table)[0]
     asked, gallery = trial.query, trial.query if trial.gallery is None else trial.gallery

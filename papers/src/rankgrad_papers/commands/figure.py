@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rankgrad.workbench.cli.trust import add_trust
+from rankgrad_workbench.cli.trust import add_trust
 
 HELP = """\
 Draw a figure for a paper or a talk: the images that finished runs retrieve for the same queries.
@@ -40,8 +40,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Draw the figure."""
-    from rankgrad.workbench.cli.outputs import check_output
-    from rankgrad.workbench.config import packages
+    from rankgrad_workbench.cli.outputs import check_output
+    from rankgrad_workbench.settings import packages
 
     from .. import figure_style as style
     from ..analysis import retrieved as examples

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankgrad.workbench.cli.trust import add_trust
+from rankgrad_workbench.cli.trust import add_trust
 
 if TYPE_CHECKING:
     from ..experiments.figures import Drawable, Drawn
@@ -120,7 +120,7 @@ def _check_all(arguments: argparse.Namespace) -> None:
 
 def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
     """Draw the figure from its data."""
-    from rankgrad.workbench.config import packages
+    from rankgrad_workbench.settings import packages
 
     from ..experiments import figures
 

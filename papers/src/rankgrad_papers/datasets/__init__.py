@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rankgrad.datasets.rows import Rows
+from rankgrad_workbench.datasets.rows import Rows
 
 from . import cub, inaturalist, inshop, sop, vehicleid
 from .cub import load_cub, load_cub_cropped

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rankgrad.datasets.base import Table
+from rankgrad_workbench.datasets.base import Table
 
 from .lists import Reading, by_id, find_home, finished, listed, read_rows
 from .official import Need, Official, parts_of, published

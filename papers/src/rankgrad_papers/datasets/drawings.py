@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from rankgrad.common.checks import renamed
-from rankgrad.datasets.base import Table
-from rankgrad.datasets.glyphs import SIZE, load_glyphs
+from rankgrad_workbench.datasets.base import Table
+from rankgrad_workbench.datasets.glyphs import SIZE, load_glyphs
 
 from .icons import load_icons
 from .omniglot import load_omniglot

@@ -17,8 +17,8 @@ import torch
 from torch.nn import functional as F
 
 from rankgrad.common.checks import setting
-from rankgrad.common.files import read_npz
-from rankgrad.datasets.base import SPLITS, Table
+from rankgrad_workbench.datasets.base import SPLITS, Table
+from rankgrad_workbench.files import read_npz
 
 from .lists import numbered
 

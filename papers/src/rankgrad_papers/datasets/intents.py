@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rankgrad.common.files import shown
-from rankgrad.datasets.tabular import word
-from rankgrad.datasets.text import TextTable, text_table
-from rankgrad.tables.formats import read_rows
+from rankgrad.common.text import shown
+from rankgrad_workbench.datasets.tables.formats import read_rows
+from rankgrad_workbench.datasets.tabular import word
+from rankgrad_workbench.datasets.text import TextTable, text_table
 
 Validation = Literal["apart", "train"]
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from rankgrad.common.checks import setting
-from rankgrad.common.files import inside
 from rankgrad.common.progress import through
-from rankgrad.datasets.base import Cache, Table, check_reading
-from rankgrad.datasets.images import some
-from rankgrad.datasets.inspection import CountWarning
+from rankgrad_workbench.datasets.base import Cache, Table, check_reading
+from rankgrad_workbench.datasets.images import some
+from rankgrad_workbench.datasets.inspection import CountWarning
+from rankgrad_workbench.files import inside
 
 from .official import Counts, missing_files, off_counts
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import torch
 
 from rankgrad.common.progress import through
-from rankgrad.datasets.base import Table
-from rankgrad.datasets.cache import in_threads
-from rankgrad.datasets.identical import identical_lines
-from rankgrad.datasets.images import Box, image_area, look, some
-from rankgrad.datasets.inspection import NOT_COMPARABLE, Inspection, Observation
+from rankgrad_workbench.datasets.base import Table
+from rankgrad_workbench.datasets.cache import in_threads
+from rankgrad_workbench.datasets.identical import identical_lines
+from rankgrad_workbench.datasets.images import Box, image_area, look, some
+from rankgrad_workbench.datasets.inspection import NOT_COMPARABLE, Inspection, Observation
 
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
 NAMED = 5  # number of broken images that are named

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankgrad.common.checks import setting
-from rankgrad.common.files import read_npz
-from rankgrad.datasets.base import Table
+from rankgrad_workbench.datasets.base import Table
+from rankgrad_workbench.files import read_npz
 
 PACKED = "omniglot_small.npz"
 ZIPS = ("images_background_small1.zip", "images_background_small2.zip")

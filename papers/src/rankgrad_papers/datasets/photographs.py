@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from rankgrad.common.checks import setting
-from rankgrad.common.files import shown
-from rankgrad.datasets.base import Table
+from rankgrad.common.text import shown
+from rankgrad_workbench.datasets.base import Table
 
 from .lists import numbered
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankgrad.datasets.base import Table
+from rankgrad_workbench.datasets.base import Table
 
 from .lists import Reading, find_home, finished, first_of, listed, read_rows
 from .official import Need, Official, parts_of, published

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rankgrad.datasets.base import Table
+from rankgrad_workbench.datasets.base import Table
 
 from .lists import Reading, by_id, find_home, finished, listed, read_rows
 from .official import Need, Official, parts_of, published

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Literal
 
 from rankgrad.common.checks import closest
-from rankgrad.tables import aligned
-from rankgrad.workbench.config import ConfigError
+from rankgrad.common.text import aligned
+from rankgrad_workbench.settings import ConfigError
 
 from ..analysis import FIGURES
 from .grid import Grid, grids

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from rankgrad import losses
-from rankgrad.common.files import write_text
-from rankgrad.workbench.config import ConfigError, compose
-from rankgrad.workbench.runs.provenance import made_by
+from rankgrad_workbench.files import write_text
+from rankgrad_workbench.runs.provenance import made_by
+from rankgrad_workbench.settings import ConfigError, compose
 
 from ..analysis import auc_slopes
 from .catalogue import Entry

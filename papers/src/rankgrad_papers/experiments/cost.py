@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rankgrad.workbench.config import compose
+from rankgrad_workbench.settings import compose
 
 from ..datasets import OFFICIAL
 from .grid import Grid, merge

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from rankgrad.common.checks import closest
-from rankgrad.common.files import write_text
-from rankgrad.tables import aligned
-from rankgrad.workbench.config import ConfigError
+from rankgrad.common.text import aligned
+from rankgrad_workbench.files import write_text
+from rankgrad_workbench.settings import ConfigError
 
 from ..analysis import FIGURES, style
 from . import catalogue

@@ -28,8 +28,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rankgrad.workbench.config import ConfigError, options
-from rankgrad.workbench.kinds import TASKS
+from rankgrad_workbench.settings import ConfigError, options
+from rankgrad_workbench.settings.kinds import TASKS
 
 # Reported evaluation: best on the test classes, as in papers; best on held-out training classes; after the last epoch.
 RULES = ("best", "held_out", "last")

@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rankgrad.common.files import read_json, read_npz, write_text
-from rankgrad.datasets.inspection import NOT_COMPARABLE
 from rankgrad.evaluation import Report, evaluate
-from rankgrad.models.weights import load_weights
-from rankgrad.workbench.runs.folder import OFF_COUNTS, Run
-from rankgrad.workbench.runs.history import CHOSEN_BY, Chooser, best
+from rankgrad_workbench.datasets.inspection import NOT_COMPARABLE
+from rankgrad_workbench.files import read_json, read_npz, write_text
+from rankgrad_workbench.models.weights import load_weights
+from rankgrad_workbench.runs.folder import OFF_COUNTS, Run
+from rankgrad_workbench.runs.history import CHOSEN_BY, Chooser, best
 
 from ..analysis.decomposability import class_batches, gaps
 
@@ -117,7 +117,7 @@ def relative(metric: str, ours: Mapping[int, float], theirs: Mapping[int, float]
 
 def minutes_per_epoch(run: Run) -> float:
     """Minutes of training per epoch, including evaluations."""
-    from rankgrad.workbench.config import load
+    from rankgrad_workbench.settings import load
 
     seconds = read_json(run.facts, "train_seconds")["train_seconds"]
     return float(seconds) / int(load(run.config).trainer.max_epochs) / 60
@@ -158,9 +158,9 @@ def _evaluated(run: Run, chosen: Checkpoint, test: Sequence[str] = ()) -> tuple[
     """(report, embeddings, labels) for weights of a run, on its test set or on that of other settings."""
     from omegaconf import OmegaConf
 
-    from rankgrad.tasks.retrieval.evaluating import evaluate_model
-    from rankgrad.workbench import training
-    from rankgrad.workbench.config import load, make
+    from rankgrad_workbench import training
+    from rankgrad_workbench.settings import load, make
+    from rankgrad_workbench.tasks.retrieval.evaluating import evaluate_model
 
     config = OmegaConf.merge(load(run.config), OmegaConf.from_dotlist(list(test)))
     model, _ = load_weights(chosen.weights)
@@ -193,7 +193,7 @@ def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
     path = chosen.beside(run, "nmi")
     if path.exists():
         return float(read_json(path, "NMI")["NMI"])
-    from rankgrad.workbench.config import load
+    from rankgrad_workbench.settings import load
 
     report = evaluate(*_embedded(run, chosen), ks=[1], bootstrap=0, seed=load(run.config).seed)
     value = report.values["NMI"]

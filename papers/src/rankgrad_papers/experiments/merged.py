@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from rankgrad.datasets.folds import shuffled_classes, with_val
-from rankgrad.datasets.rows import Rows
+from rankgrad_workbench.datasets.folds import shuffled_classes, with_val
+from rankgrad_workbench.datasets.rows import Rows
 
 
 def load_merged(

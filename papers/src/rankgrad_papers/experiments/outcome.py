@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.runs.folder import Run
 
 from ..values import difference
 from . import measures

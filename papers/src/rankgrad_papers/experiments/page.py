@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankgrad import tables
-from rankgrad.workbench.runs.provenance import MADE, joined, made_by
+from rankgrad_workbench.datasets import tables
+from rankgrad_workbench.runs.provenance import MADE, joined, made_by
 
 from .measures import DISTANCES, MINUTES
 from .numbers import Number

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankgrad.common.extras import of_laboratory
-from rankgrad.common.files import write_text
-from rankgrad.workbench.config import ConfigError, compose
-from rankgrad.workbench.kinds import TASKS
-from rankgrad.workbench.runs.compare import read_seeds, shared, train_all, with_threads
-from rankgrad.workbench.runs.folder import Run
-from rankgrad.workbench.runs.launchers import LOCAL, Launcher, read_launcher
+from rankgrad_workbench.files import write_text
+from rankgrad_workbench.runs.compare import read_seeds, shared, train_all, with_threads
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.runs.launchers import LOCAL, Launcher, read_launcher
+from rankgrad_workbench.settings import ConfigError, compose
+from rankgrad_workbench.settings.kinds import TASKS
 
 from . import page, sources, standin
 from .catalogue import Entry, find, listing, stand_in_seeds

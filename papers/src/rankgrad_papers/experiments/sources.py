@@ -25,10 +25,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from rankgrad.common.checks import closest
+from rankgrad.common.text import aligned
 from rankgrad.losses import LOSSES
 from rankgrad.losses import settings as loss_settings
-from rankgrad.tables import aligned
-from rankgrad.workbench.config import ConfigError, compose, flat, options
+from rankgrad_workbench.settings import ConfigError, compose, flat, options
 
 from .grid import Grid, grids
 

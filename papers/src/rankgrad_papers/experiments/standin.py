@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankgrad.workbench.config import ConfigError
+from rankgrad_workbench.settings import ConfigError
 
 # Data of a stand-in, and its network.
 DATA = {
@@ -26,7 +26,7 @@ WITH_VAL = ("glyphs",)  # stand-ins with a split val
 NAMES = {"train": ("omniglot", "glyphs", "photographs"), "detect train": ("bccd",)}
 LOADERS = {
     "omniglot": "rankgrad_papers.datasets.load_omniglot",
-    "glyphs": "rankgrad.datasets.load_glyphs",
+    "glyphs": "rankgrad_workbench.datasets.load_glyphs",
     "photographs": "rankgrad_papers.datasets.load_photographs",
 }
 # All K of R@K in all tables, so that tables share their runs.

@@ -17,8 +17,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from rankgrad.common.checks import unknown
-from rankgrad.workbench.config import ConfigError, compose, keys, load
-from rankgrad.workbench.runs.folder import OFF_COUNTS, Run
+from rankgrad_workbench.runs.folder import OFF_COUNTS, Run
+from rankgrad_workbench.settings import ConfigError, compose, keys, load
 
 from .grid import Cell, Grid, grids
 from .measures import RELATIVE, measure, relative

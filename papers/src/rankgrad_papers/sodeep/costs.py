@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rankgrad import losses, metrics
-from rankgrad.tables import aligned
+from rankgrad.common.text import aligned
 
 from .. import sodeep
 from ..timing import memory

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
+from rankgrad.common.text import aligned
 from rankgrad.metrics import spearman
 from rankgrad.ranks import blackbox_rank
 from rankgrad.ranks.types import Scores
-from rankgrad.tables import aligned
 
 from .networks import Sorter, unit_range
 from .training import KINDS

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from rankgrad.common.files import atomic_write
-from rankgrad.common.files.folders import alone
-from rankgrad.models.state_dicts import read_plain
+from rankgrad_workbench.files import atomic_write
+from rankgrad_workbench.files.folders import alone
+from rankgrad_workbench.models.state_dicts import read_plain
 
 from .networks import ARCHITECTURES, Sorter
 from .training import Recipe, train_sorter
@@ -23,7 +23,7 @@ FORMAT = 1
 
 def default_folder() -> Path:
     """The default folder of sorters: sodeep/ in $XDG_CACHE_HOME/rankgrad, else in ~/.cache/rankgrad."""
-    from rankgrad.datasets import cache
+    from rankgrad_workbench.datasets import cache
 
     return cache.default_folder() / "sodeep"
 
@@ -108,7 +108,7 @@ def read_sorter(path: Path, *, warn: bool = True) -> Sorter | None:
     Raises:
         ValueError: the file is undamaged but not a sorter, such as one with code.
     """
-    from rankgrad.datasets.cache import CacheWarning
+    from rankgrad_workbench.datasets.cache import CacheWarning
 
     try:
         content = path.read_bytes()

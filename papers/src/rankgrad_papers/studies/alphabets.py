@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rankgrad.common.files import read_npz
 from rankgrad.ranks.normalize import unit_rows
-from rankgrad.workbench.runs.compare import compare_variants, folders_of, own_settings
-from rankgrad.workbench.runs.folder import Run
-from rankgrad.workbench.tuning.tune import tune
+from rankgrad_workbench.files import read_npz
+from rankgrad_workbench.runs.compare import compare_variants, folders_of, own_settings
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.tuning.tune import tune
 
 from ..values import add_lines, append, cells, made_of
 from . import command

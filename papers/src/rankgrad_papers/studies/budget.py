@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from rankgrad.scores.evaluation import values_of
-from rankgrad.tasks.scores.model import score_rows
-from rankgrad.tasks.scores.table import ScoreTable
-from rankgrad.tasks.scores.task import GivenScorer, ScoresTask, build
-from rankgrad.workbench.config import compose, plain
-from rankgrad.workbench.training.module import Schedule
+from rankgrad_workbench.settings import compose, plain
+from rankgrad_workbench.tasks.scores.model import score_rows
+from rankgrad_workbench.tasks.scores.table import ScoreTable
+from rankgrad_workbench.tasks.scores.task import GivenScorer, ScoresTask, build
+from rankgrad_workbench.training.module import Schedule
 
 from ..values import append, cells
 from . import command
@@ -79,8 +79,8 @@ def task_of(table: ScoreTable, loss: Sequence[str], model: str, rate: str, seed:
 
 
 def _network(settings: Mapping[str, object], width: int) -> torch.nn.Module:
-    from rankgrad.tasks.scores.model import build_model
-    from rankgrad.tasks.scores.settings import Model
+    from rankgrad_workbench.tasks.scores.model import build_model
+    from rankgrad_workbench.tasks.scores.settings import Model
 
     model = dict(settings["model"])  # type: ignore[call-overload]
     torch.manual_seed(int(settings["seed"]))  # type: ignore[call-overload]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from rankgrad.common.files.folders import LockedError
-from rankgrad.workbench.cli import MENDABLE, leave_pipe
-from rankgrad.workbench.config import ConfigError
-from rankgrad.workbench.runs import signals
+from rankgrad_workbench.cli import MENDABLE, leave_pipe
+from rankgrad_workbench.files.folders import LockedError
+from rankgrad_workbench.runs import signals
+from rankgrad_workbench.settings import ConfigError
 
 
 def parser_of(

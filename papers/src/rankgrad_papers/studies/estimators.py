@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rankgrad.scores.evaluation import values_of
-from rankgrad.tasks.scores.table import ScoreTable
+from rankgrad_workbench.tasks.scores.table import ScoreTable
 
 from ..values import append, cells
 from . import command, trees

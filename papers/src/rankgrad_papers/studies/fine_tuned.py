@@ -18,7 +18,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.runs.folder import Run
 
 from ..trainings import Training, train_missing
 from ..values import Values, read

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.runs.folder import Run
 
 from ..experiments.measures import GAP, measure
 from ..trainings import Training, train_missing

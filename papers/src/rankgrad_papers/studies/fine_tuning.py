@@ -27,14 +27,14 @@ from torch import Tensor, nn
 
 from rankgrad import losses
 from rankgrad.batches.samplers import MPerClassBatchSampler
-from rankgrad.datasets import load_folder
-from rankgrad.datasets.transforms import PhotoEval, PhotoTrain
 from rankgrad.evaluation import evaluate
-from rankgrad.models import EmbeddingModel, build_model
-from rankgrad.models.embedding_model import evaluating
-from rankgrad.workbench.config import compose, make
-from rankgrad.workbench.training.averaging import Averaging
-from rankgrad.workbench.training.module import Schedule
+from rankgrad_workbench.datasets import load_folder
+from rankgrad_workbench.datasets.transforms import PhotoEval, PhotoTrain
+from rankgrad_workbench.models import EmbeddingModel, build_model
+from rankgrad_workbench.models.embedding_model import evaluating
+from rankgrad_workbench.settings import compose, make
+from rankgrad_workbench.training.averaging import Averaging
+from rankgrad_workbench.training.module import Schedule
 
 from ..values import append, cells
 from . import command

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankgrad.workbench.runs.folder import Run
-from rankgrad.workbench.tuning.tune import tune
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.tuning.tune import tune
 
 from ..values import add_lines, append, cells, made_of
 from . import command

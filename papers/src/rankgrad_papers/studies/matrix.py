@@ -33,9 +33,9 @@ from omegaconf import DictConfig
 from optuna.samplers import RandomSampler
 
 from rankgrad.evaluation.statistics import PairedDifference
-from rankgrad.workbench.config import compose
-from rankgrad.workbench.runs.folder import Run
-from rankgrad.workbench.tuning.space import NumberRange, Value, Values, settings_of, space_of
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.settings import compose
+from rankgrad_workbench.tuning.space import NumberRange, Value, Values, settings_of, space_of
 
 from ..trainings import Training, train_missing
 from ..values import add_lines, difference, read

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.runs.folder import Run
 
 from ..trainings import Training, train_missing
 from . import alphabets, command, loss_setting

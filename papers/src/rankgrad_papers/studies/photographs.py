@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.runs.folder import Run
 
 from ..trainings import Training, train_missing
 from . import command, loss_setting

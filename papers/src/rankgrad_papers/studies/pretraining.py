@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 import torch
 
-from rankgrad.common.files import read_npz
 from rankgrad.losses.baselines import CrossEntropyLoss
-from rankgrad.workbench.runs.compare import compare_variants, folders_of
-from rankgrad.workbench.runs.folder import Run
-from rankgrad.workbench.training.state import read_state
+from rankgrad_workbench.files import read_npz
+from rankgrad_workbench.runs.compare import compare_variants, folders_of
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.training.state import read_state
 
 from ..values import append, cells, made_of
 from . import command

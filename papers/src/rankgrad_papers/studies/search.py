@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rankgrad.tasks.search import task
-from rankgrad.tasks.search.evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport
-from rankgrad.workbench.config import compose
-from rankgrad.workbench.trec.comparison import chance, differences
+from rankgrad_workbench.settings import compose
+from rankgrad_workbench.tasks.search import task
+from rankgrad_workbench.tasks.search.evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport
+from rankgrad_workbench.trec.comparison import chance, differences
 
 from ..values import append, cells, read
 from . import command, docstrings

@@ -19,11 +19,11 @@ import torch
 from lightning import Trainer, seed_everything
 from torch import Tensor
 
-from rankgrad.tasks.search import task
-from rankgrad.tasks.search.collection import Collection
-from rankgrad.tasks.search.encoders import Encoders, StoredRows, retrieve
-from rankgrad.tasks.search.evaluation import MAIN, TRAINED, evaluate_systems
-from rankgrad.workbench.config import compose
+from rankgrad_workbench.settings import compose
+from rankgrad_workbench.tasks.search import task
+from rankgrad_workbench.tasks.search.collection import Collection
+from rankgrad_workbench.tasks.search.encoders import Encoders, StoredRows, retrieve
+from rankgrad_workbench.tasks.search.evaluation import MAIN, TRAINED, evaluate_systems
 
 from ..values import append, cells
 from . import command, docstrings

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.nn.functional import normalize
 
-from rankgrad.common.files import read_npz
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.files import read_npz
+from rankgrad_workbench.runs.folder import Run
 
 from ..trainings import Training, train_missing
 from . import command

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from rankgrad.common.files import read_json
-from rankgrad.workbench.runs.folder import Run
+from rankgrad_workbench.files import read_json
+from rankgrad_workbench.runs.folder import Run
 
 from ..trainings import Training, train_missing
 from . import command

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
-from rankgrad.tables import aligned
+from rankgrad.common.text import aligned
 
 T = TypeVar("T")
 Cell: TypeAlias = "str | float | None"  # None: not measured

@@ -1,0 +1,173 @@
+"""Embed a folder of images, or a file of texts or vectors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .machine import add_machine, machine, say
+from .paths import require
+from .trust import add_trust
+
+if TYPE_CHECKING:
+    import torch
+
+HELP = """\
+Embed all images in a folder and its sub-folders, or all texts of a file, with the model of a run.
+
+  rankgrad embed RUN PHOTOS            images
+  rankgrad embed RUN sentences.csv     texts: csv, tsv, jsonl or parquet with a column text, or txt with one per line
+  rankgrad embed RUN vectors.npz       vectors, for a model that was trained with data=table
+  rankgrad embed RUN corpus.jsonl      task=search: documents with names and texts, or those of a collection
+  rankgrad embed RUN queries.jsonl --queries    its queries, with their prompt and encoder
+
+  rankgrad embed model=timm model.name=NAME model.weights=FILE PHOTOS     a pretrained network as it is, without a run
+  rankgrad embed model=sentence_transformer model.name=FOLDER sentences.csv
+
+A network without a run is written beside it, NAME.model.pt, because a search needs it for new pictures.
+
+The command writes an npz or a parquet with the embeddings, names, labels and the hash of the model. Embeddings have
+length 1, so an inner product is the cosine. The name of an image is its path in the folder, and its label is its class
+folder. The name of a text is its line in the file, and its label is in the column label. `rankgrad search`, `index` and
+`evaluate` read the file.
+
+If the command is interrupted, run it again and it continues. To share the work between several processes, start them
+with torchrun:
+
+  torchrun --nproc-per-node=4 -m rankgrad embed RUN PHOTOS -o photos.npz --device cuda
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("model", type=Path, nargs="?", metavar="RUN", help="folder of a run, or its model.pt")
+    parser.add_argument(
+        "images", type=Path, metavar="DIR_OR_FILE", help="folder of images, or file of texts or vectors"
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        help="npz or parquet to write (default: an npz named after the folder or file, in the current folder)",
+    )
+    parser.add_argument("--batch-size", type=int, default=256, help="rows in a batch (default: 256)")
+    parser.add_argument("--workers", type=int, default=0, help="additional processes that read images (default: 0)")
+    parser.add_argument(
+        "--invert",
+        action="store_true",
+        help="invert dark and bright: for dark ink, if the model was trained on bright ink",
+    )
+    parser.add_argument("--text", default="text", metavar="COLUMN", help="column of the texts (default: text)")
+    parser.add_argument(
+        "--label", default="auto", metavar="COLUMN", help="column of the classes (default: label, if it exists)"
+    )
+    parser.add_argument(
+        "--embeddings", default="auto", metavar="COLUMN", help="column of the vectors (default: embeddings)"
+    )
+    parser.add_argument("--delimiter", metavar="SIGN", help="column separator of a csv (default: comma)")
+    parser.add_argument(
+        "--queries", action="store_true", help="for a run of task=search: embed queries (default: documents)"
+    )
+    parser.add_argument(
+        "--width", type=int, metavar="N", help="for a run of task=search: write the first N columns (default: all)"
+    )
+    add_machine(parser)
+    add_trust(parser)
+
+
+GOES_ON = True
+NETWORKS = True  # takes settings of a model in place of a run
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Write the embeddings of a folder or file. Several processes share the work."""
+    from rankgrad.batches.distributed import PATIENCE, group
+    from rankgrad.common.checks import as_options, spelled
+
+    from ..runs.folder import Run, check_kind
+    from .outputs import check_output
+
+    if arguments.workers < 0 or arguments.batch_size < 1:
+        raise ValueError(
+            "--workers is a number of processes (0 or more), and --batch-size a number of rows (1 or more); got "
+            f"{arguments.workers} and {arguments.batch_size}"
+        )
+    require("a folder of images, or a file of texts or vectors", arguments.images)
+    if (arguments.model is None) != bool(settings):
+        raise ValueError(
+            "give the folder of a run, or a network that was trained before: model=timm model.name=NAME "
+            "model.weights=FILE" + (f"; got {arguments.model} and {settings[0]}" if settings else "")
+        )
+    if arguments.model is not None:
+        if Run(arguments.model).kind != "search":
+            check_kind(arguments.model, "retrieval")
+        check_output(arguments.out, "-o", arguments.images, arguments.model)
+    device = machine(arguments)
+    with group(timeout=PATIENCE), spelled(as_options({"root": "DIR_OR_FILE"})):
+        _embed(arguments, settings, device)
+
+
+def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.device) -> None:
+    from rankgrad.batches.distributed import on_first
+    from rankgrad.common.text import shown
+
+    from ..datasets.images import skipped_lines
+    from ..index.file import embed_file
+    from ..index.folder import embed_folder, embeddings_file
+    from ..index.gallery import Index, check_place
+    from ..runs.folder import Run
+    from ..settings import packages
+
+    out = arguments.out
+    if out is not None:
+        check_place(out)
+    else:
+        out = embeddings_file(arguments.images.with_suffix("") if arguments.images.is_file() else arguments.images)
+        if out.exists():  # the default name may replace only earlier embeddings of the same folder
+            try:
+                origin = Index.load(out).origin
+            except (OSError, ValueError):  # a file of another program, or a damaged one
+                origin = None
+            if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
+                raise FileExistsError(
+                    f"{out} exists, and does not hold embeddings of {shown(arguments.images)}; choose another file "
+                    "with -o"
+                )
+    model = arguments.model
+    if model is None:
+        from ..tasks.retrieval.untouched import untouched_weights
+
+        model = on_first(lambda: untouched_weights(settings, arguments.images, out.with_suffix(".model.pt")))
+        say(f"{shown(model)}: the network as it is, without training")
+    run = Run(model)
+    if run.interrupted and run.kind == "retrieval":
+        from ..tasks.retrieval.unfinished import saved_weights
+
+        model = on_first(lambda: saved_weights(run, packages(arguments.trust)))
+        say(f"{shown(run.folder)} is not finished; its model at {model.stem.replace('-', ' ')} is used")
+    if arguments.images.is_file() or run.kind == "search" or arguments.queries or arguments.width:
+        if arguments.invert:
+            raise ValueError("--invert is for images; a file holds texts or vectors")
+        rows, notes = embed_file(
+            *(model, arguments.images, out, arguments.batch_size),
+            text=arguments.text,
+            label=arguments.label,
+            embeddings=arguments.embeddings,
+            delimiter=arguments.delimiter,
+            queries=arguments.queries,
+            width=arguments.width,
+            trust=packages(arguments.trust),
+            device=device,
+        )
+        say("\n".join([f"wrote {out}: {rows} rows", *notes]))
+        return
+    count, skipped, understood = embed_folder(
+        *(model, arguments.images, out, arguments.batch_size),
+        invert=arguments.invert,
+        trust=packages(arguments.trust),
+        device=device,
+        workers=arguments.workers,
+    )
+    say("\n".join([shown(understood), f"wrote {out}: {count} images", *skipped_lines(skipped)]))

@@ -1,0 +1,147 @@
+"""Measure the metrics of a run, of embeddings, or of TREC run files."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Collection
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .machine import add_machine, machine, say
+from .paths import require
+from .trec import add_trec, run_trec, without_qrels
+from .trust import add_trust
+
+LISTS = ("-m", "--metrics", "-e", "--extra", "-k", "--ks")
+HELP = """\
+Compute ranking metrics for a training run, for embeddings in a file (npz or parquet), or for TREC run files.
+
+  rankgrad evaluate RUN_OR_FILE
+  rankgrad evaluate RUN --root new.csv    a run of task=scores, on other rows
+  rankgrad evaluate RUN --root FOLDER     a run of task=search, on another collection: the model, BM25, and their fusion
+  rankgrad evaluate RUN.trec [RUN2.trec ...] --qrels QRELS [-o FOLDER]
+
+An npz holds embeddings [n, d] and labels [n] (integers or strings). It may also hold ids, groups (such as cameras),
+weights, super_labels, class_names and super_names. Without a gallery, every row is compared with all others. A separate
+gallery has the names ref_embeddings, ref_labels, ref_ids and ref_groups. docs/evaluation.md explains each name. A
+parquet file has the same names as columns. If several processes are started with torchrun, they share the queries.
+
+A TREC run file lists documents with scores for each query. It may be text, csv, tsv, json, jsonl or parquet, and
+compressed by gzip. --qrels has the judgements: which documents are relevant for which query. docs/evaluating-runs.md
+explains the metrics. If there are several run files, significance tests compare them.
+"""
+# Arguments of a kind's `evaluate_run` that are options of this command.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "ks": dict(help="values of K for R@K (default: 1,2,4,8)"),
+    "extra": dict(help="more metrics, comma-separated: AP@10, MRR@10, fall-out@10, FNMR@FMR=0.001, P@10, ..."),
+    "similarity": dict(
+        choices=("cosine", "inner product", "euclidean"), help="how the gallery is ranked (default: cosine)"
+    ),
+    "root": dict(
+        type=Path,
+        metavar="PLACE",
+        help="other data (default: the run's). task=scores: file of rows; task=search: collection",
+    ),
+    "corpus": dict(type=Path, metavar="FILE", help="for task=search: documents, if --root is qrels"),
+    "queries": dict(type=Path, metavar="FILE", help="for task=search: queries, if --root is qrels"),
+    "lists": dict(type=Path, metavar="DIR", help="for task=search: folder for the lists of each system as TREC files"),
+    "bootstrap": dict(type=int, help="bootstrap resamples for the intervals; 0: none (default: 1000)"),
+    "clusters": dict(choices=("auto", "none"), help="auto: compute NMI by k-means; none: skip it"),
+    "levels": dict(
+        action="store_true", default=None, help="super-labels as a weaker level of relevance: adds H-AP and H-NDCG"
+    ),
+}
+SHORT = {"ks": "-k", "extra": "-e"}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "sources",
+        type=Path,
+        nargs="+",
+        metavar="RUN_OR_FILE",
+        help="folder of a run, embeddings, or TREC run files",
+    )
+    for name, how in OPTIONS.items():
+        parser.add_argument(*([SHORT[name]] if name in SHORT else []), f"--{name}", **how)
+    parser.add_argument(
+        "-o", "--out", type=Path, help="json file to write; with --qrels: folder for a page, csv and json"
+    )
+    add_trec(parser)
+    add_machine(parser)
+    add_trust(parser)
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Print the report of a run, of embeddings or of run files. Several processes share the work."""
+    require("the folder of a finished run, or an npz or parquet file", *arguments.sources)
+    require("a file or folder of data", arguments.root, arguments.corpus, arguments.queries)
+    given = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
+    if arguments.qrels:
+        _refuse(given, {"bootstrap"}, "for run files, choose metrics with -m METRICS")
+        arguments.bootstrap = given.get("bootstrap", 1000)
+        run_trec(arguments)
+        return
+    without_qrels(arguments)
+    if arguments.out and not arguments.out.parent.is_dir():
+        raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
+    if "ks" in given:
+        given["ks"] = _integers(given["ks"])
+    if "extra" in given:
+        given["extra"] = [name.strip() for name in given["extra"].split(",") if name.strip()]
+    from rankgrad.batches.distributed import PATIENCE, group
+
+    device = machine(arguments)
+    with group(timeout=PATIENCE):
+        _evaluate(arguments, {**given, "device": device, "progress": True})
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(k) for k in text.split(","))
+    except ValueError:
+        raise ValueError(f"--ks takes integers such as 1,10,100; got {text!r}") from None
+
+
+def _refuse(given: Collection[str], known: Collection[str], why: str) -> None:
+    """Raise if an option is given that nothing reads."""
+    for name in given:
+        if name in OPTIONS and name not in known:
+            raise ValueError(f"--{name} cannot be given here: {why}. It is: {OPTIONS[name]['help']}")
+
+
+def _evaluate(arguments: argparse.Namespace, given: dict[str, Any]) -> None:
+    """Evaluate a run by the module of its kind, whose `evaluate_run` says by its arguments which options it takes."""
+    from rankgrad.batches.distributed import on_first
+    from rankgrad.common.checks import as_options, spelled
+    from rankgrad.common.text import aligned, shown
+    from rankgrad.evaluation.measures import meaning
+
+    from ..files import write_text
+    from ..runs.folder import Run
+    from ..settings.allowed import packages
+    from ..settings.kinds import TASKS
+    from .outputs import check_output
+
+    [source] = arguments.sources
+    check_output(arguments.out, "-o", source, endings=(".json",))
+    kind = Run(source).kind
+    if not TASKS[kind].evaluates:
+        raise ValueError(
+            f"{shown(source)} holds a run of task={kind}, which rankgrad evaluate cannot measure; see "
+            f"rankgrad {TASKS[kind].command.split()[0]} --help"
+        )
+    evaluate_run = import_module(TASKS[kind].evaluates).evaluate_run
+    taken = inspect.signature(evaluate_run).parameters
+    _refuse(given, taken, f"{shown(source)} is of task={kind}")
+    given["trust"] = packages(arguments.trust)
+    with spelled(as_options({})):
+        report = evaluate_run(source, **{name: value for name, value in given.items() if name in taken})
+    meanings = [(name, told) for name in report.values if (told := meaning(name))]
+    say(str(report) + (f"\n\n{aligned(meanings, left=2)}" if meanings else ""))
+    if arguments.out:
+        on_first(lambda: write_text(arguments.out, report.to_json() + "\n"))
+        say(f"wrote {arguments.out}")

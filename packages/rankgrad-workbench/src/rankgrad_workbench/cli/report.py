@@ -1,0 +1,66 @@
+"""Write a page about runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .trust import add_trust
+
+HELP = """\
+Write one HTML page about a run, or a page that compares several runs on the same queries.
+
+  rankgrad report runs/glyphs-...                         write the report.html of a run again
+  rankgrad report runs/roadmap runs/pnp -o compared.html  compare metrics, curves, pictures, classes and maps
+  rankgrad report x.npz y.npz --images PHOTOS             embeddings of other software, with pictures
+  rankgrad report x.parquet                               embeddings in the columns embedding and label
+  rankgrad report RUN --map tsne                          draw the map by t-SNE (slower)
+  rankgrad report runs/voc-ap runs/voc-cross_entropy      detectors; their pages have no map and no queries
+
+The HTML file needs no network and no other file. The page of an unfinished run shows what exists so far. If the images
+of a run were moved, its page has no pictures. An npz or parquet needs the arrays that `rankgrad evaluate` reads, and
+names. Rows with the same name are compared.
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_OR_FILE", help="folder of a run, or embeddings")
+    parser.add_argument(
+        "-o", "--out", type=Path, help="file to write (default: report.html, in the run or, for several runs, here)"
+    )
+    parser.add_argument("--title", help="heading of the page (default: names of the data and the runs)")
+    parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="method of the map (default: pca)")
+    parser.add_argument(
+        "--queries",
+        type=int,
+        default=4000,
+        help="largest number of queries; if there are more, a sample is used (default: 4000)",
+    )
+    parser.add_argument("--points", type=int, default=2000, help="largest number of points on the map (default: 2000)")
+    parser.add_argument("-k", "--items", type=int, default=10, help="neighbours shown for each query (default: 10)")
+    parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the images that an npz or parquet names")
+    add_trust(parser)
+
+
+def run(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """Write the page and print its path."""
+    from ..report import read_runs, write_report
+    from ..settings import packages
+    from .outputs import check_output, check_page
+
+    alone = len(arguments.runs) == 1 and arguments.runs[0].is_dir()
+    out = arguments.out or (arguments.runs[0] if alone else Path()) / "report.html"
+    check_output(arguments.out, "-o", *arguments.runs, endings=(".html", ".htm"))
+    if arguments.out is None and not alone:  # report.html of a run's folder is the run's
+        check_page(out)
+    path = write_report(
+        out,
+        read_runs(arguments.runs, trust=packages(arguments.trust), images=arguments.images),
+        title=arguments.title,
+        projection=arguments.map,
+        queries=arguments.queries,
+        points=arguments.points,
+        items=arguments.items,
+    )
+    print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")

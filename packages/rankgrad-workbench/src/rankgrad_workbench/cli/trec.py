@@ -1,0 +1,126 @@
+"""`rankgrad evaluate RUN.trec ... --qrels QRELS`: measure TREC run files."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+FUSED = "fusion"  # name of the fused run
+#: Options that need --qrels.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "metrics": dict(
+        help="metrics, comma-separated, by their names in trec_eval, ir_measures or ranx: map,nDCG@10,P.5,10; "
+        "official: those that trec_eval prints"
+    ),
+    "level": dict(type=int, help="lowest grade that counts as relevant (default: 1)"),
+    "gains": dict(metavar="GRADE=GAIN,...", help="gains of grades for nDCG (default: the gain is the grade)"),
+    "missing": dict(
+        choices=("zero", "skip"),
+        help="a judged query that is missing in a run file: zero counts it as 0, skip leaves it out (default: zero)",
+    ),
+    "depth": dict(type=int, help="number of documents that are kept of each list (default: all)"),
+    "judged_only": dict(action="store_true", help="remove documents without a judgement from the lists"),
+    "groups": dict(type=Path, metavar="CSV", help="file with the columns query and group: also report each group"),
+    "baseline": dict(metavar="NAME", help="compare every other run only with this one (default: all pairs)"),
+    "fuse": dict(action="store_true", help="add the reciprocal rank fusion of all run files as a run named fusion"),
+    "trec_eval": dict(
+        type=int,
+        choices=(9, 10),
+        help="version of trec_eval whose numbers are printed; pytrec_eval gives those of version 9 (default: 10)",
+    ),
+    "lines": dict(
+        choices=("all", "each"),
+        help="print the lines of trec_eval. all: means over all queries; each: also every query, as trec_eval -q",
+    ),
+}
+
+
+def add_trec(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `evaluate --qrels`."""
+    group = parser.add_argument_group("options for TREC run files")
+    what = "judgements of documents: a TREC qrels file, csv, tsv, json or parquet"
+    group.add_argument("--qrels", type=Path, metavar="FILE", help=what)
+    for name, how in OPTIONS.items():
+        group.add_argument(*(["-m"] if name == "metrics" else []), f"--{name.replace('_', '-')}", **how)
+
+
+def without_qrels(arguments: argparse.Namespace) -> None:
+    """Raise if an option needs --qrels.
+
+    Raises:
+        ValueError: names the option.
+    """
+    from rankgrad.common.text import shown
+
+    given = [name for name in OPTIONS if getattr(arguments, name)]
+    if given or len(arguments.sources) > 1:
+        what = f"--{given[0].replace('_', '-')}" if given else f"{len(arguments.sources)} files"
+        runs = [source for source in arguments.sources if source.is_dir() or source.suffix in (".npz", ".parquet")]
+        if not given and len(runs) == len(arguments.sources):
+            told = " ".join(map(shown, runs))
+            raise ValueError(f"evaluate takes one run or one file of embeddings. To compare: rankgrad report {told}")
+        raise ValueError(f"{what} also needs the judgements of the run files: --qrels FILE")
+
+
+def run_trec(arguments: argparse.Namespace) -> None:
+    """Print the metrics of run files, and write their page.
+
+    Raises:
+        ValueError: see `trec.evaluate`; also if an option has a wrong value.
+    """
+    from ..trec import evaluate, fuse
+    from ..trec.sources import runs_of
+
+    options = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
+    lines = options.pop("lines", None)
+    if "metrics" in options:
+        # a comma before a number is part of a metric: P.5,10
+        listed = re.sub(r"\s*,\s*|\s+(?![^(]*\))", ",", options["metrics"].strip())
+        options["metrics"] = re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", listed)
+    elif lines:
+        options["metrics"] = ["official"]
+    if "gains" in options:
+        options["gains"] = _gains(options["gains"])
+    _check_folder(arguments)
+    runs: dict[str, Any] = dict(runs_of(arguments.sources))
+    if options.pop("fuse"):
+        if FUSED in runs:
+            raise ValueError(f"--fuse names its run {FUSED!r}, and a run file has this name: rename the file")
+        runs[FUSED] = fuse(runs)
+    evaluation = evaluate(runs, arguments.qrels, bootstrap=arguments.bootstrap, **options)
+    if lines:
+        for run in evaluation.runs:
+            print("\n".join(evaluation.lines(run, every=lines == "each")))
+        for note in evaluation.notes:
+            print(f"rankgrad: {note}", file=sys.stderr)
+    else:
+        print(evaluation)
+    if arguments.out:
+        from ..report.html.text import enumeration
+
+        judgements = Path(arguments.qrels.name.removesuffix(".gz")).stem
+        page = evaluation.write(arguments.out, title=f"{judgements}: {enumeration(list(evaluation.runs), 4)}")
+        print(f"wrote {page}, and the numbers as csv and json in the same folder", file=sys.stderr)
+
+
+def _check_folder(arguments: argparse.Namespace) -> None:
+    """Raise if -o is a file, or if a file that is read would be replaced."""
+    from ..trec.result import FILES
+
+    if not arguments.out:
+        return
+    if arguments.out.is_file():
+        raise ValueError(f"{arguments.out} is a file; with --qrels, -o is a folder for the page and its numbers")
+    for path in (*arguments.sources, arguments.qrels, arguments.groups):
+        if path and path.resolve() in {(arguments.out / name).resolve() for name in FILES}:
+            raise ValueError(f"-o {arguments.out} would replace {path}, which is read here; give another folder")
+
+
+def _gains(text: str) -> dict[int, float]:
+    try:
+        return {int(grade): float(gain) for grade, gain in (part.split("=") for part in text.split(","))}
+    except ValueError:
+        raise ValueError(f"--gains takes GRADE=GAIN pairs such as 1=1,2=3; got {text!r}") from None

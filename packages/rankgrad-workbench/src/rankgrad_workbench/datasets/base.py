@@ -1,0 +1,291 @@
+"""Images as a table with labels and splits. A torch Dataset reads its rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from rankgrad.batches.epochs import EpochList
+from rankgrad.common.checks import setting
+from rankgrad.common.text import shown
+
+from . import cache
+from .fingerprint import of_files, of_values
+from .images import Box, image_area, max_pixels
+from .images import read_image as read_image
+from .rows import SPLITS as SPLITS
+from .rows import Rows
+
+Cache = Literal["none", "ram", "disk"]
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Rows):
+    """A labelled set of images, in memory or as files; one row per image. `Rows` has the columns of every table.
+
+    Attributes:
+        channels: 1 (grey) or 3 (RGB).
+        images: [image, channel, height, width] uint8, or None if `paths` is given.
+        paths: [image] files, or None if `images` is given.
+        shorter_side: pixels. A file whose shorter side is longer is resized to it when it is read; the aspect ratio is
+            kept. A transform that resizes to exactly this size gets the same pixels as from the whole image. None:
+            files are not resized.
+        draft: decode large JPEG files at 1/2, 1/4 or 1/8 of their size, but at no less than twice shorter_side.
+            Photographs of 5 to 11 megapixels are read 3 to 4 times as fast; pixels at 256 differ by 0.2 of 255 on
+            average, and by 4 at most (measured on photographs from a microscope).
+        pixels: the decoded files, see `cached`; or None.
+        box: [image, 4] float, the left, top, right and bottom edge of the crop of each file, in pixels of the upright
+            image. Edges are rounded to whole pixels and clipped to the image. None: whole images.
+
+    Raises:
+        ValueError, TypeError: if the columns do not fit together.
+
+    >>> table = Table("pair", torch.tensor([0, 1]), ("a", "b"), ("train", "test"), ("0.png", "1.png"), channels=1,
+    ...               images=torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
+    >>> len(table), table.splits, len(table.select("test"))
+    (2, ('train', 'test'), 1)
+    """
+
+    channels: int
+    images: Tensor | None = None
+    paths: tuple[Path, ...] | None = None
+    _: KW_ONLY
+    shorter_side: int | None = None
+    draft: bool = False
+    pixels: cache.Pixels | None = None
+    box: Tensor | None = None
+
+    takes = "images"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows = len(self.label)
+        check_reading(self.channels, self.shorter_side, self.draft)
+        self.need_columns({"paths": self.paths})
+        if (self.images is None) == (self.paths is None):
+            raise ValueError(
+                "a table holds its images either in memory (images=) or as files (paths=): give exactly one of them"
+            )
+        if self.images is not None:
+            expected = (rows, self.channels)
+            if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[:2] != expected:
+                raise ValueError(
+                    f"images must be uint8 [{rows}, {self.channels}, height, width]; got "
+                    f"{self.images.dtype} {tuple(self.images.shape)}"
+                )
+        if self.pixels is not None and (self.paths is None or len(self.pixels) != rows):
+            raise ValueError(
+                f"pixels hold the decoded files (paths=), one image per row ({rows}); got {len(self.pixels)}"
+            )
+        if self.box is not None:
+            _need_boxes(self.box, rows, files=self.paths is not None)
+
+    @property
+    def asks(self) -> Mapping[str, int]:
+        """See `Rows`."""
+        return {"in_channels": self.channels}
+
+    def dataset(self) -> ImageSet:
+        """See `Rows`."""
+        return ImageSet(self)
+
+    def content(self) -> Mapping[str, str]:
+        """Hashes of the sizes and times of the files, or of the pixels of images in memory."""
+        return of_files(self.paths) if self.paths is not None else of_values("pixels", self.images)
+
+    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
+        """See `Rows`."""
+        return {
+            "images": None if self.images is None else self.images[where],
+            "paths": None if self.paths is None else tuple(self.paths[row] for row in rows),
+            "pixels": None if self.pixels is None else self.pixels.take(rows),
+            "box": None if self.box is None else self.box[where],
+        }
+
+    def picture(self, row: int, side: int) -> Tensor | None:
+        """See `Rows`."""
+        if self.paths is None or self.pixels is not None:
+            return self.dataset()[row][0]
+        return read_image(self.paths[row], self.channels, side, True, self.box_of(row))
+
+    def described(self) -> str:
+        """Colour, size and storage of the images."""
+        what = "files" if self.images is None else "{} x {}".format(*self.images.shape[-2:])
+        if self.pixels is not None:
+            where = "in memory" if isinstance(self.pixels.memory, Tensor) else "on disk"
+            what += f" kept {where}: {self.pixels.nbytes / 1e6:.0f} MB"
+        if self.box is not None:
+            what += ", cropped to boxes"
+        return f" ({'grey' if self.channels == 1 else 'RGB'}, {what})"
+
+    def box_of(self, row: int) -> Box | None:
+        """(left, top, right, bottom) of the crop of an image; None: the whole image."""
+        if self.box is None:
+            return None
+        left, top, right, bottom = self.box[row].tolist()
+        return left, top, right, bottom
+
+    def cached(self, where: Cache, folder: Path | str | None = None) -> Table:
+        """Return the same table with a cache of its decoded files: `ImageSet` gives identical images, but faster.
+
+        The cache takes channels x height x width bytes per image (after `shorter_side`): 0.26 MB for 341 x 256 pixels
+        in colour. This is computed before any file is decoded.
+
+        Args:
+            where: "ram": in memory. Each process decodes the files once and shares them with the workers of its
+                DataLoaders. "disk": in one file that is mapped into memory. All runs and processes use it until an
+                image file, a setting or the version of a decoder changes. "none": no cache. Images that are in memory
+                already stay there.
+            folder: of the cache file; None: $XDG_CACHE_HOME/rankgrad, or ~/.cache/rankgrad.
+
+        Raises:
+            ValueError: if there is too little memory, or `where` has another value.
+            OSError: if the disk has too little space, or an image cannot be read; it names the file.
+        """
+        check_reading(cache=where, cache_dir=folder)
+        if where == "none" or self.paths is None:
+            return replace(self, pixels=None)
+        paths = [Path(os.path.abspath(path)) for path in self.paths]
+
+        def sizes() -> list[int]:
+            return list(cache.in_threads(size, len(paths), "measuring images"))
+
+        def size(row: int) -> int:
+            return self.channels * image_area(paths[row], self.shorter_side, self.box_of(row))
+
+        def read(row: int) -> Tensor:
+            return read_image(paths[row], self.channels, self.shorter_side, self.draft, self.box_of(row))
+
+        if where == "ram":
+            return replace(self, pixels=cache.in_memory(sizes(), read))
+        import PIL
+
+        settings = [self.channels, self.shorter_side, self.draft]
+        status = [path.stat() for path in paths]
+        files = [(str(path), entry.st_size, entry.st_mtime_ns) for path, entry in zip(paths, status, strict=True)]
+        boxes = [] if self.box is None else [self.box.tolist()]
+        identity = json.dumps([settings, PIL.__version__, torch.__version__, files, *boxes])
+        # one file per data set and settings; it is replaced when the images change
+        name = cache.file_name(self.name, os.path.commonpath(paths), *settings)
+        home = cache.default_folder() if folder is None else Path(folder)
+        return replace(self, pixels=cache.on_disk(home, name, identity, sizes, read))
+
+
+def check_reading(
+    channels: int = 3,
+    shorter_side: int | None = None,
+    draft: bool = False,
+    cache: Cache = "none",
+    cache_dir: Path | str | None = None,
+) -> None:
+    """Raise if a setting of how files are read is wrong. Loaders call this before they open any file.
+
+    Args:
+        channels: see `Table`.
+        shorter_side: see `Table`.
+        draft: see `Table`.
+        cache: see `Table.cached`.
+        cache_dir: folder of the cache.
+
+    Raises:
+        ValueError: naming the setting.
+        NotADirectoryError: if cache_dir is a file.
+    """
+    if isinstance(channels, bool) or channels not in (1, 3):
+        raise ValueError(f"{setting('channels')} must be 1 (grey) or 3 (RGB); got {channels!r}")
+    side = shorter_side
+    if side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 1):
+        raise ValueError(f"{setting('shorter_side')} is in pixels, an integer >= 1, or None; got {side!r}")
+    if draft and side is None:
+        raise ValueError(
+            f"{setting('draft', True)} decodes files at a smaller size: set {setting('shorter_side')}, the smallest "
+            "size that you need"
+        )
+    if cache not in ("none", "ram", "disk"):
+        raise ValueError(f"{setting('cache')} is none, ram or disk; got {cache!r}")
+    if cache_dir is not None and Path(cache_dir).is_file():
+        raise NotADirectoryError(f"{setting('cache_dir')} must be a folder; {shown(cache_dir)} is a file")
+    max_pixels()
+
+
+class ImageSet(Dataset[tuple[Tensor, int, int]]):
+    """The rows of a table as a torch Dataset: item i is (uint8 [channel, height, width], label, i).
+
+    A file is decoded on access, unless the table has a cache (`Table.cached`). The image is turned as its EXIF tag says
+    and converted to grey or RGB. Transparent parts become white; 16-bit values keep their upper 8 bits. The items of an
+    `EpochList` of indices are an `EpochList` of the same epoch (see `epochs`).
+
+    Args:
+        table: the rows to serve, e.g. `table.select("train")`.
+        channels: 1 or 3; None: the table's. Grey images in memory are repeated (1 -> 3); colours are weighted as Pillow
+            weights them (3 -> 1).
+
+    Raises:
+        OSError: on access to an item whose file cannot be read; it names the file.
+
+    >>> table = Table("pair", torch.tensor([0, 1]), ("a", "b"), ("train", "test"), ("0.png", "1.png"), channels=1,
+    ...               images=torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
+    >>> image, label, index = ImageSet(table, channels=3)[1]
+    >>> image.shape, label, index
+    (torch.Size([3, 8, 8]), 1, 1)
+    """
+
+    def __init__(self, table: Table, channels: int | None = None) -> None:
+        self.table = table
+        self.channels = table.channels if channels is None else channels
+        if self.channels not in (1, 3):
+            raise ValueError(f"channels must be 1 (grey) or 3 (RGB); got {self.channels}")
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.table)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
+        """(image, label, index)."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must be 0 .. {len(self) - 1}; got {index}")
+        return self._image(index), int(self.table.label[index]), index
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int, int]]:
+        """Items of a batch; called by DataLoader's workers in place of one `__getitem__` per index."""
+        items = [self[index] for index in indices]
+        return EpochList(items, indices.epoch) if isinstance(indices, EpochList) else items
+
+    def _image(self, index: int) -> Tensor:
+        if self.table.images is not None:
+            return _with_channels(self.table.images[index], self.channels)
+        table = self.table
+        assert table.paths is not None
+        if table.pixels is not None and self.channels == table.channels:
+            return table.pixels[index]
+        return read_image(table.paths[index], self.channels, table.shorter_side, table.draft, table.box_of(index))
+
+
+def _with_channels(image: Tensor, channels: int) -> Tensor:
+    if image.shape[0] == channels:
+        return image
+    if channels == 3:
+        return image.expand(3, -1, -1)
+    weights = torch.tensor([19595, 38470, 7471]).view(3, 1, 1)  # ITU-R 601 times 65536, as in Pillow's mode "L"
+    return (((image * weights).sum(0, keepdim=True) + 0x8000) >> 16).to(torch.uint8)
+
+
+def _need_boxes(box: Tensor, rows: int, files: bool) -> None:
+    if not files:
+        raise ValueError("box needs images as files (paths=); crop images in memory yourself")
+    if not box.is_floating_point() or box.shape != (rows, 4):
+        raise ValueError(f"box must be float [{rows}, 4]; got {box.dtype} {tuple(box.shape)}")
+    bad = (~box.isfinite().all(1) | (box[:, 2:] <= box[:, :2]).any(1)).nonzero().flatten().tolist()
+    if bad:
+        raise ValueError(
+            f"boxes are (left, top, right, bottom), left < right, top < bottom; got {box[bad[0]].tolist()} in row "
+            f"{bad[0]}" + (f" and {len(bad) - 1} more like it" if bad[1:] else "")
+        )

@@ -1,0 +1,233 @@
+"""A cache of decoded images, in memory or in a file that is mapped into it. Only the first epoch decodes them.
+
+The name of a file has a hash of all that its pixels depend on: names, sizes and times of the image files, settings, and
+versions of the decoders. A json beside it has the shapes of the images, and is written when all pixels are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from glob import escape
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rankgrad.common.checks import setting
+from rankgrad.common.files import read_text
+from rankgrad.common.progress import through
+
+from ..files import atomic_write, write_text
+from ..files.folders import alone
+
+T = TypeVar("T")
+Bytes = npt.NDArray[np.uint8]
+Shape = tuple[int, int, int]  # channels, height, width
+
+
+class CacheWarning(UserWarning):
+    """A cache file is damaged. It is built again."""
+
+
+class Pixels:
+    """Images of different sizes, stored one after the other in one tensor or in one file.
+
+    The workers of a DataLoader do not copy the memory. Forked workers share it; other workers get it as torch's shared
+    memory. Each process maps a file by itself.
+
+    Args:
+        shapes: [image] (channels, height, width).
+        starts: [image] position of its first byte.
+        memory: [byte] uint8, rows of pixels, or the file that holds them.
+
+    >>> pixels = Pixels([(1, 1, 2), (1, 1, 1)], [0, 2], torch.tensor([7, 8, 9], dtype=torch.uint8))
+    >>> pixels[0], pixels.take([1])[0]
+    (tensor([[[7, 8]]], dtype=torch.uint8), tensor([[[9]]], dtype=torch.uint8))
+    """
+
+    def __init__(self, shapes: Sequence[Shape], starts: Sequence[int], memory: Tensor | Path) -> None:
+        self.shapes, self.starts, self.memory = list(shapes), list(starts), memory
+        self._map: Bytes | None = None
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.shapes)
+
+    def __getitem__(self, row: int) -> Tensor:
+        """A copy of an image, uint8 [channel, height, width]."""
+        if self._map is None:
+            memory = self.memory
+            self._map = memory.numpy() if isinstance(memory, Tensor) else np.memmap(memory, dtype=np.uint8, mode="r")
+        channels, height, width = self.shapes[row]
+        image = np.array(self._map[self.starts[row] : self.starts[row] + channels * height * width])
+        return torch.from_numpy(image).view(height, width, channels).permute(2, 0, 1)
+
+    def take(self, rows: Sequence[int]) -> Pixels:
+        """The given rows in the given order. They share the memory or the file."""
+        return Pixels([self.shapes[row] for row in rows], [self.starts[row] for row in rows], self.memory)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all images."""
+        return sum(map(math.prod, self.shapes))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_map": None}  # each process maps the file itself
+
+
+def in_memory(sizes: Sequence[int], read: Callable[[int], Tensor]) -> Pixels:
+    """Read all images into memory.
+
+    Args:
+        sizes: [image] bytes of the result of `read`.
+        read: number of an image -> uint8 [channel, height, width].
+
+    Raises:
+        ValueError: if there is too little memory. This is checked before any image is read.
+    """
+    total, free = sum(sizes), free_memory()
+    if free is not None and total > 0.9 * free:
+        raise ValueError(
+            f"a cache of {len(sizes)} images in memory needs {total / 1e6:.3g} MB; {free / 1e6:.3g} MB are free, "
+            f"of which a tenth must stay free. Cache them on disk ({setting('cache', 'disk')}), cache smaller images "
+            f"({setting('shorter_side')}), or use no cache ({setting('cache', 'none')})"
+        )
+    memory = torch.empty(total, dtype=torch.uint8)
+    return Pixels(_fill(memory.numpy(), sizes, read), _starts(sizes), memory)
+
+
+def on_disk(
+    folder: Path, name: str, identity: str, sizes: Callable[[], Sequence[int]], read: Callable[[int], Tensor]
+) -> Pixels:
+    """The images of a cache file, which is written first if it does not exist. Other processes that need it wait.
+
+    Args:
+        folder: of the cache.
+        name: begin of the file's name. Files of this name and of another identity are deleted.
+        identity: everything that the pixels depend on.
+        sizes: () -> [image] bytes of the result of `read`; called only if the file is written.
+        read: number of an image -> uint8 [channel, height, width].
+
+    Raises:
+        OSError: if the disk has too little space, or the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{sha256(identity.encode()).hexdigest()[:16]}.pixels"
+    about = path.with_suffix(".json")
+    with alone(folder / f"{name}.lock"):
+        shapes = _shapes(path, about)
+        if shapes is None:
+            for old in (*folder.glob(f"{escape(name)}-*"), *folder.glob(f".{escape(name)}-*")):
+                old.unlink()
+            shapes = _written(path, sizes(), read)
+            write_text(about, json.dumps(shapes))
+    return Pixels(shapes, _starts([math.prod(shape) for shape in shapes]), path)
+
+
+def file_name(name: str, *parts: object) -> str:
+    """The begin of a file's name: `name`, which a person recognises, and a hash of the parts.
+
+    >>> file_name("my photos", "/data/my photos", 256)
+    'my_photos-cf06d2975536'
+    """
+    digest = sha256(json.dumps([str(part) for part in parts]).encode()).hexdigest()[:12]
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}-{digest}"
+
+
+def default_folder() -> Path:
+    """Return the default folder of caches: $XDG_CACHE_HOME/rankgrad, else ~/.cache/rankgrad."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "rankgrad")
+
+
+def in_threads(function: Callable[[int], T], count: int, title: str) -> Iterable[T]:
+    """Function(0), function(1), ... in order, computed by threads. Threads help because decoders release Python's lock.
+
+    Args:
+        function: number -> result.
+        count: number of calls.
+        title: of the progress bar.
+    """
+    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
+    try:
+        yield from through(pool.map(function, range(count)), title, "image", count)
+    finally:
+        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the remaining files
+
+
+def free_memory() -> int | None:
+    """Free memory of the machine and of its container, in bytes, the smaller of the two; None: unknown."""
+    limits, group = [], Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        limits += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):  # no such group; "max": no limit
+        most, now = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        limits.append(max(0, most - now + int(stat.get("inactive_file", 0))))  # the kernel frees it when needed
+    return min(limits, default=None)
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """[image] position of its first byte."""
+    return [0, *itertools.accumulate(sizes)][: len(sizes)]
+
+
+def _fill(memory: Bytes, sizes: Sequence[int], read: Callable[[int], Tensor]) -> list[Shape]:
+    """Read all images into `memory`; returns their shapes."""
+    starts = _starts(sizes)
+
+    def one(row: int) -> Shape:
+        image = read(row)
+        if image.numel() != sizes[row]:
+            raise OSError(
+                f"image {row} now has {image.numel()} values, but had {sizes[row]} before; its file may have changed"
+            )
+        memory[starts[row] : starts[row] + sizes[row]] = image.permute(1, 2, 0).numpy().reshape(-1)
+        channels, height, width = image.shape
+        return channels, height, width
+
+    return list(in_threads(one, len(sizes), "caching images"))
+
+
+def _written(path: Path, sizes: Sequence[int], read: Callable[[int], Tensor]) -> list[Shape]:
+    total, free = sum(sizes), shutil.disk_usage(path.parent).free
+    if total > free:
+        raise OSError(
+            f"a cache of {len(sizes)} images in {path.parent} needs {total / 1e6:.3g} MB; {free / 1e6:.3g} MB are "
+            f"free. Choose a folder on another disk ({setting('cache_dir', 'DIR')}), or cache smaller images "
+            f"({setting('shorter_side')})"
+        )
+    with atomic_write(path) as file:
+        if hasattr(os, "posix_fallocate"):  # raises now if the disk is full; writing to the map would kill the process
+            os.posix_fallocate(file.fileno(), 0, total)
+        memory: np.memmap[Any, np.dtype[np.uint8]] = np.memmap(file, dtype=np.uint8, mode="r+", shape=(total,))
+        shapes = _fill(memory, sizes, read)
+        memory.flush()
+    return shapes
+
+
+def _shapes(path: Path, about: Path) -> list[Shape] | None:
+    """The shapes of the images of a cache file; None if the file does not exist, or is damaged."""
+    if not about.exists():
+        return None
+    try:
+        shapes = [(int(c), int(h), int(w)) for c, h, w in json.loads(read_text(about))]
+        if not path.is_file() or path.stat().st_size != sum(map(math.prod, shapes)):
+            raise ValueError("its length is wrong")
+    except (OSError, TypeError, ValueError) as error:
+        warnings.warn(f"the cache {path} is damaged ({error}). It is built again", CacheWarning, stacklevel=2)
+        return None
+    return shapes

@@ -1,0 +1,502 @@
+"""A folder of images with a sub-folder per class. Unreadable files are found here, not in the middle of training."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rankgrad.common.checks import setting
+from rankgrad.common.progress import through
+from rankgrad.common.text import shown
+
+from .base import SPLITS, Cache, Table, check_reading
+from .cache import in_threads
+from .division import divide, need_fractions, split_called
+from .identical import identical_lines
+from .images import (
+    EMPTY,
+    EXTENSIONS,
+    SIDECARS,
+    SYSTEM,
+    Skipped,
+    look,
+    made_by_system,
+    not_an_image,
+    skipped_lines,
+    some,
+)
+from .tables.text import opened
+
+UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class, beside train and test; ignored
+BESIDE = "lies beside the class folders"
+PATIENCE = 500  # with more images, the terminal shows how the folder was understood before they are read
+
+Entry = tuple[str, str, Path]  # split or "", class or "", file
+
+
+def load_folder(
+    root: str | Path,
+    test_fraction: float = 0.5,
+    val_fraction: float = 0.0,
+    seed: int = 0,
+    channels: int = 3,
+    check: bool = True,
+    shorter_side: int | None = None,
+    draft: bool = False,
+    cache: Cache = "none",
+    cache_dir: str | Path | None = None,
+) -> Table:
+    """A table of the image files below `root`. Each sub-folder is a class; all images below it belong to this class.
+
+    If `root` holds only the folders `train` and `test` (and perhaps `val`), these are the splits, each with its class
+    folders. `division.CALLED` lists other accepted names of splits. A folder `unlabelled` beside them is ignored. A
+    class name that occurs in two splits is one class; `Table.summary` says so, because the test classes are then not
+    all unseen. Without split folders, whole classes are divided: they are sorted by a hash of (seed, class name), the
+    first `test_fraction` are test, the next `val_fraction` are val. If a class is added later, nearly all others keep
+    their split. The first line of `Table.summary` says how the folder was understood.
+
+    Links are followed. Hidden files and folders are ignored, and texts beside images as well (`images.SIDECARS`).
+    Folders that a server or an operating system makes, such as @eaDir, are left out (`images.SYSTEM_FOLDERS`). Rows are
+    sorted by name. `Table.skipped` lists what cannot be used: files that are no images, unreadable, empty,
+    truncated or too large (`images.max_pixels`), files beside the class folders, broken links, and links to a folder
+    that is read already, such as a parent. A class without a readable file is left out. A class with one image is kept;
+    `Table.summary` counts such classes.
+
+    Characters that could harm a terminal are escaped in the names of classes and images (`files.shown`).
+
+    Args:
+        root: the folder.
+        test_fraction: fraction of the classes, 0 .. 1; not used with split folders.
+        val_fraction: fraction of the classes, 0 .. 1; not used with split folders.
+        seed: of the division.
+        channels: 3 (RGB) or 1 (grey); files are converted to it.
+        check: read every file now, and look for identical files and for one picture in two splits. False is faster; a
+            broken file then stops training with an `OSError`.
+        shorter_side: resize larger images when they are read, pixels; see `Table`.
+        draft: decode large JPEG files at a fraction of their size; see `Table`.
+        cache: "none": decode a file at each access; "ram", "disk": decode it once, see `Table.cached`.
+        cache_dir: folder for "disk"; None: $XDG_CACHE_HOME/rankgrad, or ~/.cache/rankgrad.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: if root is no folder.
+        ValueError: if there are no sub-folders, no readable images, or fewer than two classes in a split; if no class
+            has two images; if only one of `train` and `test` exists, or another folder is beside them; if a setting is
+            out of range.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for name in ("ant", "bee", "cat", "dog"):
+    ...         Path(root, name).mkdir()
+    ...         for number in range(2):
+    ...             Image.new("RGB", (8, 8)).save(Path(root, name, f"{number}.png"))
+    ...     table = load_folder(root)
+    >>> table.class_names, table.splits, table.names[:3]
+    (('ant', 'bee', 'cat', 'dog'), ('train', 'test'), ('ant/0.png', 'ant/1.png', 'bee/0.png'))
+    """
+    root = Path(root)
+    need_fractions(test_fraction, val_fraction)
+    check_reading(channels, shorter_side, draft, cache, cache_dir)
+    folder = read_folder(root)
+    _need_division(folder)
+    good, broken, small = list(folder.images), list[tuple[str, str]](), list[bytes]()
+    if check:
+        folder.announce()
+        reasons, small = look_at([path for _, _, path in good])
+        broken = [(str(path), reason) for (_, _, path), reason in zip(good, reasons, strict=True) if reason is not None]
+        good = [entry for entry, reason in zip(good, reasons, strict=True) if reason is None]
+        small = [pixels for pixels in small if pixels]
+    skipped = (*folder.skipped, *broken)
+    unused = "".join(f"\n{line}" for line in skipped_lines(skipped))
+    if not good:
+        raise ValueError(
+            f"{shown(root)} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}{unused}"
+        )
+    class_names = sorted({name for _, name, _ in good})
+    if len(class_names) < 2:
+        raise ValueError(
+            f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two. "
+            f"Every class is a sub-folder of {shown(root)} with its images{folder.deeper_images()}{unused}"
+        )
+    if len(good) == len(class_names):
+        raise ValueError(
+            f"each of the {len(good)} classes of {shown(root)} has one image only. A query must find other images of "
+            f"its class: put all images of a class into one folder, such as {shown(good[0][2].parent)}/{unused}"
+        )
+    if not folder.divisions:
+        _need_classes_to_divide(class_names, test_fraction, val_fraction, folder, unused)
+        split_of = divide(class_names, test_fraction, val_fraction, seed, f"folders train/ and test/. {shown(folder)}")
+        good = [(split_of[name], name, path) for _, name, path in good]
+    number = {name: i for i, name in enumerate(class_names)}
+    splits, classes, paths = zip(*good, strict=True)
+    names = tuple(shown(path.relative_to(root).as_posix()) for path in paths)
+    table = Table(
+        name=root.resolve().name,
+        label=torch.tensor([number[name] for name in classes], dtype=torch.int64),
+        class_names=tuple(class_names),
+        split=splits,
+        names=names,
+        channels=channels,
+        paths=paths,
+        skipped=skipped,
+        remarks=identical_lines(paths, names, splits, classes, small) if check else (),
+        shorter_side=shorter_side,
+        draft=draft,
+        understood=str(folder) if folder.divisions else f"{folder}, to be divided by class",
+    )
+    _need_two_classes(table, folder)
+    return table.cached(cache, cache_dir)
+
+
+@dataclass(frozen=True)
+class ClassFolders:
+    """A folder of images as `read_folder` understands it. Print it to get a sentence.
+
+    Attributes:
+        root: the folder.
+        divisions: split -> its folder, in the order train, val, test; empty if the folders of root are the classes.
+        classes: folder that holds class folders (root, or the split folders) -> number of class folders in it.
+        unlabelled: ignored folder -> number of files in it.
+        images: (split, class, file) of every file with the extension of an image, sorted by name.
+        skipped: (path, reason) of every other file that may be meant as an image.
+        deeper: a class folder and a folder inside it that holds images, too; None: there is none.
+    """
+
+    root: Path
+    divisions: Mapping[str, Path]
+    classes: Mapping[Path, int]
+    unlabelled: Mapping[Path, int]
+    images: tuple[Entry, ...]
+    skipped: Skipped
+    deeper: tuple[Path, Path] | None = None
+
+    def __str__(self) -> str:
+        if not self.divisions:
+            count = self.classes[self.root]
+            what = f"{count} class folder{'s' * (count != 1)}" if count else "images without classes"
+            return f"{self.root} is understood as {what}{self.deeper_images()}"
+        counts = {home: f"{count} class{'es' * (count != 1)}" for home, count in self.classes.items()}
+        parts = [f"{home.name}/ = {split} ({counts[home]})" for split, home in self.divisions.items()]
+        parts += [f"{folder.name}/ left out ({files} files)" for folder, files in self.unlabelled.items()]
+        return f"{self.root} is understood as a division: {', '.join(parts)}{self.deeper_images()}"
+
+    def deeper_images(self) -> str:
+        """Says which class the images in deeper folders get, because another class may have been meant."""
+        if self.deeper is None:
+            return ""
+        folder, inner = self.deeper
+        path = f"{folder.name}/{inner.relative_to(folder).as_posix()}/"
+        return (
+            f" (images in sub-folders are of the same class: {path} is {folder.name}; if each sub-folder is a class, "
+            "list the images and their classes in a csv: data=manifest)"
+        )
+
+    def announce(self) -> None:
+        """For a large folder, print on a terminal which classes were found. A mistake is then seen at once."""
+        if len(self.images) > PATIENCE and sys.stderr.isatty():
+            print(shown(self), file=sys.stderr)
+
+
+def read_folder(root: str | Path) -> ClassFolders:
+    """The image files below a folder with their classes, as all commands read it. No file is opened.
+
+    `load_folder` defines classes and splits. This function accepts more folders than `load_folder`, because embedding
+    needs less than training: one split is enough, and images of a folder without class folders have the class "".
+
+    Args:
+        root: the folder.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: if root is no folder.
+        ValueError: if another folder is beside the split folders.
+    """
+    root = Path(root)
+    if not root.exists():
+        raise FileNotFoundError(
+            f"the image folder {shown(root)} does not exist; {setting('root')} is a folder with one sub-folder per "
+            "class"
+        )
+    if not root.is_dir():
+        with opened(root):  # which names a packed file
+            raise NotADirectoryError(
+                f"{setting('root')} must be a folder with one sub-folder per class; {shown(root)} is a file. A list of "
+                "images is data=manifest, texts are data=text, embeddings are data=table"
+            )
+    top = _look(root, root)
+    divisions, unlabelled = _division(top, root)
+    homes = {home: _look(home, root) for home in divisions.values()} or {root: top}
+    images: list[Entry] = []
+    skipped: list[tuple[Path, str]] = []
+    deeper: tuple[Path, Path] | None = None
+    for here in dict.fromkeys((top, *homes.values())):
+        if here.folders:  # files beside class folders have no class
+            skipped += [*here.odd, *((path, not_an_image(path) or BESIDE) for path in here.files)]
+    for home, here in homes.items():
+        split = next((split for split, folder in divisions.items() if folder == home), "")
+        for folder in through(here.folders or (home,), "listing images", "folder", len(here.folders) or 1):
+            name = shown(folder.name) if here.folders else ""
+            entries = list(_walk(folder, root))
+            images += [(split, name, path) for path, reason in entries if reason is None]
+            if deeper is None and here.folders:
+                inner = (path.parent for path, reason in entries if reason is None and path.parent != folder)
+                deeper = next(((folder, lower) for lower in inner), None)
+            skipped += [(path, reason) for path, reason in entries if reason is not None]
+            # a folder that cannot be read is among its own entries, with the reason
+            if here.folders and all(reason is not None and path != folder for path, reason in entries):
+                skipped.append((folder, EMPTY))
+    return ClassFolders(
+        root,
+        divisions,
+        {home: len(here.folders) for home, here in homes.items()},
+        {folder: sum(1 for _ in _walk(folder, root)) for folder in unlabelled},
+        tuple(images),
+        tuple((str(path), reason) for path, reason in skipped),
+        deeper,
+    )
+
+
+def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...], Skipped]:
+    """All usable image files at any depth below a folder, sorted by name, and the unusable files.
+
+    Args:
+        root: the folder; classes do not matter.
+        check: read every file. False: take every file with the extension of an image.
+
+    Returns:
+        (paths, ((path, reason), ...)).
+
+    Raises:
+        NotADirectoryError: if root is no folder.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     Image.new("L", (8, 8)).save(Path(root, "good.png"))
+    ...     _ = Path(root, "bad.png").write_text("no image")
+    ...     paths, skipped = find_images(root)
+    >>> [path.name for path in paths], [Path(path).name for path, _ in skipped]
+    (['good.png'], ['bad.png'])
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise NotADirectoryError(f"need a folder of images; {shown(root)} is not a folder")
+    reason_of = dict(_walk(root, root))
+    if check:
+        images = [path for path, reason in reason_of.items() if reason is None]
+        reason_of.update(zip(images, check_images(images), strict=True))
+    return (
+        tuple(path for path, reason in reason_of.items() if reason is None),
+        tuple((str(path), reason) for path, reason in reason_of.items() if reason is not None),
+    )
+
+
+# ------------------------------------------------------------------------------------------ how a folder is understood
+
+
+def _division(top: _Here, root: Path) -> tuple[dict[str, Path], list[Path]]:
+    """({split: its folder}, in the order of `SPLITS`; ignored folders).
+
+    Raises:
+        ValueError: another folder is beside the split folders, or two folders mean one split.
+    """
+    meant: dict[str, list[Path]] = {}
+    for folder in top.folders:
+        meant.setdefault(_meaning(folder.name), []).append(folder)
+    classes, unlabelled = meant.pop("", []), meant.pop("unlabelled", [])
+    if not meant or (classes and not _looks_divided(meant, root)):
+        return {}, []
+    if classes:
+        raise ValueError(
+            f"{shown(root)} holds {_and(meant['train'] + meant['test'])} with folders in them, which look like splits, "
+            f"but {_and(classes)} {'is' if len(classes) == 1 else 'are'} beside them. Move "
+            f"{'it' if len(classes) == 1 else 'them'} out of {shown(root)}, or give another folder as "
+            f"{setting('root')}"
+        )
+    for split, homes in meant.items():
+        if len(homes) > 1:
+            raise ValueError(f"{shown(root)} holds {_and(homes)}, which both mean {split}: make them one folder")
+    return {split: meant[split][0] for split in SPLITS if split in meant}, unlabelled
+
+
+def _meaning(name: str) -> str:
+    """The split that a folder's name means, "unlabelled", or "" for a class.
+
+    >>> [_meaning(name) for name in ("Train", "VALIDATION", "unlabeled", "cat")]
+    ['train', 'val', 'unlabelled', '']
+    """
+    return "unlabelled" if name.casefold() in UNLABELLED else split_called(name)
+
+
+def _looks_divided(meant: Mapping[str, Sequence[Path]], root: Path) -> bool:
+    """Whether train and test exist and hold folders. A class that is called train (a railway train) holds images."""
+    return all(
+        split in meant and all(_look(home, root).folders for home in meant[split]) for split in ("train", "test")
+    )
+
+
+def _and(folders: Sequence[Path]) -> str:
+    """Names of folders, in words.
+
+    >>> _and([Path("a/cat"), Path("a/dog")])
+    'cat/ and dog/'
+    """
+    names = [f"{shown(folder.name)}/" for folder in folders]
+    if len(names) > 5:
+        return some(names)
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), *names[-1:]])
+
+
+@dataclass(frozen=True)
+class _Here:
+    """The content of a folder, sorted by name, without hidden entries and `SIDECARS`.
+
+    Attributes:
+        folders: folders, and links to folders.
+        files: files, and links to files.
+        odd: (path, reason) of links that cannot be followed, and of folders that a system made.
+    """
+
+    folders: tuple[Path, ...]
+    files: tuple[Path, ...]
+    odd: tuple[tuple[Path, str], ...]
+
+
+def _look(folder: Path, root: Path) -> _Here:
+    """The content of a folder, which is `root` or below it.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    folders, files, odd = list[Path](), list[Path](), list[tuple[Path, str]]()
+    with os.scandir(folder) as entries:
+        # the disk is asked about links only: a folder may hold hundreds of thousands of files
+        inside = sorted(
+            (entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
+            for entry in entries
+            if not entry.name.startswith(".")
+        )
+    for name, link, is_folder in inside:
+        path = folder / name
+        above = _above(path, root) if link and path.is_dir() else None
+        if made_by_system(name) and (is_folder or (link and path.is_dir())):
+            odd.append((path, SYSTEM))
+        elif above is not None:
+            odd.append((path, f"a link to {above}, a folder that contains it"))
+        elif is_folder or (link and path.is_dir()):
+            folders.append(path)
+        elif path.suffix.lower() in SIDECARS:
+            continue
+        elif link and not path.exists():
+            odd.append((path, "a broken link"))
+        else:
+            files.append(path)
+    return _Here(tuple(folders), tuple(files), tuple(odd))
+
+
+def _above(link: Path, root: Path) -> Path | None:
+    """The target of a link if it contains the link, at any depth; else None. Following such a link would never end."""
+    target = Path(os.path.realpath(link))
+    folder = link
+    while folder != root:
+        folder = folder.parent
+        if Path(os.path.realpath(folder)).is_relative_to(target):
+            return target
+    return None
+
+
+def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
+    """Files at any depth, each with the reason why it is no image; None: it is an image.
+
+    The files of a folder come before those of its sub-folders, sorted by name. Links are followed, but no folder is
+    read twice.
+    """
+    read: dict[str, Path] = {}
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        before = read.setdefault(os.path.realpath(here), here)
+        if before != here:
+            yield here, f"the same folder as {before}"
+            continue
+        try:
+            here_is = _look(here, root)
+        except OSError as error:
+            yield here, error.strerror or type(error).__name__
+            continue
+        yield from ((path, not_an_image(path)) for path in here_is.files)
+        yield from here_is.odd
+        waiting += reversed(here_is.folders)
+
+
+# ------------------------------------------------------------------------------------------------------ what is checked
+
+
+def check_images(paths: Sequence[Path]) -> list[str | None]:
+    """Why each file cannot be used; None: it can. Every file is read completely."""
+    return look_at(paths)[0]
+
+
+def look_at(paths: Sequence[Path]) -> tuple[list[str | None], list[bytes]]:
+    """What `images.look` returns for each file. Every file is read completely."""
+    seen = list(in_threads(lambda row: look(paths[row]), len(paths), "checking images"))
+    return [reason for reason, _ in seen], [pixels for _, pixels in seen]
+
+
+def _need_division(folder: ClassFolders) -> None:
+    """Raise unless the folder has class folders, and either both train and test or neither.
+
+    Raises:
+        ValueError: train or test is missing, or there are no class folders.
+    """
+    divisions = folder.divisions
+    if divisions and not {"train", "test"} <= set(divisions):
+        absent = " and ".join(f"{split}/" for split in ("train", "test") if split not in divisions)
+        raise ValueError(
+            f"{shown(folder.root)} holds {_and([*sorted(divisions.values()), *folder.unlabelled])} and no {absent}; "
+            "train/ and test/ are both needed. Add or rename the missing folder, or give the folder that holds the "
+            f"class folders as {setting('root')}"
+        )
+    for home, classes in folder.classes.items():
+        if not classes:
+            raise ValueError(
+                f"{shown(home)} has no sub-folders; every class needs a folder of its own with its images in it"
+            )
+
+
+def _need_two_classes(table: Table, folder: ClassFolders) -> None:
+    """Raise unless each split folder has two classes. `divide` checks the splits that it makes itself.
+
+    Raises:
+        ValueError: naming the split.
+    """
+    for split in folder.divisions:
+        classes = len(torch.unique(table.select(split).label)) if split in table.splits else 0
+        if classes < 2:
+            raise ValueError(
+                f"{split} has readable images of {classes} {'class' if classes == 1 else 'classes'}; ranking needs at "
+                f"least two in each split. Add classes to it. {shown(folder)}"
+            )
+
+
+def _need_classes_to_divide(names: Sequence[str], test: float, val: float, folder: ClassFolders, unused: str) -> None:
+    """Raise if there are so few classes that no fractions can divide them.
+
+    Raises:
+        ValueError: how the images can be divided instead.
+    """
+    splits = [split for split, share in zip(SPLITS, (1 - test - val, val, test), strict=True) if share > 1e-9]
+    if len(splits) > 1 and len(names) < 2 * len(splits):
+        raise ValueError(
+            f"there are {len(names)} classes ({', '.join(names)}) to divide into {', '.join(splits)}; ranking needs at "
+            f"least two in each split. Add classes until there are {2 * len(splits)}, or divide the images yourself, "
+            "with every class in each part ("
+            + ", ".join(f"{shown(folder.root / split / names[0])}/" for split in splits)
+            + f", ...). To train on all images, and evaluate on them too: {setting('test_fraction', 0)}"
+            + (f" {setting('val_fraction', 0)}" if val else "")
+            + f", in a command with evaluation.split=train. {shown(folder)}{unused}"
+        )

@@ -1,0 +1,1 @@
+"""Tables: files of rows are read here and nowhere else, and written."""

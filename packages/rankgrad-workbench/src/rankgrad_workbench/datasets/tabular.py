@@ -1,0 +1,278 @@
+"""Files of rows with named columns (csv, tsv, jsonl, parquet). Errors name the row."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from rankgrad.common.checks import setting
+from rankgrad.common.text import BRIEF, brief, shown
+
+from .division import CALLED, divide, split_called
+from .rows import SPLITS, class_columns, several_classes
+from .tables.delimited import other_delimiter, sign_in
+from .tables.formats import Row, of_texts, read_rows
+from .tables.text import kind_of, stem_of
+from .tables.users import INTERACTIONS, are_interactions
+
+AUTO = "auto"  # use the column if it exists
+# Role of a column -> usual words in its name, most common first. Messages suggest a column by them.
+USUAL = {
+    "text": (
+        *("text", "sentence", "utterance", "query", "question", "title", "message", "content", "body", "comment"),
+        *("review", "description", "document", "prompt"),
+    ),
+    "label": ("label", "class", "intent", "category", "target", "topic", "tag"),
+    "path": ("path", "file", "filename", "image", "img", "name"),
+    "embeddings": ("embedding", "vector", "feature", "values"),
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that were read from a file.
+
+    Attributes:
+        path: the file.
+        values: role of a column -> [row] its values.
+        names: role of a column -> its name in the file.
+        places: [row] file and line, for messages.
+    """
+
+    path: Path
+    values: Mapping[str, list[str]]
+    names: Mapping[str, str]
+    places: Sequence[str]
+
+    def take(self, rows: Sequence[int]) -> Columns:
+        """The given rows."""
+        values = {role: [column[row] for row in rows] for role, column in self.values.items()}
+        return Columns(self.path, values, self.names, [self.places[row] for row in rows])
+
+    def table(
+        self, separator: str | None = None, test_fraction: float = 0.0, val_fraction: float = 0.0, seed: int = 0
+    ) -> dict[str, Any]:
+        """The columns of a table of `Rows`: its name, rows' names, classes, super-labels, groups, splits and roles.
+
+        Args:
+            separator: between the classes of a row; None: each row has one class.
+            test_fraction: fraction of the classes, without a column of splits.
+            val_fraction: fraction of the classes, without a column of splits.
+            seed: of the division, see `division.divide`.
+
+        Raises:
+            ValueError: a word means no split, all rows are of one split, rows of several classes have no split, or a
+                class has two super-labels. Messages name the row.
+        """
+        labels, several = self.values["label"], None
+        if separator is not None:
+            several = several_classes(labels, separator, self.places)
+            if "split" not in self.values:
+                raise ValueError(
+                    f"rows of several classes cannot be divided by class: {shown(self.path)} needs a column with train "
+                    f"and test, called split or named by {setting('split', 'NAME')}"
+                )
+        elif "super_label" in self.values:
+            self._need_one_super_label()
+        roles: dict[str, Any] = {}
+        further: list[str] = []
+        if "split" in self.values:
+            splits, roles = self._splits()
+        else:
+            of_class = divide(set(labels), test_fraction, val_fraction, seed)
+            splits = [of_class[name] for name in labels]
+            further = ["divided by class"] if test_fraction + val_fraction > 0 else []
+        used = [f"{role.replace('_', '-')} = {shown(name)}" for role, name in self.names.items()]
+        return {
+            "name": stem_of(self.path),
+            "names": tuple(place.rpartition(", ")[2] for place in self.places),
+            "split": tuple(splits),
+            "understood": f"{self.path.name} is understood as {', '.join([*used, *further])}",
+            **class_columns(labels, self.values.get("super_label"), self.values.get("group"), several),
+            **roles,
+        }
+
+    def _splits(self) -> tuple[list[str], dict[str, Any]]:
+        """[row] train, val or test; and the columns role and protocol, if query and gallery stand in place of test."""
+        words = [*zip(self.values["split"], self.places, strict=True)]
+        roles = tuple(role_called(word) for word, _ in words)
+        splits = ["test" if role else as_split(*word) for role, word in zip(roles, words, strict=True)]
+        if any(roles):  # queries and a gallery may also be evaluated alone
+            absent = {"query", "gallery"} - set(roles)
+            if absent:
+                raise ValueError(
+                    f"{shown(self.path)} has no row of split {absent.pop()}; queries are ranked against a gallery"
+                )
+            for split, role, place in zip(splits, roles, self.places, strict=True):
+                if split == "test" and not role:
+                    raise ValueError(
+                        f"{place} is of split test, but the test has queries and a gallery; say query or gallery"
+                    )
+            return splits, {"role": roles, "protocol": "query_gallery"}
+        there = [split for split in SPLITS if split in splits]
+        if "train" not in there or len(there) == 1:
+            raise ValueError(
+                f"all rows of {shown(self.path)} are of split {' and '.join(there)}; rows of train and of test are "
+                f"needed. Complete the column, or ignore it with {setting('split', None)}: whole classes are then "
+                f"divided by {setting('test_fraction')}"
+            )
+        return splits, {}
+
+    def _need_one_super_label(self) -> None:
+        """Raise if a class has two super-labels, naming both rows."""
+        supers, first = self.values["super_label"], dict[str, int]()
+        for row, label in enumerate(self.values["label"]):
+            before = first.setdefault(label, row)
+            if supers[before] != supers[row]:
+                raise ValueError(
+                    f"{self.places[row]}: the class {brief(label)!r} has {self.names['super_label']} "
+                    f"{brief(supers[row])!r} here and {brief(supers[before])!r} in {self.places[before]}; all rows of "
+                    "a class must have the same one"
+                )
+
+
+def read_columns(
+    path: Path,
+    wanted: Mapping[str, str | None],
+    delimiter: str | None = None,
+    rows: Iterator[tuple[str, Row]] | None = None,
+) -> Columns:
+    """Read some columns of a file as texts. Whole numbers are read as texts, too.
+
+    Args:
+        path: csv or tsv with a header, jsonl (an object per line), or parquet; UTF-8, with or without a byte order
+            mark.
+        wanted: role of a column -> its name in the file; "auto": the column with the name of the role, if it exists;
+            None: not read.
+        delimiter: of a csv; backslash and t for a tab; None: a comma, or a tab in a tsv.
+        rows: rows to use instead of the file: (file and line, columns) of each.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: a column is missing, a value is empty, a row has more or fewer fields than the header, or the file
+            is not UTF-8; naming the row.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"need a file ({', '.join(of_texts())}); {shown(path)} is a folder. Name a file in it; for a folder of "
+            "images use data=folder"
+        )
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {shown(path)}")
+    names: dict[str, str] = {}
+    values: dict[str, list[str]] = {}
+    places: list[str] = []
+    for place, row in read_rows(path, delimiter) if rows is None else rows:
+        if not places:
+            for role, given in wanted.items():
+                name = given if given != AUTO else role if role in row else None
+                if name is not None:
+                    names[role], values[role] = name, []
+        for role, name in names.items():
+            if name not in row:
+                known = [str(column) for column in row if column is not None]
+                # all rows of a csv or a parquet have the same columns: blame the file and not this row
+                where = place if kind_of(path) == ".jsonl" else shown(path)
+                raise ValueError(no_columns(where, names, known))
+            values[role].append(word(row[name], name, place))
+        places.append(place)
+    if not places:
+        raise ValueError(f"{shown(path)} has no rows")
+    return Columns(path, values, names, places)
+
+
+def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> str:
+    """The message for missing columns: their names, the columns of the file, and the settings that name them.
+
+    Args:
+        place: the file, or a line of it.
+        wanted: role of a column -> its name.
+        known: names of the columns of the file.
+
+    >>> print(no_columns("a.csv", {"text": "text", "label": "label"}, ["id", "sentence", "intent"]))
+    a.csv has no column 'text' and no column 'label'. It has id, sentence, intent. Say which to take: \
+text='sentence' label='intent'
+    """
+    missing = {role: name for role, name in wanted.items() if name not in known}
+    sign = sign_in(known)
+    has = f"It has {', '.join(map(brief, known)) or 'nothing'}"
+    if sign is not None:
+        has += other_delimiter(known)
+        known = known[0].split(sign)
+        missing = {role: name for role, name in wanted.items() if name not in known}
+    free = [name for name in known if name not in wanted.values()]
+    settings = []
+    for role, name in missing.items():
+        candidate = free[0] if len(free) == len(missing) == 1 else _like(role, name, free)
+        free = [column for column in free if column != candidate]
+        settings.append(setting(role, "NAME" if candidate is None or len(candidate) > BRIEF else shown(candidate)))
+    absent = " and ".join(f"no column {name!r}" for name in wanted.values() if name not in known or sign is not None)
+    told = f"{place} has {absent}. {has}"
+    if are_interactions(known):
+        return f"{told}. {INTERACTIONS}"
+    return told + (f". Say which to take: {' '.join(settings)}" if settings else "")
+
+
+def _like(role: str, name: str, known: Sequence[str]) -> str | None:
+    """The column that the user probably means: by the usual names of its role, else by a similar name."""
+    parts = {column: re.split(r"[^a-z]+", column.lower()) for column in known}
+    for usual in USUAL.get(role, ()):
+        candidate = next((column for column, words in parts.items() if usual in words or f"{usual}s" in words), None)
+        if candidate is not None:
+            return candidate
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.7)), None)
+
+
+def word(value: Any, column: str, place: str) -> str:
+    """A value of a column as a text. Whole numbers are accepted and become texts.
+
+    Args:
+        value: the value.
+        column: name of the column, for the message.
+        place: file and line, for the message.
+
+    Raises:
+        ValueError: the value is empty, neither a text nor a whole number, or cannot be written as UTF-8.
+    """
+    empty = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
+    if empty or str(value).strip().lower() == "nan":  # pandas writes nan for a missing text
+        what = "empty" if empty else f"{str(value).strip()!r}, which is a missing value"
+        raise ValueError(f"{place}: {column!r} is {what}; give it a value or remove the row")
+    if isinstance(value, (float, Decimal)) and value == value // 1:
+        return str(int(value))
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise ValueError(f"{place}: {column!r} must be a text or a whole number; got {brief(repr(value))}")
+    if not str(value).isascii() and re.search("[\ud800-\udfff]", str(value)):
+        raise ValueError(
+            f"{place}: {column!r} has a lone surrogate, half of a character that was cut; correct it or remove the row"
+        )
+    return str(value)
+
+
+def as_split(value: str, place: str) -> str:
+    """The split that a word means, see `division.CALLED`.
+
+    Args:
+        value: the word.
+        place: file and line, for the message.
+
+    Raises:
+        ValueError: the word means no split.
+    """
+    split = split_called(value)
+    if not split:
+        known = ", ".join(names[0] + (f" ({', '.join(names[1:])})" if names[1:] else "") for names in CALLED.values())
+        raise ValueError(f"{place}: a split must be {known}; got {brief(value)!r}")
+    return split
+
+
+def role_called(word: str) -> str:
+    """The role that a word in a column of splits means, query or gallery; "" for any other word."""
+    word = word.strip().casefold()
+    return next((role for role in ("query", "gallery") if word in (role, f"{role[:-1]}ies")), "")

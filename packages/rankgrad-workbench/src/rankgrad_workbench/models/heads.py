@@ -1,0 +1,111 @@
+"""Heads: features -> embeddings."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from torch import Tensor, nn
+
+from rankgrad.common.checks import integer, unknown
+
+Head = Literal["linear", "none", "layer_norm", "mlp"]
+HEADS = ("linear", "none", "layer_norm", "mlp")
+
+
+class EmbeddingHead(nn.Module):
+    """Features [image, feature] -> embeddings [image, dim], not normalised.
+
+    Args:
+        feature_size: size of the input features.
+        embedding_size: dim; None keeps `feature_size`.
+        head: None: "linear" if embedding_size is not that of the features, else "none". "linear": one affine map.
+            "layer_norm": layer norm without scale and shift, then an affine map (ROADMAP's recipe on CUB). "mlp": the
+            sum of an affine map and a hidden layer of feature_size units with ReLU, which is 0 at the start. "none":
+            the features unchanged; embedding_size must then be None or feature_size.
+
+    Raises:
+        ValueError: the head is unknown, or "none" is used with another size than that of the features.
+
+    >>> import torch
+    >>> EmbeddingHead(64, 16, head="layer_norm")(torch.randn(2, 64)).shape
+    torch.Size([2, 16])
+    """
+
+    def __init__(self, feature_size: int, embedding_size: int | None = 128, head: Head | None = None) -> None:
+        super().__init__()
+        size = feature_size
+        if head is None:
+            head = "none" if embedding_size in (None, feature_size) else "linear"
+        if embedding_size is not None:
+            size = integer(embedding_size, "embedding_size is None (the backbone's own size) or a dimension", low=1)
+        self.feature_size, self.embedding_size, self.kind = feature_size, size, head
+        self.layers: nn.Module
+        if head == "none":
+            if size != feature_size:
+                raise ValueError(
+                    f"head 'none' keeps the {feature_size} features of the backbone; got embedding_size={size}. "
+                    f"Give embedding_size=None, or head='linear'"
+                )
+            self.layers = nn.Identity()
+        elif head == "linear":
+            self.layers = nn.Linear(feature_size, size)
+        elif head == "layer_norm":
+            norm = nn.LayerNorm(feature_size, elementwise_affine=False)
+            self.layers = nn.Sequential(norm, nn.Linear(feature_size, size))
+        elif head == "mlp":
+            self.layers = _AffineAndHidden(feature_size, size)
+        else:
+            raise ValueError(unknown("head", head, HEADS))
+
+    @property
+    def affine(self) -> nn.Linear | None:
+        """The affine map of the head; None for head "none"."""
+        layer = self.layers
+        if isinstance(layer, _AffineAndHidden):
+            return layer.straight
+        if isinstance(layer, nn.Sequential):
+            layer = layer[-1]
+        return layer if isinstance(layer, nn.Linear) else None
+
+    def start_as_projection(self) -> None:
+        """Let the affine map start as the identity if it is square, else as a random orthogonal projection.
+
+        So the neighbours before training are those of the features, or close to them.
+        """
+        layer = self.affine
+        if layer is not None:
+            square = layer.in_features == layer.out_features
+            nn.init.eye_(layer.weight) if square else nn.init.orthogonal_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[row, feature] -> [row, dim]."""
+        if features.ndim != 2 or features.shape[1] != self.feature_size:
+            raise ValueError(f"the head needs features [row, {self.feature_size}]; got {list(features.shape)}")
+        return cast(Tensor, self.layers(features))
+
+
+class _AffineAndHidden(nn.Module):
+    """The sum of an affine map and a hidden layer, whose output is 0 before training."""
+
+    def __init__(self, feature_size: int, size: int) -> None:
+        super().__init__()
+        self.straight = nn.Linear(feature_size, size)
+        self.inward, self.outward = nn.Linear(feature_size, feature_size), nn.Linear(feature_size, size, bias=False)
+        nn.init.zeros_(self.outward.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        bent: Tensor = self.straight(features) + self.outward(self.inward(features).relu())
+        return bent
+
+
+def head_only(feature_size: int, embedding_size: int | None = 128, head: Head | None = None) -> EmbeddingHead:
+    """A head to train on features from `extract_features`. `EmbeddingModel.with_head` then attaches it to the model.
+
+    See `EmbeddingHead` for the arguments.
+
+    >>> import torch
+    >>> head_only(64, 8)(torch.randn(5, 64)).shape
+    torch.Size([5, 8])
+    """
+    return EmbeddingHead(feature_size, embedding_size, head)

@@ -1,0 +1,227 @@
+"""Backbones of timm, with pretrained weights from a file or by timm's own download."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from rankgrad.common.checks import unknown
+
+from ..files import check_archive, is_archive
+from .embedding_model import EmbeddingModel
+from .heads import EmbeddingHead, Head
+from .inputs import ImageInput
+from .matching import matched, weights_file
+from .pixels import timm_pixels
+from .pooling import POOLINGS, ChannelsLastMap, Pooling, TokenPool, Tokens
+from .state_dicts import check_tensors, misfits, one_line, sample, why_unread
+
+
+def timm_model(
+    name: str,
+    in_channels: int = 3,
+    embedding_size: int | None = None,
+    *,
+    pooling: Pooling = "avg",
+    head: Head | None = None,
+    pretrained: bool = False,
+    weights: str | os.PathLike[str] | None = None,
+    freeze_batch_norm: bool = False,
+    drop_rate: float = 0.0,
+    drop_path_rate: float = 0.0,
+    image_size: int | None = None,
+) -> EmbeddingModel:
+    """Any image backbone of timm by name, with our pooling and head.
+
+    Transformers without a spatial map pool their patch tokens with "avg" or "max". "token" takes the class token, or
+    the mean of the class token and the distillation token if there are both, as DeiT does at test time. GeM needs a
+    spatial map, whose values are mostly positive; it is not allowed on tokens.
+
+    Args:
+        name: timm's name, such as "resnet50" or "deit_small_distilled_patch16_224" (`timm.list_models()`).
+        in_channels: channels of an image. timm adapts its own pretrained weights to it; a local file must fit.
+        embedding_size: dim of the embeddings; None: the features of the backbone are the embeddings.
+        pooling: "avg", "max", "gem" or, for transformers with a class token, "token".
+        head: see `EmbeddingHead`.
+        pretrained: download timm's weights. Needs the network.
+        weights: local .pth, .pt, .bin or .safetensors file of the backbone, or a folder with one: a state dict, or a
+            training checkpoint that holds one as `state_dict` or `model` (the averaged copy is preferred). Code in the
+            file is not run. The classifier's weights (`fc.*` of a resnet) are left out, because the model has no
+            classifier; all others must fit. Their names may differ by a prefix, or altogether if order and shapes
+            decide (`matching.matched`); `EmbeddingModel.origin` says what was found. Weights for colour images are
+            adapted to one channel as timm does, by the sum of the first filters.
+        freeze_batch_norm: see `EmbeddingModel`.
+        drop_rate: dropout inside the backbone.
+        drop_path_rate: stochastic depth inside the backbone.
+        image_size: side of the images in pixels, for backbones with a fixed size; None: timm's default.
+
+    Raises:
+        ValueError: the name or an option is unknown; the backbone has no map or tokens for this pooling; both
+            `pretrained` and `weights` are given; the weights do not fit.
+        FileNotFoundError: no file at `weights`.
+        OSError: `pretrained` weights could not be downloaded.
+
+    >>> import torch
+    >>> model = timm_model("resnet18", in_channels=1, embedding_size=64, pooling="gem")
+    >>> model(torch.zeros(2, 1, 32, 32)).shape, model.feature_size
+    (torch.Size([2, 64]), 512)
+    """
+    if pooling not in (*POOLINGS, "token"):
+        raise ValueError(unknown("pooling", pooling, (*POOLINGS, "token")))
+    if pretrained and weights is not None:
+        raise ValueError("give pretrained=True (timm's weights) or weights=FILE (yours), not both")
+    defaults = _defaults(name)
+    # timm has a pool size for backbones that end in a map; the others end in tokens and keep their own last norm
+    has_map = defaults is None or defaults.pool_size is not None
+    _check_pooling(pooling, name, has_map)
+    options: dict[str, Any] = {"global_pool": ""} if has_map else {}
+    options |= {"drop_rate": drop_rate} if drop_rate else {}
+    options |= {"drop_path_rate": drop_path_rate} if drop_path_rate else {}
+    options |= {"img_size": image_size} if image_size is not None else {}
+    backbone, origin = _backbone(name, in_channels, pretrained, options), ""
+    if weights is not None:
+        origin = _load_backbone(backbone, name, weights_file(Path(weights)), in_channels)
+    pool = _map_pool(backbone, pooling) if has_map else _token_pool(backbone, name, pooling)
+    feature_size = getattr(backbone, "head_hidden_size", None) or backbone.num_features
+    model = EmbeddingModel(
+        backbone if has_map else Tokens(backbone),
+        pool,
+        EmbeddingHead(int(cast(int, feature_size)), embedding_size, head),
+        ImageInput(in_channels, size=_exact_size(defaults, image_size)),
+        freeze_batch_norm=freeze_batch_norm,
+        config={
+            "kind": "timm",
+            "name": name,
+            "in_channels": in_channels,
+            "embedding_size": embedding_size,
+            "pooling": pooling,
+            "head": head,
+            "freeze_batch_norm": freeze_batch_norm,
+            "drop_rate": drop_rate,
+            "drop_path_rate": drop_path_rate,
+            "image_size": image_size,
+        },
+    )
+    model.origin = origin
+    wanted = timm_pixels(name, None if weights is None else Path(weights))
+    if wanted is not None and (pretrained or weights is not None):
+        model.pixel_mean = _of_channels(wanted.mean, in_channels)
+        model.pixel_std = _of_channels(wanted.std, in_channels)
+    return model
+
+
+def _defaults(name: str) -> Any:
+    """The configuration in timm of the pretrained weights of a model; None if it has none."""
+    import timm
+
+    if not timm.is_model(name):
+        raise ValueError(unknown("timm model", name, timm.list_models()))
+    try:
+        return timm.get_pretrained_cfg(name, allow_unregistered=True)
+    except RuntimeError:  # the model exists, but the weights that are named after the point do not
+        known = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
+        raise ValueError(unknown("timm model", name, known)) from None
+
+
+def _check_pooling(pooling: str, name: str, has_map: bool) -> None:
+    if not has_map and pooling == "gem":
+        raise ValueError(
+            f"pooling 'gem' needs a spatial map, but {name!r} ends in tokens; use 'avg' or 'max' of the patch tokens, "
+            f"or 'token' for the class token"
+        )
+    if has_map and pooling == "token":
+        raise ValueError(f"pooling 'token' needs a class token, but {name!r} ends in a map; use 'avg', 'max' or 'gem'")
+
+
+def _backbone(name: str, in_channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    """The timm model without its classifier."""
+    import timm
+
+    try:
+        return timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0, **options)
+    except TypeError as error:
+        given = ", ".join(f"{key}={value}" for key, value in options.items() if key != "global_pool")
+        raise ValueError(f"{name!r} does not accept all of these options: {given or 'none'} ({error})") from error
+    except Exception as error:  # the network and several libraries each raise their own
+        if not pretrained:
+            raise
+        raise OSError(
+            f"timm could not download its weights of {name!r} ({one_line(error)}). Give a local file instead, "
+            f"model.weights=FILE (in Python weights=FILE), or train from scratch with model.pretrained=false"
+        ) from error
+
+
+def _map_pool(backbone: nn.Module, pooling: str) -> nn.Module:
+    pool = POOLINGS[pooling]()
+    return ChannelsLastMap(pool) if str(getattr(backbone, "output_fmt", "NCHW")) == "NHWC" else pool
+
+
+def _token_pool(backbone: nn.Module, name: str, pooling: str) -> nn.Module:
+    """The pooling of the tokens, followed by the backbone's `fc_norm`, which is moved from the backbone to here."""
+    prefix = int(cast(int, getattr(backbone, "num_prefix_tokens", 0)))
+    if pooling == "token" and prefix == 0:
+        raise ValueError(f"{name!r} has no class token; use pooling 'avg' or 'max' of its patch tokens")
+    # moved after the weights were loaded, because its name in a file is fc_norm
+    norm = getattr(backbone, "fc_norm", None) or nn.Identity()
+    if hasattr(backbone, "fc_norm"):
+        backbone.fc_norm = nn.Identity()
+    inner = None if pooling == "token" else POOLINGS[pooling]()
+    return TokenPool(inner, prefix, 2 if hasattr(backbone, "head_dist") and prefix > 1 else 1, norm)
+
+
+def _exact_size(defaults: Any, image_size: int | None) -> tuple[int, int] | None:
+    """(height, width) if the backbone accepts images of one size only; else None."""
+    if defaults is None or not defaults.fixed_input_size:
+        return None
+    _, height, width = defaults.input_size
+    return (height, width) if image_size is None else (image_size, image_size)
+
+
+def _of_channels(values: Sequence[float], channels: int) -> tuple[float, ...]:
+    """One value per channel. For another number of channels: the mean, since timm sums or repeats the first filters."""
+    return tuple(values) if channels == len(values) else (sum(values) / len(values),) * channels
+
+
+def _load_backbone(backbone: nn.Module, name: str, path: Path, channels: int) -> str:
+    """Load a local weights file into a timm backbone; see the argument `weights` of `timm_model`.
+
+    Returns:
+        What was loaded, and what was left out.
+    """
+    from timm.models import adapt_input_conv, load_state_dict
+
+    if is_archive(path):
+        check_archive(path)  # torch itself checks no checksum
+    try:
+        state = load_state_dict(str(path), weights_only=True)
+    except Exception as error:  # torch, pickle, zip and safetensors each raise their own
+        raise ValueError(f"{path} {why_unread(error)}") from error
+    if not all(isinstance(value, Tensor) for value in state.values()):
+        other = sample(str(key) for key, value in state.items() if not isinstance(value, Tensor))
+        raise ValueError(
+            f"{path} holds no state dict of a backbone (not tensors: {other}). Read a file from rankgrad with "
+            f"rankgrad_workbench.models.load_weights"
+        )
+    check_tensors(path, state)
+    config = cast(Any, backbone).pretrained_cfg
+    classifier, first = config.get("classifier") or (), config.get("first_conv")
+    expected = dict(backbone.state_dict())
+    adapted = f"{first}.weight"
+    unused = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    as_it_is, found = matched(expected, state, unused)
+    if not found and channels == 1 and adapted in expected:  # weights for colour images have 3 channels there
+        grey = expected[adapted]
+        expected[adapted] = grey.expand(-1, 3, -1, -1)
+        as_it_is, found = matched(expected, state, unused)
+        if found:
+            as_it_is[adapted] = adapt_input_conv(1, as_it_is[adapted])
+    state = as_it_is
+    wrong = misfits(backbone.state_dict(), state)
+    if wrong:
+        raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(wrong)}")
+    backbone.load_state_dict(state)
+    return f"{path.name}: {found}"

@@ -1,0 +1,159 @@
+"""Writes, reads and checks files of weights. These files hold no code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast, overload
+
+from torch import Tensor, nn
+
+from .build import GIVEN, build_model
+from .embedding_model import EmbeddingModel
+from .record import FORMAT, read_record
+from .state_dicts import misfits, no_larger_than, one_line, write_plain
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def _check_plain(value: object, where: str) -> None:
+    """Raise unless `torch.load(weights_only=True)` can read `value` back."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return
+    if type(value) in (list, tuple):
+        for position, item in enumerate(cast(Sequence[object], value)):
+            _check_plain(item, f"{where}[{position}]")
+    elif type(value) is dict:
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where} has the key {key!r}; keys must be strings")
+            _check_plain(item, f"{where}[{key!r}]")
+    else:
+        raise TypeError(
+            f"{where} is a {type(value).__name__}; a weights file may hold only None, bool, int, float, str, list, "
+            f"tuple and dict. Convert it (OmegaConf: OmegaConf.to_container(config, resolve=True))"
+        )
+
+
+def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping[str, Any] | None = None) -> Path:
+    """Write a model's weights, the arguments that build it and your own `config` to one file, atomically.
+
+    If the process dies, the old file or the complete new one remains: the file is written under a temporary name,
+    flushed to disk and renamed. It holds plain tensors and plain Python values, so
+    `torch.load(path, weights_only=True)` reads it without rankgrad.
+
+    Args:
+        path: file to write; an existing file is replaced. Its folder must exist.
+        model: a model of `convnet`, `timm_model` or `build_model`, which has its own `config`; or any other module. The
+            weights of another module can only be loaded into a module that you build.
+        config: further information for the file (data set, image size, class names): plain values and containers.
+
+    Returns:
+        The path written.
+
+    Raises:
+        ValueError: the model has no `config`.
+        TypeError: `config` holds a value that is not plain.
+        FileNotFoundError: the folder does not exist.
+
+    >>> import tempfile
+    >>> from rankgrad_workbench.models import convnet
+    >>> model = convnet(widths=(4, 4, 4, 4), embedding_size=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save_weights(Path(folder, "model.pt"), model, {"size": 28})
+    ...     again, config = load_weights(path)
+    >>> again.config == model.config, config
+    (True, {'size': 28})
+    """
+    path = Path(path)
+    given = {"kind": GIVEN, "class": f"{type(model).__module__}.{type(model).__qualname__}"}
+    built_from = model.config if isinstance(model, EmbeddingModel) else given
+    if built_from is None:
+        raise ValueError("the model has no config; build it with rankgrad_workbench.models.build_model")
+    extra = {} if config is None else dict(config)
+    _check_plain(extra, "config")
+    _check_plain(built_from, "model.config")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
+    record = {
+        "format": FORMAT,
+        "model": built_from,
+        "pixels": {
+            "mean": list(model.pixel_mean) if isinstance(model, EmbeddingModel) else [],
+            "std": list(model.pixel_std) if isinstance(model, EmbeddingModel) else [],
+        },
+        "config": extra,
+        "state_dict": model.state_dict(),
+    }
+    write_plain(path, record)
+    return path
+
+
+@overload
+def load_weights(path: str | os.PathLike[str], model: None = None) -> tuple[EmbeddingModel, dict[str, Any]]: ...
+
+
+@overload
+def load_weights(path: str | os.PathLike[str], model: Module) -> tuple[Module, dict[str, Any]]: ...
+
+
+def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -> tuple[nn.Module, dict[str, Any]]:
+    """Build a model from a file of `save_weights`, on the CPU and in eval mode; or load the weights into `model`.
+
+    Args:
+        path: the file.
+        model: load into this model; its mode and device do not change. None: build the model that the file describes.
+
+    Returns:
+        The model, and the `config` that was saved with it.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: `save_weights` did not write the file; it holds another model (the message names the layers); or it
+            holds your own module and `model` is None.
+
+    >>> import tempfile
+    >>> from rankgrad_workbench.models import convnet
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = save_weights(folder + "/weights.pt", convnet(widths=(8, 8)), {"data": "glyphs"})
+    ...     model, config = load_weights(file)
+    >>> model.config["widths"], config
+    ([8, 8], {'data': 'glyphs'})
+    """
+    path = Path(path)
+    record = read_record(path)
+    state = record["state_dict"]
+    built = model is None
+    if model is None:
+        if record["model"]["kind"] == GIVEN:
+            name = record["model"].get("class", "a module")
+            raise ValueError(
+                f"{path} holds the weights of {name}, which only your own code can build: build this model, and call "
+                f"rankgrad_workbench.models.load_weights({str(path)!r}, model)"
+            )
+        options = dict(record["model"])
+        try:
+            with no_larger_than(state):
+                model = build_model(options.pop("kind"), **options)
+        except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+            raise ValueError(f"{path} describes a model that cannot be built: {one_line(error)}") from error
+        stated = f"{path} does not fit the model that it describes"
+    else:
+        stated = f"{path} holds another model"
+    wrong = misfits(model.state_dict(), state)
+    if wrong:
+        size = _embedding_size(state, record["model"])
+        if isinstance(model, EmbeddingModel) and size is not None and size != model.embedding_size:
+            wrong.insert(0, f"checkpoint holds {size}-d embeddings but the model has {model.embedding_size}-d")
+        raise ValueError(f"{stated}: {'; '.join(wrong)}")
+    model.load_state_dict(state)
+    if isinstance(model, EmbeddingModel):
+        model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
+    return (model.eval() if built else model), record["config"]
+
+
+def _embedding_size(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> int | None:
+    """Dim of the embeddings in a file: from the last weight of the head, else from the config."""
+    weights = [value for key, value in state.items() if key.startswith("head.") and value.ndim == 2]
+    return len(weights[-1]) if weights else config.get("embedding_size")

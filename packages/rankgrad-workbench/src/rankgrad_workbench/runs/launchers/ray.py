@@ -1,0 +1,100 @@
+"""Runs as tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, TaskCancelledError
+
+from ...settings.allowed import ConfigError
+from .. import signals
+from ..children import Child, Children
+from .base import Job, RunCommand
+
+
+def train(run: RunCommand) -> int | str:
+    """Train a run, in a worker of Ray.
+
+    Raises:
+        signals.Stopped: it was cancelled.
+    """
+    try:
+        return run.here()
+    except signals.Stopped as stopped:
+        if stopped.number != signal.SIGINT:
+            os._exit(1)  # the machine leaves the cluster: Ray starts the task again elsewhere, which resumes the run
+        raise
+
+
+class Ray:
+    """Each run is a task. If its machine dies, Ray starts the task again on another machine.
+
+    Args:
+        options: of Ray: address of `ray.init` ("auto": the cluster of this machine), and options of a remote function,
+            such as num_cpus, num_gpus, memory, resources, max_retries, runtime_env.
+
+    Raises:
+        ConfigError: the cluster cannot be reached, or Ray refuses an option.
+    """
+
+    shares_cores = False
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        options = dict(options)
+        address = options.pop("address", "auto")
+        try:
+            self.function = ray.remote(train).options(**options)
+        except (AssertionError, TypeError, ValueError) as error:
+            raise ConfigError(f"launcher=ray: {error}") from None
+        if not ray.is_initialized():
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="error")
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                first = str(error).strip().splitlines()[0]
+                raise ConfigError(
+                    f"launcher=ray: {first} (launcher.address={address}). Start a cluster with ray start --head, and "
+                    "ray start --address=... on the other machines"
+                ) from None
+            signals.take_back()  # Ray has replaced the handler of SIGTERM
+
+    def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
+        """Submit a run to the cluster, where it waits for the resources that it needs."""
+        return children.add(RayJob(run, self.function.remote(run)))
+
+
+class RayJob(Job):
+    """A run in a task of Ray.
+
+    Args:
+        run: the run.
+        task: Ray's reference to the task.
+    """
+
+    def __init__(self, run: RunCommand, task: ray.ObjectRef) -> None:
+        super().__init__(run)
+        self.task = task
+
+    def outcome(self) -> int | str | None:
+        """See `Job`."""
+        ready, _ = ray.wait([self.task], timeout=0)
+        if not ready:
+            return None
+        try:
+            result: int | str = ray.get(self.task)
+        except TaskCancelledError:
+            return "ray: the task was cancelled"
+        except RayError as error:
+            return f"ray: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        return result
+
+    def cancel(self) -> None:
+        """Raise KeyboardInterrupt in the worker, or remove the task from the queue."""
+        ray.cancel(self.task)
+
+    def destroy(self) -> None:
+        """Kill the worker; the run notices it and ends."""
+        ray.cancel(self.task, force=True)

@@ -1,0 +1,313 @@
+"""Settings of a run -> its rows, model, loss and batches."""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rankgrad.batches.memory import CrossBatchMemory, Memory, RowMemory
+from rankgrad.batches.samplers import ClassBatches
+from rankgrad.common.checks import as_keys, spelled
+from rankgrad.losses import RetrievalLoss, SumLoss
+from rankgrad.losses.called import CalledLoss
+from rankgrad.losses.checked import ClassLoss
+
+from ...datasets.folds import with_fold, with_val
+from ...datasets.noise import with_wrong_labels
+from ...datasets.rows import Rows
+from ...models import TAKES, EmbeddingModel, build_model, load_weights, taking
+from ...runs.folder import Run
+from ...settings import ConfigError, make, named, section
+from ...training import runner
+from .settings import BEST, RetrievalSettings
+
+ENOUGH = 8  # held-out classes on which the share of the trained weights is chosen without being asked
+UNITS = {"in_channels": "channel", "width": "number"}  # units of `Rows.asks`
+
+
+@dataclass(frozen=True)
+class Given:
+    """Objects that the caller of `fit` gives, in place of settings.
+
+    Attributes:
+        model: the model to train.
+        embedding_size: dimension of its embeddings.
+        table: the rows; None: the data that the settings name.
+        loss: the loss; None: the loss that the settings name.
+    """
+
+    model: nn.Module
+    embedding_size: int
+    table: Rows | None = None
+    loss: nn.Module | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RetrievalRows:
+    """The rows of a run.
+
+    Attributes:
+        table: all rows.
+        train: rows for training.
+        labels: [training row] their classes, numbered 0 .. C - 1 as classifiers need them.
+        test: rows for the final evaluation.
+        held_out: rows that choose the best evaluation, or the share of the trained weights; None: nothing is chosen on
+            them.
+    """
+
+    table: Rows
+    train: Rows
+    labels: Tensor
+    test: Rows
+    held_out: Rows | None
+
+    @classmethod
+    def of(cls, table: Rows, settings: RetrievalSettings) -> RetrievalRows:
+        """The rows of a table by their split.
+
+        Raises:
+            ConfigError: the settings need rows that the table does not have.
+        """
+        asked = settings.evaluation.split
+        if asked not in table.splits and table.splits == ("train",):
+            raise ConfigError(
+                f"{table.name} has no {table.takes} of split {asked!r}; it has train. To hold out whole classes: "
+                f"data.load.test_fraction=0.5. To train on all {table.takes}, and evaluate on them too: "
+                "evaluation.split=train"
+            )
+        train, test = table.select("train"), table.select(asked)
+        labels = torch.unique(train.label, return_inverse=True)[1]
+        if settings.evaluation.levels:
+            by_levels(test, "evaluation.levels")
+        return cls(table, train, labels, test, to_choose_on(settings, table))
+
+
+def read_table(settings: RetrievalSettings) -> Rows:
+    """The rows that the settings name."""
+    elsewhere = {"shorter_side": "data.resize", **{name: f"data.{name}" for name in ("root", "cache", "cache_dir")}}
+    with spelled(as_keys("data.load", elsewhere)):
+        table: Rows = make(settings.data.load, slot="data", trust=settings.trust)
+    return table
+
+
+def load_table(settings: RetrievalSettings, given: Rows | None = None, say: runner.Say = runner.silent) -> Rows:
+    """The rows of a run, or those that were given.
+
+    With fold=, only the training classes are returned, and some of them are held out. With label_noise=, some of the
+    training labels are wrong.
+
+    Args:
+        settings: of the run.
+        given: rows in place of those that the settings name.
+        say: called with a text about rows and classes by split. If the split fails, the text is about the rows as read.
+    """
+    table = read_table(settings) if given is None else given
+    try:
+        table = _divided(settings, table)
+    finally:
+        say(table.summary())
+    return table
+
+
+def _divided(settings: RetrievalSettings, table: Rows) -> Rows:
+    asked = [f"{name}={value}" for name in ("fold", "held_out", "label_noise") if (value := getattr(settings, name))]
+    if table.several is not None and asked:
+        raise ConfigError(
+            f"{asked[0]} needs one class per {table.noun}, but each {table.noun} of {table.name} has several"
+        )
+    table = with_fold(table, settings.fold) if settings.held_out is None else with_val(table, settings.held_out)
+    return with_wrong_labels(table, settings.label_noise, settings.seed)
+
+
+def to_choose_on(settings: RetrievalSettings, table: Rows) -> Rows | None:
+    """The held-out classes, if they choose the best evaluation or the share of the trained weights."""
+    wanted = {
+        "evaluation.keep_best=val": settings.evaluation.keep_best == "val",
+        "train.average=best": chooses_share(settings, table),
+    }
+    asked = [name for name, chosen in wanted.items() if chosen]
+    if not asked:
+        return None
+    if "val" not in table.splits:
+        raise ConfigError(
+            f"{asked[0]} needs held-out classes, but {table.name} has no split val. To hold out a tenth of the "
+            "training classes: held_out=0.1"
+        )
+    if settings.evaluation.split == "val":
+        raise ConfigError(f"{asked[0]} chooses on the split val; give evaluation.split=test")
+    return table.select("val")
+
+
+def chooses_share(settings: RetrievalSettings, table: Rows) -> bool:
+    """Whether the share of the trained weights is chosen on held-out classes: asked for, or a pretrained network is
+    trained and there are enough of these classes.
+    """
+    if settings.train.average is not None or not settings.pretrained or settings.frozen:
+        return settings.train.average == BEST
+    if settings.evaluation.split == "val" or "val" not in table.splits or table.several is not None:
+        return False
+    return len(torch.unique(table.select("val").label)) >= ENOUGH
+
+
+def relabelled(table: Rows, labels: Tensor) -> Rows:
+    """The table with classes numbered from 0. Their names stay. Rows with several classes are not changed."""
+    if table.several is not None:
+        return table
+    there = torch.unique(table.label).tolist()
+    return replace(table, label=labels, class_names=tuple(table.class_names[i] for i in there))
+
+
+def model_of(settings: RetrievalSettings, table: Rows) -> EmbeddingModel:
+    """The model that the settings describe, for these rows."""
+    if settings.init is not None:
+        source = Path(settings.init)
+        model, _ = load_weights(Run(source).weights if source.is_dir() else source)
+        _check_takes(settings, model.inputs.takes, str(source), table)
+        for name, count in table.asks.items():
+            if model.inputs.asks[name] != count:
+                sees = f"{model.inputs.asks[name]}-{UNITS[name]} {table.takes}"
+                raise ConfigError(
+                    f"the model of {source} takes {sees}, but {settings.data.name} has {count} {UNITS[name]}s"
+                )
+        model.train()
+    else:
+        options = dict(settings.model)
+        kind = options.pop("kind")
+        _check_takes(settings, TAKES[kind][0] if kind in TAKES else table.takes, f"model={kind}", table)
+        model = build_model(kind, **table.asks, **options)
+    check_pixels(settings, model)
+    return model
+
+
+def train_only(model: nn.Module, patterns: Sequence[str] | None) -> str:
+    """Freeze all weights of a model whose names match none of these shell patterns.
+
+    Returns:
+        One line that says how much is trained; "" without patterns.
+
+    Raises:
+        ConfigError: a pattern matches no weight.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    >>> train_only(model, ["1.*"])
+    'train.only: 2 of 4 weights are trained, 4 of 13 numbers'
+    """
+    if patterns is None:
+        return ""
+    weights = dict(model.named_parameters())
+    chosen = {name for pattern in patterns for name in fnmatch.filter(weights, str(pattern))}
+    useless = [pattern for pattern in patterns if not fnmatch.filter(weights, str(pattern))]
+    if useless or not chosen:
+        some = ", ".join([*weights][:: max(len(weights) // 6, 1)])
+        raise ConfigError(
+            f"train.only is a list of patterns of names of weights, such as [backbone.*]; {useless or 'it'} matches "
+            f"none of the {len(weights)} weights. Some names: {some}"
+        )
+    for name, weight in weights.items():
+        weight.requires_grad_(name in chosen)
+    numbers = sum(weights[name].numel() for name in chosen)
+    of = sum(weight.numel() for weight in weights.values())
+    return f"train.only: {len(chosen)} of {len(weights)} weights are trained, {numbers:,} of {of:,} numbers"
+
+
+def _check_takes(settings: RetrievalSettings, takes: str, model: str, table: Rows) -> None:
+    """Raise if a model does not take this kind of data. `model` is its name in the message."""
+    if takes != table.takes:
+        other = " or ".join(f"model={kind}" for kind in taking(table.takes))
+        raise ConfigError(f"{model} takes {takes}, but {settings.data.name} has {table.takes}; use {other}")
+
+
+def check_pixels(settings: RetrievalSettings, model: EmbeddingModel) -> None:
+    """Raise if the weights were trained with another pixel normalisation than the data has."""
+    wanted = (tuple(model.pixel_mean), tuple(model.pixel_std))
+    if wanted == ((0.0,) * len(wanted[0]), (1.0,) * len(wanted[1])):
+        return  # no weights, or weights that need no normalisation
+    given = [settings.data.eval_transform.get(name) for name in ("mean", "std")]
+    if None in given or all(
+        torch.allclose(torch.tensor(a), torch.tensor(b), atol=1e-3) for a, b in zip(wanted, given, strict=True)
+    ):
+        return
+    mean, std = (str([round(v, 4) for v in values]).replace(" ", "") for values in wanted)
+    raise ConfigError(
+        f"these weights expect pixels with mean {mean} and standard deviation {std}; "
+        f'add "data.train_transform.mean={mean}" "data.train_transform.std={std}"'
+    )
+
+
+def loss_of(
+    settings: RetrievalSettings, rows: RetrievalRows, batches: ClassBatches, given: nn.Module | None = None
+) -> nn.Module:
+    """The loss, with a memory if the settings ask for one. Without a memory, it gets the facts of all batches.
+
+    Args:
+        settings: of the run, with what follows from the data.
+        rows: its rows.
+        batches: its batches.
+        given: a loss in place of the one that the settings name.
+    """
+    kind, promise = named(settings.loss, slot="loss", trust=settings.trust), dict[str, Any]()
+    if settings.memory or targets_of(settings, rows.train) is not None:
+        pass  # the loss sees other lists than those of the batches
+    elif isinstance(kind, type) and issubclass(kind, RetrievalLoss):
+        taken = inspect.signature(kind).parameters.values()  # a loss of a user may take its own settings only
+        if any(each.name == "positives" or each.kind is each.VAR_KEYWORD for each in taken):
+            promise["positives"] = batches.positives
+    loss: nn.Module = given or make(settings.loss, slot="loss", trust=settings.trust, **promise)
+    return _remembering(settings, loss, len(rows.train), batches.batch_size) if settings.memory else loss
+
+
+def _remembering(settings: RetrievalSettings, loss: nn.Module, rows: int, of_batch: int) -> nn.Module:
+    """The loss with a memory, whose length the settings give in batches or images."""
+    options = dict(settings.memory)
+    kind = named(options, slot="memory", trust=settings.trust)
+    options.pop("_target_")
+    if kind is RowMemory:
+        with section("memory"):
+            if isinstance(loss, SumLoss):  # a memory of its own for each part
+                parts = {name: RowMemory(part, **options) for name, part in loss.losses.items()}
+                return SumLoss(parts, loss.weights)
+            return RowMemory(loss, **options)
+    batches, size = options.pop("batches"), options.pop("size")
+    if (batches is None) == (size is None):
+        raise ConfigError(f"give either memory.batches or memory.size; got batches={batches}, size={size}")
+    if batches is not None:
+        size = batches * of_batch
+    with section("memory"):
+        return CrossBatchMemory(loss, rows if size == "auto" else size, **options)
+
+
+def targets_of(settings: RetrievalSettings, table: Rows) -> Tensor | None:
+    """The target of each training row for the loss; None: its class."""
+    return by_levels(table, "train.hierarchy") if settings.train.hierarchy else table.several
+
+
+def by_levels(table: Rows, setting: str) -> Tensor:
+    """Super-label and class of each row, [row, 2].
+
+    Raises:
+        ConfigError: a row has no super-label, or several classes.
+    """
+    if table.super_label is None or table.several is not None:
+        why = "have several classes" if table.several is not None else "have no super-labels"
+        raise ConfigError(f"{setting}=true needs a class and a super-label for each row; rows of {table.name} {why}")
+    return torch.stack([table.super_label, table.label], dim=1)
+
+
+def check_targets(loss: nn.Module, targets: Tensor) -> None:
+    """Raise if a loss, or a part of a sum, takes only one class per row."""
+    inner = loss.loss if isinstance(loss, Memory) else loss
+    for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
+        levels = isinstance(part, ClassLoss) and part.hierarchies and targets.dtype != torch.bool
+        if not (isinstance(part, (RetrievalLoss, CalledLoss)) or levels):
+            why = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
+            raise ConfigError(
+                f"{type(part).__name__} takes one class per row, but these rows {why}. Use a loss of rankgrad.losses, "
+                "such as loss=smooth_ap, loss=ndcg or loss=h_ap"
+            )

@@ -1,0 +1,126 @@
+"""A model and test rows -> a report, by the protocol of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rankgrad.evaluation import Report, evaluate
+
+from ...datasets.protocols import Trial, over_draws, trials
+from ...datasets.rows import Rows, numbered
+from ...training.inference import embed
+from .building import by_levels
+
+DISTRACTED = "distractors/"  # prefix of metrics for a gallery with distractors, which are rows without a class
+
+
+def evaluate_model(
+    model: nn.Module,
+    table: Rows,
+    transform: Any,
+    settings: Mapping[str, Any],
+    *,
+    workers: int = 0,
+    seed: int = 0,
+    progress: bool = False,
+    device: torch.device | str | None = None,
+) -> tuple[Report, Tensor]:
+    """Evaluate retrieval on a table by its protocol (`protocols.trials`). Several processes share the work.
+
+    Args:
+        model: inputs (images, texts or vectors) -> embeddings.
+        table: test rows.
+        transform: transform for evaluation.
+        settings: ks, batch_size, bootstrap, clusters, extra (more metrics), levels (use super-labels, too).
+        workers: number of workers of the DataLoader.
+        seed: seed of bootstrap and k-means.
+        progress: show a bar for everything that takes longer than two seconds.
+        device: where to compute; None: where the model is.
+
+    Returns:
+        The report, and the embeddings.
+
+    >>> from rankgrad_workbench.datasets import VectorTable
+    >>> from rankgrad_workbench.datasets.transforms import Collated
+    >>> rows, names = torch.eye(2)[[0, 0, 1, 1]], ("u", "v", "x", "y")
+    >>> table = VectorTable("four", torch.tensor([0, 0, 1, 1]), ("a", "b"), ("test",) * 4, names, rows)
+    >>> settings = {"ks": [1], "batch_size": 4, "bootstrap": 0, "clusters": "none", "extra": []}
+    >>> report, embeddings = evaluate_model(nn.Identity(), table, Collated(), settings)
+    >>> report.values["R@1"], embeddings.shape
+    (1.0, torch.Size([4, 2]))
+    """
+    embedded = partial(
+        embed, model, batch_size=settings["batch_size"], workers=workers, progress=progress, device=device
+    )
+    embeddings = embedded(table, transform)
+    how: dict[str, Any] = {"ks": tuple(settings["ks"]), "progress": progress, "device": device, "shared": True}
+    asked = {"extra": tuple(settings.get("extra", ())), "seed": seed}
+    asked |= {name: settings[name] for name in ("bootstrap", "clusters")}
+    truth = by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth
+    reports = [_ranked(embeddings, table, truth, trial, **how, **asked) for trial in trials(table, seed=seed)]
+    report = _mean_report(reports)
+    distracting = table.distracting
+    if distracting is None or set(table.split) != {"test"} or table.several is not None:
+        return report, embeddings
+    more = embedded(distracting, transform)
+    values = _distracted(embeddings, more, table, **how)
+    note = (
+        f"{DISTRACTED}...: the same queries, with {len(more):,} {table.takes} without a class added to the gallery. "
+        "None of them is relevant for any query."
+    )
+    return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
+
+
+def _distracted(embeddings: Tensor, more: Tensor, table: Rows, **how: Any) -> dict[str, float]:
+    """Metrics of the same queries, with distractors (rows without a class) in the gallery."""
+    names = torch.arange(len(embeddings) + len(more))
+    no_class = torch.full((len(more),), len(table.class_names))
+    report = evaluate(
+        embeddings,
+        table.label,
+        ref_embeddings=torch.cat([embeddings, more]),
+        ref_labels=torch.cat([table.label, no_class]),
+        ids=names[: len(embeddings)],
+        ref_ids=names,
+        bootstrap=0,
+        clusters="none",
+        **how,
+    )
+    return {f"{DISTRACTED}{name}": report.values[name] for name in (f"R@{how['ks'][0]}", "mAP@R", "AP")}
+
+
+def _ranked(embeddings: Tensor, table: Rows, truth: Tensor, trial: Trial, **how: Any) -> Report:
+    """One evaluation: rank the gallery of a trial for its queries. Without a gallery, rank the other queries."""
+    query, gallery = trial.query, trial.gallery
+    groups = None if table.group is None else numbered(table.group)[1]
+    if gallery is not None:
+        how |= {"ref_embeddings": embeddings[gallery], "ref_labels": truth[gallery]}
+    if groups is not None:
+        how |= {"groups": groups[query], "ref_groups": None if gallery is None else groups[gallery]}
+    return evaluate(
+        embeddings[query],
+        truth[query],
+        super_labels=None if table.super_label is None else table.super_label[query],
+        class_names=table.class_names,
+        super_names=table.super_names or None,
+        **how,
+    )
+
+
+def _mean_report(reports: Sequence[Report]) -> Report:
+    """Join the reports of several drawn galleries. The values are means; all else is from the first report."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    over = over_draws([report.values for report in reports])
+    spread = f"R@1 {100 * over['R@1'][0]:.1f} ± {100 * over['R@1'][1]:.1f} %" if "R@1" in over else "see values"
+    note = f"values are means over {len(reports)} drawn galleries ({spread}); all else is from the first gallery."
+    values = {name: mean for name, (mean, _) in over.items()}
+    settings = {**first.settings, "protocol": f"one-gallery, {len(reports)} draws"}
+    return replace(first, values=values, intervals={}, settings=settings, notes=(*first.notes, note))

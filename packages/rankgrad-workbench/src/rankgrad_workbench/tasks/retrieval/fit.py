@@ -1,0 +1,237 @@
+"""Train any module on any labelled data: `rankgrad.fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from rankgrad.batches.memory import Memory
+from rankgrad.common.checks import as_word
+from rankgrad.common.defaults import LOSSES
+from rankgrad.losses import RetrievalLoss
+from rankgrad.losses.called import CalledLoss
+
+from ...datasets.given import Given as Data
+from ...datasets.given import given_table
+from ...datasets.rows import Rows
+from ...models import load_weights
+from ...models.build import kind_of
+from ...models.embedding_model import evaluating, freeze_batch_norms, modes_kept, moved
+from ...runs.folder import Run
+from ...settings import GIVEN, GROUPS, ConfigError, compose, make, of_kind, replaced
+from ...training import runner
+from ...training.from_python import own_settings, resumed
+from .building import Given, read_table
+from .settings import RetrievalSettings, settings_of
+from .task import TASK, EvaluatedEmbeddings, build, summary
+
+Loss = str | nn.Module | Callable[[Tensor, Tensor], Tensor]
+OWN = ("init", "frozen", "resume", "out", "model", "data", "loss")  # settings that `fit` does not accept
+
+
+@runner.undisturbed()
+def fit(
+    model: nn.Module,
+    data: Data | str,
+    loss: Loss | None = None,
+    *,
+    test: Data | float | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    pretrained: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Train a module of your own as `rankgrad train` trains its models: with class-balanced batches, a log, a saved
+    state, an exact evaluation before and after, and a page.
+
+    The module is trained in place. The folder of the run gets the weights, the embeddings of the test rows, the metrics
+    and report.html. `fit` restores the state of the process: random states, number of threads, warning filters and log
+    levels.
+
+    To continue after an interruption, call `fit` again with resume=True, the same `out`, and a module and data made by
+    the same code. The run then ends with the numbers of a run that was not interrupted, if the data gives the same
+    input for a row each time. If the run is already finished, its weights are loaded.
+
+    Args:
+        model: inputs -> embeddings [row, dim]. Their length may differ from 1, because the cosine compares them.
+        data: training data: (inputs, labels), a Dataset of (input, label) pairs, or the name of a data set of rankgrad
+            with its settings (settings={"data.root": ...}); see `datasets.given.given_table`.
+        loss: a name that `rankgrad train` takes, with its settings (settings={"loss.tau": 0.05}); a loss object of
+            rankgrad; or any function of embeddings [row, dim] and labels [row]. None: the default of `rankgrad train`
+            for this kind of data.
+        test: test data of the same kind as `data`, or a fraction of the classes to hold out for the test. None: the
+            training rows are evaluated, and the page says so. A data set of rankgrad has its own test rows.
+        out: folder of the run; None: a new one in runs/.
+        resume: continue the run in `out`, if there is one, with the same settings. trainer.max_epochs may be larger.
+        settings: settings of `rankgrad train` by name: {"trainer.max_epochs": 5, "optimizer.lr": 1e-3}. Defaults are
+            those of the command. A model of rankgrad has the rate of its kind.
+        collate: list of inputs -> batch for the model; None: as in torch's DataLoader.
+        pretrained: whether the module was trained before, on other data. It then has the defaults of `rankgrad train`
+            for pretrained weights: rate, number of steps, and `train.average`, with which the weights that are kept are
+            an average of those after and before. Its batch norm stays in eval mode during the training.
+        quiet: show no progress bars, and print no table of the result.
+
+    Returns:
+        The run's folder. Its `read_values()` returns the metrics, and its `page` is the path of the page.
+
+    Raises:
+        ConfigError: a setting does not exist or does not fit, or the folder holds another run.
+        TypeError, ValueError: data, model or loss has the wrong kind, or the embeddings are not [row, dim].
+
+    >>> import tempfile, torch, rankgrad
+    >>> inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    >>> labels = torch.arange(64) % 8
+    >>> few = {"trainer.max_epochs": 1, "sampler.classes_per_batch": 4, "evaluation.clusters": "none"}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = rankgrad.fit(
+    ...         torch.nn.Linear(8, 4), (inputs, labels), "smooth_ap", test=0.5, out=folder, settings=few, quiet=True
+    ...     )
+    ...     print(sorted(run.read_values())[:3])
+    fit: 64 inputs, 8 classes (each [8])
+    split  inputs  classes  inputs/class
+    train      32        4             8
+    test       32        4             8
+    batches of 4 classes x 8 inputs
+    loss SmoothAPLoss
+    optimizer.lr 0.001, for a module of your own (was it trained before? pretrained=True), with adamw
+    trainer.max_epochs 1, as given; at most 1 step
+    ['AP', 'AUC_hardest', 'MRR']
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
+    if isinstance(loss, Tensor):
+        raise TypeError(
+            "loss is a tensor. If it holds the labels, pass the data as one pair: fit(model, (inputs, labels))"
+        )
+    own = own_settings(settings)
+    like = kind_of(model)
+    words = [] if like is None else [f"model.like={like[0]}", f"model.trained={as_word(like[1])}"]
+    words += ["model.pretrained=true"] if pretrained else []
+    config = _settings(data, loss, out, own, quiet, words)
+    if out is not None and not resume and Run(Path(out)).config.exists():
+        raise ConfigError(f"{out} already holds a run; give resume=True to continue it, or choose another out=")
+    if isinstance(data, str):
+        if test is not None or collate is not None:
+            raise ValueError(f"the data set {data!r} has its own test rows and batches; leave out test= and collate=")
+        table = read_table(settings_of(config))
+    else:
+        table = given_table(data, test, collate=collate, seed=config.seed)
+        if table.captions is not None and (loss is None or isinstance(loss, str)):
+            chosen = LOSSES["texts"][0] if loss is None else loss
+            config = _settings(data, chosen, out, own, quiet, [*words, *of_kind(chosen, "texts")])
+        if "test" not in table.splits:
+            config = replaced(config, {"evaluation.split": "train"})
+    module = None if loss is None or isinstance(loss, str) else _module(loss)
+    given = Given(model, _width(model, table, settings_of(config)), table, module)
+    if not any(weights.requires_grad for weights in model.parameters()):
+        raise ValueError("the model has nothing to train: none of its parameters has requires_grad=True")
+
+    task = runner.TaskType[EvaluatedEmbeddings](TASK.kind, TASK.name, partial(build, given=given))
+    changes: list[str] = []
+    if resume:
+        if out is None:
+            raise ValueError("resume=True needs the folder of the run: out=FOLDER")
+        if Run(Path(out)).config.exists():
+            config, changes = resumed(Path(out), config)
+    with modes_kept(model):
+        if pretrained:
+            freeze_batch_norms(model)
+        run = runner.train(task, config, changes=changes, quiet=quiet)
+    if run.weights.exists():
+        load_weights(run.weights, model)  # the run may have been finished before this call
+    if not quiet:
+        print(summary(run))
+    return run
+
+
+def _settings(
+    data: Data | str,
+    loss: Loss | None,
+    out: str | Path | None,
+    settings: dict[str, Any],
+    quiet: bool,
+    more: Sequence[str] = (),
+) -> DictConfig:
+    """The settings of the run, composed as by `rankgrad train`. `more` are settings of the model."""
+    for name in settings:
+        if name in OWN:
+            why = "is an argument of fit" if name not in ("init", "frozen") else "is for models that rankgrad builds"
+            raise ConfigError(f"settings: {name} {why}")
+    words = [f"data={data if isinstance(data, str) else GIVEN}", f"model={GIVEN}", *more]
+    words += [f"loss={loss}"] if isinstance(loss, str) else []
+    # groups first, as on a command line
+    words += [f"{name}={as_word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
+    config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"])
+    values: dict[str, Any] = {"out": None if out is None else str(out)}
+    if loss is not None and not isinstance(loss, str):
+        module = _module(loss)
+        name = module.name if isinstance(module, CalledLoss) else repr(module)
+        values["loss"] = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": name}
+    return replaced(config, values)
+
+
+def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
+    """A loss object. A function is wrapped in one.
+
+    Raises:
+        TypeError, ValueError: it is not a loss, or it returns a number for each query.
+    """
+    if isinstance(loss, type):
+        raise TypeError(f"loss is a class; give an object instead: {loss.__name__}()")
+    if isinstance(loss, RetrievalLoss):
+        if loss.reduction != "mean":
+            raise ValueError("training needs one number from the loss; create it with reduction='mean'")
+        return loss
+    if not callable(loss):
+        raise TypeError(
+            f"loss must be a name, a loss object, or a function of embeddings and labels; got {type(loss).__name__}"
+        )
+    if isinstance(loss, Memory):
+        raise TypeError(
+            "fit makes the memory itself, as it knows the number of each sample: pass the loss that is inside, and "
+            'settings={"memory": "sum"} or "rows", such as {"memory": "sum", "memory.size": 1024}'
+        )
+    if isinstance(loss, CalledLoss):
+        return loss
+    return CalledLoss(getattr(loss, "__qualname__", type(loss).__qualname__), loss)
+
+
+def _width(model: nn.Module, table: Rows, settings: RetrievalSettings) -> int:
+    """Dimension of the embeddings, measured on the first two rows.
+
+    Raises:
+        TypeError, ValueError: the output of the model is not a float tensor [row, dim].
+    """
+    transform = make(settings.data.eval_transform, slot="transform", trust=settings.trust)
+    rows = table.dataset()
+    first = [rows[row] for row in range(min(2, len(table)))]
+    try:
+        inputs, _, _ = table.batches(transform)(first)
+    except TypeError as error:
+        raise TypeError(
+            f"the inputs cannot be joined to a batch: {error}. Let the Dataset return tensors (for images: "
+            "transform=torchvision.transforms.ToTensor()), or give collate="
+        ) from None
+    with evaluating(model) as place:
+        output = model(moved(inputs, *place))
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"the model must return embeddings, a tensor [row, dim]; got {type(output).__name__}. Wrap the model in a "
+            "module whose forward returns the embeddings"
+        )
+    if output.ndim != 2 or len(output) != min(2, len(table)) or not output.is_floating_point():
+        raise ValueError(
+            f"the model must return embeddings, float [row, dim]; for {min(2, len(table))} inputs it returned "
+            f"{output.dtype} {list(output.shape)}"
+        )
+    return output.shape[1]
+
+
+__all__ = ["fit"]

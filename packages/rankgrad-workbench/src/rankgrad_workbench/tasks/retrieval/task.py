@@ -1,0 +1,430 @@
+"""The task of retrieval: train a model with batches of classes, and evaluate it by the protocol of its data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from rankgrad._version import __version__
+from rankgrad.batches.distributed import on_first
+from rankgrad.batches.memory import memory_buffers
+from rankgrad.batches.sampler_settings import as_settings, named_as_settings
+from rankgrad.common.defaults import (
+    FEWEST_STEPS,
+    FEWEST_STEPS_FINE_TUNED,
+    LOSSES,
+    MOST_STEPS,
+    PASSES_FINE_TUNED,
+    epochs_for,
+    share_kept,
+    trained_before,
+)
+from rankgrad.common.text import aligned
+from rankgrad.evaluation import Report
+from rankgrad.evaluation.measures import MAIN
+
+from ...datasets.rows import Listed, Rows
+from ...datasets.transforms import Collated
+from ...files import write_text
+from ...models import EmbeddingHead, EmbeddingModel, extract_features, head_only, save_weights
+from ...models.record import read_record
+from ...models.state_dicts import read_plain, write_plain
+from ...report import write_report
+from ...report.content import loss_name, loss_told
+from ...runs.embeddings import save_embeddings
+from ...runs.folder import REMARKS, Run
+from ...runs.history import CHOSEN_BY
+from ...runs.run_warnings import below_before, other_counts, remarks_of
+from ...settings import ConfigError, default_loss, make, plain, replaced
+from ...training import runner
+from ...training.averaging import Averaging
+from ...training.callbacks import Forecast
+from ...training.data import TrainingData
+from ...training.inference import in_order
+from ...training.module import RetrievalModule
+from .building import (
+    Given,
+    RetrievalRows,
+    check_targets,
+    chooses_share,
+    load_table,
+    loss_of,
+    model_of,
+    relabelled,
+    targets_of,
+    train_only,
+)
+from .checking import check
+from .evaluating import DISTRACTED, evaluate_model
+from .page import read as read_run
+from .settings import BEST, RetrievalSettings, settings_of
+
+#: That train.average=best tries; 0 is the untouched network.
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+FEW = {"ks": [1], "bootstrap": 0, "clusters": "none", "levels": False, "extra": ()}  # to choose, one number is needed
+PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
+
+
+@dataclass(frozen=True)
+class EvaluatedEmbeddings:
+    """A report, and the embeddings that were evaluated."""
+
+    report: Report
+    embeddings: Tensor
+
+
+@dataclass(eq=False)
+class RetrievalTask:
+    """See `training.runner.Task`. `build` makes one from the settings of a run.
+
+    Attributes:
+        settings: of the run, with what follows from the data.
+        settled: what follows from the data.
+        rows: of the run.
+        model: the whole model.
+        module: what is trained: the model, or a new head, and the loss.
+        data: the batches.
+        averaging: of the trained weights with those before.
+        transform: for evaluation.
+        chooses_share: whether the share of the trained weights is chosen on the held-out classes, by mAP@R.
+        quiet: show no progress bars.
+        say: function that prints a text.
+        best: best R@1 so far.
+        run: the folder, as soon as the training begins.
+    """
+
+    settings: RetrievalSettings
+    settled: Mapping[str, Any]
+    rows: RetrievalRows
+    model: nn.Module
+    module: RetrievalModule
+    data: TrainingData
+    averaging: Averaging
+    transform: Any
+    chooses_share: bool = False
+    quiet: bool = False
+    say: runner.Say = runner.silent
+    best: float = field(default=-1.0, init=False)
+    run: Run | None = field(default=None, init=False)
+
+    @property
+    def off_counts(self) -> str:
+        """Whether the data has other counts than published."""
+        return self.rows.table.off_counts
+
+    @property
+    def memories(self) -> Sequence[str]:
+        """The buffers of memories."""
+        return memory_buffers(self.module)
+
+    @property
+    def bars(self) -> bool:
+        """Whether progress bars are shown."""
+        return bool(self.settings.trainer["enable_progress_bar"]) and not self.quiet
+
+    def chosen(self, trains_only: str = "") -> str:
+        """A line each for batches, loss and learning rate, with the reason for each value."""
+        settings, sampler, table = self.settings, self.data.sampler, self.rows.table
+        each = "all" if sampler.samples_per_class == "all" else sampler.samples_per_class
+        lines = [f"batches of {sampler.classes_per_batch} classes x {each} {table.takes}"]
+        lines += [as_settings(note) for note in sampler.notes]
+        batches, warmup = len(sampler) * settings.trainer["max_epochs"], settings.memory.get("warmup", 0)
+        if settings.memory and warmup + 1 >= batches > 0:  # used from the batch after the first that is stored
+            lines.append(
+                f"the memory is never used: it is filled after memory.warmup={warmup} batches, and the training has "
+                f"{batches}. Lower memory.warmup"
+            )
+        takes, lr, by_default = table.takes, settings.optimizer["lr"], settings.usual_rate
+        kind = takes if takes in LOSSES else "images" if table.captions is None else "texts"
+        for_what = f" for {kind}" if takes in LOSSES or kind == "texts" else ""  # a module may take any inputs
+        by_kind = f", the default{for_what}; loss=NAME chooses another"
+        by_kind = by_kind if settings.loss == default_loss(kind) else ""
+        lines.append(f"loss {loss_told(settings.loss)}{by_kind}")
+        if isinstance(self.model, EmbeddingModel) and self.model.origin:
+            lines.append(f"weights {self.model.origin}")
+        if trains_only:
+            lines.append(trains_only)
+        average = self.averaging.share
+        if self.chooses_share:
+            assert self.rows.held_out is not None
+            lines.append(
+                "the model that is kept is an average of trained and pretrained weights, with the share that is best "
+                f"on {len(torch.unique(self.rows.held_out.label))} held-out classes (train.average)"
+            )
+        elif average != 1:
+            share = f"{average:.0%} trained weights and {1 - average:.0%} pretrained ones"
+            lines.append(f"the model that is kept is the average of {share} (train.average)")
+        why = f"for {by_default.of}, with {settings.optimizer['name']}"
+        why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
+        others = [f"; {group['lr']:g} for the {group['name']}" for group in self.module.learned() if group["lr"] != lr]
+        lines.append(f"optimizer.lr {lr:g}, {why}{''.join(others)}")
+        return "\n".join(lines)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Fingerprint of the whole table."""
+        return self.rows.table.fingerprint()
+
+    def callbacks(self) -> list[Callback]:
+        """A callback for the forecast of the training time."""
+        return [] if self.quiet else [Forecast(quicker(self.settings))]
+
+    def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
+        """Evaluate the untrained model. With frozen=true also compute the features."""
+        self.run = run
+        if not fresh and on_first(run.best.exists):
+            self.best = on_first(lambda: float(read_record(run.best)["config"]["value"]))
+        if (fresh or not on_first(run.before.exists)) and self._looks_before():
+            _, evaluated = self._evaluated(trainer, self._untouched())
+            on_first(lambda: write_text(run.before, evaluated.report.to_json()))
+        if self.settings.frozen:
+            features = on_first(lambda: self._features(run.features, fresh))
+            self.data.dataset = Listed(features, self.rows.labels)
+
+    def _untouched(self) -> nn.Module:
+        """The model before training; a pretrained backbone without its new head, which has random weights."""
+        model = self.model
+        if not isinstance(model, EmbeddingModel) or not self.settings.pretrained:
+            return model
+        return model.with_head(EmbeddingHead(model.feature_size, None))
+
+    def _looks_before(self) -> bool:
+        """Whether the untrained model is evaluated. On large data this may take as long as the training.
+
+        It is never evaluated on a sample of the queries, because the result could not be compared with the final one.
+        """
+        wanted, rows = self.settings.evaluation.before, len(self.rows.test)
+        if self.settings.lean or wanted != "auto":
+            return bool(wanted) and not self.settings.lean
+        if rows**2 > PAIRS:
+            self.say(
+                f"the untrained model is not evaluated, because this would compare {rows:,} x {rows:,} "
+                f"{self.rows.test.takes}; to evaluate it, add evaluation.before=true"
+            )
+        return rows**2 <= PAIRS
+
+    def _features(self, cache: Path, anew: bool) -> Tensor:
+        """Features of the training rows. They are computed once and saved in the run's folder."""
+        if cache.exists() and not anew:
+            features: Tensor = read_plain(cache)
+            return features
+        table, size, workers = self.rows.train, self.settings.evaluation.batch_size, self.settings.data.workers
+        batches = in_order(table.dataset(), table.batches(self.transform), size, workers)
+        assert isinstance(self.model, EmbeddingModel)
+        features, _, _ = extract_features(self.model, batches, progress=self.bars)
+        write_plain(cache, features)
+        return features
+
+    def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
+        report, embeddings = self._report(trainer, model, self.rows.test)
+        if self.settings.evaluation.keep_best == "val":
+            assert self.rows.held_out is not None
+            chosen, _ = self._report(trainer, model, self.rows.held_out, FEW)
+            report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
+        return report.values, EvaluatedEmbeddings(report, embeddings)
+
+    def _report(
+        self, trainer: L.Trainer, model: nn.Module, table: Rows, changes: Mapping[str, Any] | None = None
+    ) -> tuple[Report, Tensor]:
+        return evaluate_model(
+            model,
+            table,
+            self.transform,
+            {**vars(self.settings.evaluation), **(changes or {})},
+            workers=self.settings.data.workers,
+            seed=self.settings.seed,
+            progress=self.bars,
+            device=trainer.strategy.root_device,
+        )
+
+    def _choose_share(self, trainer: L.Trainer, model: nn.Module) -> None:
+        """Set the share of the trained weights to the one with the best mAP@R on the held-out classes."""
+        assert self.rows.held_out is not None
+        found = {}
+        for share in SHARES:
+            self.averaging.share = share
+            with self.averaging.applied():
+                found[share] = self._report(trainer, model, self.rows.held_out, FEW)[0].values["mAP@R"]
+        self.averaging.share = max(found, key=lambda share: found[share])
+        told = ", ".join(f"{100 * value:.1f} with {share:.0%}" for share, value in found.items())
+        self.say(f"train.average {self.averaging.share:g}: mAP@R on the held-out classes is {told} trained weights")
+
+    def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
+        """Write the weights if this evaluation is better than all earlier ones."""
+        where = self.settings.evaluation.keep_best
+        if where is None or self.run is None or values[CHOSEN_BY[where]] <= self.best:
+            return
+        self.best = values[CHOSEN_BY[where]]
+        if trainer.is_global_zero:
+            save_weights(self.run.best, self.model, {"steps": trainer.global_step, "value": self.best})
+
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
+        """Evaluate by the protocol of the data."""
+        if self.chooses_share:
+            self._choose_share(trainer, model)
+        with self.averaging.applied():
+            values, evaluated = self._evaluated(trainer, model)
+            if trainer.training:
+                self._keep_best(trainer, values)
+        return values, evaluated
+
+    def trained(self) -> nn.Module:
+        """The whole model, also if only its head was trained."""
+        if not self.settings.frozen:
+            return self.model
+        assert isinstance(self.model, EmbeddingModel) and isinstance(self.module.model, EmbeddingHead)
+        return self.model.with_head(self.module.model)
+
+    def write(self, run: Run, result: EvaluatedEmbeddings, facts: dict[str, Any]) -> str:
+        """Write weights, embeddings, facts and page, and return the report. A lean run keeps only the numbers."""
+        facts = {**facts, "average": self.averaging.share} if self.chooses_share else facts
+        facts = {**facts, REMARKS: self.rows.table.caveats}
+        if self.settings.lean:
+            write_text(run.facts, json.dumps(facts, indent=1))
+            run.state.unlink(missing_ok=True)
+            return result.report.to_json()
+        with self.averaging.applied():
+            data = plain(OmegaConf.load(run.config).data)  # it was written by this run
+            save_weights(run.weights, self.trained(), {"data": data, "version": __version__})
+        save_embeddings(run.embeddings, result.embeddings, self.rows.test)
+        write_text(run.facts, json.dumps(facts, indent=1))
+        write_report(run.page, [read_run(run, after=result.report, table=self.rows.test, trust=self.settings.trust)])
+        return result.report.to_json()
+
+
+def build(
+    config: DictConfig, quiet: bool = False, say: runner.Say = runner.silent, given: Given | None = None
+) -> RetrievalTask:
+    """The task of a run: its settings are checked, then its rows are read, and model, batches and loss are built.
+
+    Args:
+        config: settings of the run.
+        quiet: show no progress bars.
+        say: function that prints a text: rows and classes by split, then batches, loss and learning rate.
+        given: objects in place of settings.
+    """
+    settings = settings_of(config)
+    check(settings)
+    rows = RetrievalRows.of(load_table(settings, None if given is None else given.table, say), settings)
+    if given is None:
+        made = model_of(settings, rows.table)
+        given = Given(made, made.embedding_size)
+    model = given.model
+    data = _batches(settings, rows)
+    with named_as_settings():
+        even, epochs = data.sampler.even, _epochs(settings, len(data.sampler))
+    derived = {"derived.num_classes": int(rows.labels.max()) + 1, "derived.embedding_size": given.embedding_size}
+    chooses, share = chooses_share(settings, rows.table), settings.train.average
+    if not isinstance(share, (int, float)):  # until it is chosen, that of the untouched network
+        share = 0.0 if chooses else share_kept(epochs * runner.steps_of(settings.trainer, len(data.sampler)))
+    settled = {**derived, "trainer.max_epochs": epochs, "train.average": BEST if chooses else share}
+    of_the_trainer, settings = settings.trainer, settings_of(replaced(config, settled))
+    loss = loss_of(settings, rows, data.sampler, given.loss)
+    trains_only = train_only(model, settings.train.only)
+    averaging = Averaging(model.backbone if isinstance(model, EmbeddingModel) else model, share)
+    targets = targets_of(settings, rows.train)
+    if targets is not None:
+        check_targets(loss, targets)
+    learner = _new_head(settings, model) if settings.frozen else model
+    optimizer = {**settings.optimizer, "extended": settings.extended}
+    module = RetrievalModule(learner, loss, optimizer, settings.train.sub_batch, even, targets)
+    if learner is model and isinstance(model, EmbeddingModel):
+        # needed to build the model from a state, see `unfinished`
+        module.kept |= {"model": model.config, "pixels": [list(model.pixel_mean), list(model.pixel_std)]}
+    transform = make(settings.data.eval_transform, slot="transform", trust=settings.trust)
+    task = RetrievalTask(settings, settled, rows, model, module, data, averaging, transform, chooses, quiet, say)
+    say(task.chosen(trains_only))
+    say(runner.budget(of_the_trainer, len(data.sampler), epochs))
+    return task
+
+
+def _batches(settings: RetrievalSettings, rows: RetrievalRows) -> TrainingData:
+    """The batches. With frozen=true, the rows are replaced by their features in `begin`."""
+    table, how = relabelled(rows.train, rows.labels), (settings.sampler, settings.seed)
+    if settings.frozen:
+        return TrainingData(table, rows.labels, Collated(), *how)
+    transform = make(settings.data.train_transform, slot="transform", trust=settings.trust)
+    return TrainingData(table, rows.labels, transform, *how, settings.data.workers)
+
+
+def _epochs(settings: RetrievalSettings, batches: int) -> int:
+    """Number of epochs, as given or for this number of batches."""
+    if settings.trainer["max_epochs"] is not None:
+        return int(settings.trainer["max_epochs"])
+    passes, fewest = settings.data.epochs, FEWEST_STEPS
+    if trained_before(settings.model) and not settings.frozen:
+        passes, fewest = PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED
+    return epochs_for(runner.steps_of(settings.trainer, batches), passes, fewest, MOST_STEPS)
+
+
+def _new_head(settings: RetrievalSettings, model: nn.Module) -> EmbeddingHead:
+    """A new head on the features of the model, for frozen=true."""
+    if settings.init is None and not trained_before(settings.model):
+        raise ConfigError(
+            "frozen=true trains a head on the features of a trained network. Name this network with init=RUN, or "
+            "with model=timm and either model.pretrained=true or model.weights=FILE"
+        )
+    kind = settings.model.get("head")
+    if kind == "none":
+        raise ConfigError("frozen=true trains a head, but model.head=none has no head; give model.head=linear")
+    if settings.evaluation.every:
+        raise ConfigError("evaluation.every needs a whole model, but frozen=true trains only a head")
+    assert isinstance(model, EmbeddingModel)  # `fit` refuses frozen=true
+    head = head_only(model.feature_size, settings.model["embedding_size"], kind or "linear")
+    head.start_as_projection()
+    return head
+
+
+def quicker(settings: RetrievalSettings) -> list[str]:
+    """Settings that would make a run shorter and that it does not have yet."""
+    hints, size, epochs = [], settings.data.size or 0, settings.trainer["max_epochs"]
+    if size > 64:
+        hints += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {size}"]
+    if (settings.init is not None or settings.pretrained) and not settings.frozen:
+        hints.append("frozen=true (computes the features once, then trains only a new head)")
+    epochs = settings.data.epochs if epochs is None else epochs
+    if epochs > 5:
+        hints.append(f"trainer.max_epochs=5 instead of {epochs}")
+    return hints
+
+
+def _name(config: DictConfig) -> str:
+    """Name of a run: data and loss."""
+    return f"{config.data.name}-{loss_name(plain(config)).replace(' ', '').strip('<>')}"
+
+
+def check_data(config: DictConfig) -> None:
+    """Raise if the data cannot be read or divided as the settings say."""
+    load_table(settings_of(config))
+
+
+TASK: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", _name, build)
+
+
+#: Train a retrieval model, evaluate it before and after, and write the run's folder. See `runner.train`.
+train = partial(runner.train, TASK)
+
+
+def summary(run: Run) -> str:
+    """Metrics before and after training in per cent, and the paths of the results."""
+    before, after = run.read_before(), Report.from_json(run.after)
+    rows = [["", "before", "after", "95 % interval"]]
+    hard = [name for name in after.values if name.startswith(DISTRACTED)]
+    for name in (n for n in (*MAIN, *hard) if n in after.values):
+        around = after.intervals.get(name)
+        interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
+        known = before is not None and name in before.values
+        untrained = f"{100 * before.values[name]:.1f}" if before is not None and known else "-"
+        rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
+    page = [f"report: {run.page}"] if run.page.exists() else []
+    wrong = [f"! {warned}" for warned in (*other_counts(run), *below_before(run))]
+    return "\n".join([aligned(rows), *after.notes, *remarks_of(run), "", f"run:    {run.folder}", *page, *wrong])

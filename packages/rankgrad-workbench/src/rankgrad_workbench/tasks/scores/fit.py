@@ -1,0 +1,164 @@
+"""A network, or any module, on a table of rows as a run: `rankgrad.fit_scores`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from rankgrad.common.checks import as_word
+from rankgrad.losses.called import CalledLoss
+from rankgrad.scores.division import held_out
+
+from ...runs.folder import Run
+from ...settings import GIVEN, GROUPS, ConfigError, compose, replaced
+from ...training import runner
+from ...training.from_python import own_settings, resumed
+from .model import load_ranker
+from .table import ScoreTable, load_table
+from .task import TASK, EvaluatedScores, GivenScorer, build, summary
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+@runner.undisturbed()
+def fit_scores(
+    table: ScoreTable | str | Path,
+    model: nn.Module | Callable[[int], nn.Module] | None = None,
+    loss: str | nn.Module = "auto",
+    *,
+    epochs: int | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    queries_per_batch: int | None = None,
+    validation: float | None = None,
+    test_fraction: float | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train a network on a table, like `rankgrad train task=scores`. Keywords that are None are as in the command.
+
+    A module of your own is trained in place, and ends with the weights of the best epoch. The folder of the run has the
+    model, the scores of the test rows, the numbers and report.html. If the training is interrupted, make the module and
+    the table again with the same code, and call this function with the same `out` and resume=True.
+
+    Args:
+        table: a table with relevance, see `ScoreTable.of` and `load_table`, or a file that `load_table` reads without
+            further arguments. If it has no split, a fraction of the rows or queries is held out for the test.
+        model: a module, encoded rows [row, width] -> scores [row]; or a function that makes such a module for a width.
+            None: the network of the command.
+        loss: a loss with `from_lists`, such as those of `rankgrad.losses`; or the name of a loss of the command.
+        epochs: passes over the training rows; None: their number follows from the rows.
+        lr: highest learning rate.
+        batch_size: rows in a batch, if all rows are one list.
+        queries_per_batch: queries in a batch, with all their rows.
+        validation: fraction of the training rows or queries that choose the epoch, in [0, 1).
+        test_fraction: fraction of the rows or queries for the test, if the table has no split, in (0, 1).
+        seed: seed of weights, batches and held-out rows.
+        out: folder of the run; None: a new one in runs/.
+        resume: resume the run in `out`, if there is one.
+        settings: settings of the command that have no keyword here, by name: {"optimizer.weight_decay": 0.1}.
+        quiet: show no progress bars, and no table of the result.
+
+    Returns:
+        The folder: `read_values()` has the metrics, and `load_ranker(run.weights)` scores other tables (with the
+        module, if it is your own).
+
+    Raises:
+        ConfigError: a setting does not exist or does not fit, or the folder holds another run.
+        TypeError, ValueError: the model or the table does not fit.
+
+    >>> import tempfile, torch
+    >>> rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> table = ScoreTable.of(rows, rows[:, 0] > 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     net = lambda width: nn.Sequential(nn.Linear(width, 1), nn.Flatten(0))
+    ...     run = fit_scores(table, net, epochs=2, out=folder, quiet=True)
+    ...     print(sorted(run.read_values()))
+    train  table: 128 rows, 3 features; 17 relevant (13.3 %)
+    choose table: 32 rows, 3 features; 4 relevant (12.5 %)
+    test   table: 40 rows, 3 features; 5 relevant (12.5 %)
+    3 columns encoded as 3 numbers
+    batches of 128 rows, 17 of them relevant; 1 an epoch
+    loss LogSumExpLoss with tau=0.1, the default for one list; loss=NAME takes another
+    few relevant rows choose the epoch: 4. ...
+    trainer.max_epochs 2, as given; at most 2 steps
+    ['AP', 'P@100', 'ROC AUC', 'ROC AUC@FPR=0.05']
+    """
+    keywords = {
+        "trainer.max_epochs": epochs,
+        "optimizer.lr": lr,
+        "sampler.batch_size": batch_size,
+        "sampler.queries_per_batch": queries_per_batch,
+        "data.validation": validation,
+        "data.load.test_fraction": test_fraction,
+        "seed": seed,
+    }
+    if isinstance(table, (str, Path)):
+        table = load_table(table, test_fraction=None)
+    if not isinstance(table, ScoreTable):
+        raise TypeError(f"table must be a ScoreTable, see ScoreTable.of and load_table; got {type(table).__name__}")
+    if table.relevance is None:
+        raise ValueError("table has no relevance, which training needs")
+    own = own_settings(settings) | {name: value for name, value in keywords.items() if value is not None}
+    config = _settings(loss, out, own, quiet, model is None)
+    folder = None if out is None else Path(out)
+    if folder is not None and not resume and Run(folder).config.exists():
+        raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
+    given = GivenScorer(model, _divided(table, config), None if isinstance(loss, str) else loss)
+    changes: list[str] = []
+    if resume:
+        if folder is None:
+            raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
+        if Run(folder).config.exists():
+            config, changes = resumed(
+                folder, config, left_out=("loss.", "loss", "evaluation.select", "evaluation.patience")
+            )
+
+    kind = runner.TaskType[EvaluatedScores](TASK.kind, TASK.name, partial(build, given=given))
+    run = runner.train(kind, config, changes=changes, quiet=quiet)
+    if isinstance(model, nn.Module):
+        load_ranker(run.weights, model)  # needed if the run was finished before
+    if not quiet:
+        print(summary(run))
+    return run
+
+
+def _settings(
+    loss: str | nn.Module, out: str | Path | None, own: dict[str, Any], quiet: bool, network: bool
+) -> DictConfig:
+    """The settings of the run, composed as for `rankgrad train task=scores`."""
+    for name in own:
+        if name in ("resume", "out", "model", "data", "loss", "task"):
+            raise ConfigError(f"settings: {name} is an argument of fit_scores")
+    words = [f"data={GIVEN}"] if network else [f"data={GIVEN}", f"model={GIVEN}"]
+    words += [f"loss={loss}"] if isinstance(loss, str) else []
+    words += [f"{name}={as_word(value)}" for name, value in sorted(own.items(), key=lambda s: s[0] not in GROUPS)]
+    config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"], "scores")
+    values: dict[str, Any] = {"out": None if out is None else str(out)}
+    if not isinstance(loss, str):
+        values["loss"] = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": repr(loss)}
+    return replaced(config, values)
+
+
+def _divided(table: ScoreTable, config: DictConfig) -> ScoreTable:
+    """The table with a split. If it has none, some rows or queries are held out for the test."""
+    if table.split is not None:
+        return table
+    assert table.relevance is not None
+    query = None if table.query is None else table.query.numpy()
+    load = config.data.load
+    test = held_out(table.relevance.numpy(), query, load.test_fraction, load.seed)
+    return replace(table, split=np.where(test, "test", "train"))
+
+
+__all__ = ["fit_scores"]

@@ -1,0 +1,218 @@
+"""The page of a model of scores: the curves of its list, its queries, and the rows with the largest errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from rankgrad.scores.curves import Curve, curves_of
+from rankgrad.scores.evaluation import ScoreReport
+
+from ...files import read_npz
+from ...report import tables, write_report
+from ...report.content import Extent, RunContent, Section, read_common
+from ...report.html import charts
+from ...report.html.images import Images
+from ...report.html.templates import render
+from ...report.html.text import percent
+from ...runs.folder import Run
+from ...settings.kinds import TASKS
+
+TILES = 4
+WRONG = 10  # listed rows of each kind
+POINTS = charts.LINE_POINTS  # largest number of points of a curve
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """The test rows of a run, from its file `scores.npz`.
+
+    Attributes:
+        row: [row] number of the row in the data file.
+        score: [row].
+        relevance: [row] grades.
+        query: [row] number of its query; None: all rows are one list.
+    """
+
+    row: npt.NDArray[Any]
+    score: npt.NDArray[Any]
+    relevance: npt.NDArray[Any]
+    query: npt.NDArray[Any] | None
+
+    @classmethod
+    def read(cls, path: Path) -> ScoredRows:
+        """Read the file.
+
+        Raises:
+            OSError, ValueError: the file cannot be read.
+        """
+        columns = read_npz(path, "row", "score", "relevance")
+        return cls(columns["row"], columns["score"], columns["relevance"], columns.get("query"))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoresContent(RunContent):
+    """A run of a model of scores, as a page shows it.
+
+    Attributes:
+        name, config, facts, curves, before, latest, notes, siblings: see `RunContent`.
+        after: evaluation of the trained model; None: the run is not finished.
+        scored: its test rows; None: the run is not finished, or the file cannot be read.
+    """
+
+    after: ScoreReport | None = None
+    scored: ScoredRows | None = None
+
+    kind = "scores"
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        """See `RunContent`."""
+        return tuple(name for name in TASKS[self.kind].columns if name in self.values)[:TILES]
+
+    @property
+    def main(self) -> tuple[str, ...]:
+        """See `RunContent`."""
+        return tuple(self.values)
+
+    @classmethod
+    def sections(cls, runs: Sequence[ScoresContent], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
+        """Curves and rows with the largest errors, for one list; or a table of queries."""
+        if extent != Extent():
+            raise ValueError("projection, queries, points and items are for retrieval runs, but these runs give scores")
+        return [tables.results(runs), _ranking(runs), _queries(runs), _rows(runs)], []
+
+
+def write_page(run: Run, report: ScoreReport, trust: Sequence[str] = ()) -> Path:
+    """Write the page of a run that is about to be finished.
+
+    Args:
+        run: the folder.
+        report: evaluation of its test rows.
+        trust: packages whose classes its settings may name.
+    """
+    return write_report(run.page, [_described(run, report, True, trust)])
+
+
+def read(
+    run: Run, *, known: dict[str, Any] | None = None, pictures: bool = True, trust: Sequence[str] = ()
+) -> ScoresContent:
+    """Read the content of a run, finished or not. Notes name what is missing.
+
+    Args:
+        run: the folder.
+        known: not used; see `report.retrieval.read`.
+        pictures: False: only metrics and curves of the training.
+        trust: packages whose classes its settings may name.
+    """
+    return _described(run, ScoreReport.from_json(run.after) if run.finished else None, pictures, trust)
+
+
+def _described(run: Run, report: ScoreReport | None, pictures: bool, trust: Sequence[str]) -> ScoresContent:
+    common = read_common(run, report, trust)
+    common["before"] = ScoreReport.from_json(run.before) if run.before.exists() else None
+    data = common["config"]["data"]
+    common["config"]["data"] = {**data, "name": Path(data["root"] or data["name"]).stem}
+    if report is None or not pictures:
+        return ScoresContent(**common)
+    try:
+        return ScoresContent(**common, scored=ScoredRows.read(run.scores))
+    except (OSError, ValueError) as error:
+        why = f"No curves: the scores of the run cannot be read ({error})."
+        return ScoresContent(**{**common, "notes": (*common["notes"], why)})
+
+
+# ------------------------------------------------------------------------------------------------------------ sections
+
+
+def _ranking(runs: Sequence[ScoresContent]) -> Section:
+    """For one list: the curves ROC, precision and recall, and gain. For queries: their values, the worst first."""
+    lists = {
+        kind: curves_of(run.scored.score, run.scored.relevance, most=POINTS)
+        for kind, run in enumerate(runs)
+        if run.scored is not None and run.scored.query is None
+    }
+    drawn = []
+    if lists:
+        across = {
+            "ROC": ("false positive rate", "ROC AUC", {kind: each.roc for kind, each in lists.items()}),
+            "Precision and recall": ("recall", "AP", {kind: each.precision_recall for kind, each in lists.items()}),
+            "Gain": ("share of all rows, best first", "", {kind: each.gain for kind, each in lists.items()}),
+        }
+        drawn = [_chart(runs, title, x, area, curves) for title, (x, area, curves) in across.items()]
+    by_query = {
+        kind: _sorted(run.after.per_query[run.headline[0]])
+        for kind, run in enumerate(runs)
+        if run.after is not None and run.after.per_query
+    }
+    if by_query:
+        metric = runs[next(iter(by_query))].headline[0]
+        drawn.append(_chart(runs, f"{metric} of each query", "share of the queries, worst first", metric, by_query))
+    body = render("tasks/scores/curves.html", runs=runs, curves=drawn, lists=bool(lists))
+    return Section("ranking", "Ranking", body if drawn else Markup())
+
+
+def _chart(runs: Sequence[ScoresContent], title: str, x: str, area: str, curves: Mapping[int, Curve]) -> Markup:
+    """A chart with a line for each run. For a single run, the area under the line is beside the title."""
+    series = [
+        charts.Series(runs[kind].name if len(runs) > 1 else "", curve.points, kind) for kind, curve in curves.items()
+    ]
+    value = runs[0].values.get(area)
+    summary = f"{area} {percent(value)}" if len(runs) == 1 and value is not None else ""
+    return charts.lines(title, series, x, summary=summary, x_range=(0, 1), y=(0, 1))
+
+
+def _sorted(values: npt.NDArray[np.float64]) -> Curve:
+    """The values of the counted queries, lowest first, against the fraction of the queries."""
+    counted = np.sort(values[~np.isnan(values)])
+    share = np.linspace(0, 1, len(counted)) if len(counted) > 1 else np.zeros(len(counted))
+    kept = np.unique(np.linspace(0, len(counted) - 1, min(len(counted), POINTS)).round().astype(int))
+    return Curve(share[kept], counted[kept])
+
+
+def _queries(runs: Sequence[ScoresContent]) -> Section:
+    """A table with a row for each counted query."""
+    per_run = [() if run.after is None else _rows_of_queries(run.after, run.scored) for run in runs]
+    metrics = runs[0].headline
+    made = tables.class_table(runs, "query", per_run, metrics, metrics[0], count="rows") if any(per_run) else None
+    if made is None:
+        return Section("queries", "Queries", Markup())
+    lead = f"Values of single queries in per cent, lowest {metrics[0]} first."
+    body = render("workbench/report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]])
+    return Section("queries", "Best and worst queries", body, {"tables": {"query": made[1]}})
+
+
+def _rows_of_queries(report: ScoreReport, scored: ScoredRows | None) -> list[dict[str, Any]]:
+    if not report.per_query or scored is None or scored.query is None:
+        return []
+    counts = np.bincount(scored.query, minlength=len(report.query_names)).tolist()
+    first = next(iter(report.per_query.values()))
+    return [
+        {"name": name, "rows": counts[query], **{m: float(column[query]) for m, column in report.per_query.items()}}
+        for query, name in enumerate(report.query_names)
+        if not np.isnan(first[query])
+    ]
+
+
+def _rows(runs: Sequence[ScoresContent]) -> Section:
+    """For one list: the irrelevant rows with the highest scores, and the relevant rows with the lowest."""
+    shown = []
+    for run in runs:
+        if run.scored is not None and run.scored.query is None:
+            order = np.argsort(-run.scored.score, kind="stable")
+            relevant = run.scored.relevance[order] > 0
+            places = [np.flatnonzero(~relevant)[:WRONG], np.flatnonzero(relevant)[::-1][:WRONG]]
+            kinds = ("irrelevant rows with the highest scores", "relevant rows with the lowest scores")
+            for kind, place in zip(kinds, places, strict=True):
+                listed = [
+                    (int(run.scored.row[order[at]]), int(at) + 1, float(run.scored.score[order[at]])) for at in place
+                ]
+                shown.append((f"{run.name}: {kind}" if len(runs) > 1 else kind.capitalize(), listed))
+    body = render("tasks/scores/rows.html", shown=shown)
+    return Section("rows", "Rows with the largest errors", body if shown else Markup())

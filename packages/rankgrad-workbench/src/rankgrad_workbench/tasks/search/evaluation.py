@@ -1,0 +1,407 @@
+"""Lists of several systems -> `SearchReport`: metrics, intervals, paired tests, a verdict in words, and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankgrad.common.text import aligned
+from rankgrad.evaluation.json_report import DIFFERENCE, JSONReport
+
+from ... import trec
+from ...files import write_text
+from ...trec.comparison import chance
+from ...trec.files import as_field, is_field
+from ...trec.lists import Source
+from .collection import Array, Collection
+from .encoders import Found
+from .reading import beginning
+from .sizes import Size
+
+#: Name of a metric here -> its name in `trec`.
+METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
+MAIN = "NDCG@10"
+UNTRAINED, TRAINED, BM25, FUSED = "untrained", "trained", "BM25", "trained + BM25"
+#: System -> its file of lists in TREC's form.
+LISTS = {UNTRAINED: "untrained.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
+QRELS = "qrels.trec"
+# words of notes on files of others: BM25 has no list for a query whose words no document has, and may give equal
+# scores to all documents of a list
+OF_RUN_FILES = ("Judged queries without a list", "Documents of the run", "not compared with other runs")
+SILENT = 0.05  # share of queries for which BM25 may find nothing and still be a baseline
+EXAMPLES, SHOWN, LONGEST = 8, 5, 240  # queries of each kind, documents of a list, characters of a text on the page
+
+
+# Shapes of the records of a report, see `json_report.fits`.
+VALUES: Any = {**dict.fromkeys(METRICS, float), str: float}
+DOCUMENT: Any = {"name": str, "text": str, "grade": (float, None)}
+EXAMPLE: Any = {
+    **{"name": str, "text": str, "values": {"trained": float, str: float}},
+    **{"found": {str: [DOCUMENT]}, "missed": [DOCUMENT]},
+}
+SIZE: Any = {
+    **{"name": str, "bytes": int, "values": VALUES},
+    "difference": (None, {"mean": float, "low": float, "high": float}),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SearchReport(JSONReport):
+    """The result of a run: the trained model, and the systems that it is compared with.
+
+    Attributes:
+        values: metric -> mean of the trained model over the test queries.
+        intervals: metric -> (low, high) of the bootstrap over queries.
+        per_query: metric -> [query] of the trained model.
+        systems: system -> "values", "intervals", and "per_query" with the main metric.
+        tests: paired tests, see `trec.Difference`; the p are corrected by Holm over all tests of a metric.
+        verdict: sentences: is the model better than BM25, and than it was before.
+        examples: best and worst queries: what each system found, and what was missed.
+        query_names: [query] names.
+        counts: queries, documents, judgements.
+        settings: of the evaluation.
+        notes: remarks, one sentence each.
+        sizes: smaller embeddings of the trained model: "name", "bytes" of a document, "values", and "difference" from
+            the whole embeddings in the main metric; see `sizes`.
+    """
+
+    systems: dict[str, Any]
+    tests: list[dict[str, Any]]
+    verdict: tuple[str, ...]
+    examples: list[dict[str, Any]]
+    query_names: tuple[str, ...]
+    counts: dict[str, int]
+    settings: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    sizes: tuple[dict[str, Any], ...] = ()
+
+    kind = "a report of a search"
+    shapes = {
+        **JSONReport.shapes,
+        "counts": {"queries": int, "documents": int, str: int},
+        "settings": {"confidence": float, "weight": (float, None)},
+        "values": VALUES,
+        "systems": {str: {"values": VALUES, "intervals": {str: [float]}, "per_query": [(float, None)]}},
+        "tests": [DIFFERENCE],
+        **{"verdict": [str], "query_names": [str], "examples": [EXAMPLE], "sizes": [SIZE]},
+    }
+
+    @classmethod
+    def _fitting(cls, content: dict[str, Any]) -> dict[str, bool]:
+        around = [bounds for each in content["systems"].values() for bounds in each["intervals"].values()]
+        return super()._fitting(content) | {"systems": all(len(bounds) == 2 for bounds in around)}
+
+    @classmethod
+    def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
+        restored = super()._restored(content)
+        for name in ("verdict", "query_names", "sizes"):
+            restored[name] = tuple(content[name])
+        return restored
+
+    def __str__(self) -> str:
+        rows = [["per cent", *METRICS]]
+        for system, found in self.systems.items():
+            around = found["intervals"]
+            rows.append([system])
+            for name in METRICS:
+                bounds = f" [{_percent(around[name][0])}, {_percent(around[name][1])}]" if name in around else ""
+                rows[-1].append(_percent(found["values"][name]) + bounds)
+        tested = [["difference", MAIN, "interval", "p (Holm)"]]
+        for test in self.tests:
+            if test["metric"] == MAIN:
+                bounds = f"{_signed(test['low'])} to {_signed(test['high'])}"
+                tested.append(
+                    [f"{test['run']} - {test['other']}", _signed(test["mean"]), bounds, chance(test["corrected"])]
+                )
+        sized = [["embedding", "bytes", *METRICS, f"difference in {MAIN}"]]
+        for size in self.sizes:
+            less = size["difference"]
+            bounds = (
+                "" if less is None else f"{_signed(less['mean'])} ({_signed(less['low'])} to {_signed(less['high'])})"
+            )
+            sized.append(
+                [size["name"], f"{size['bytes']:,}", *(_percent(size["values"][name]) for name in METRICS), bounds]
+            )
+        more = [line for each in (tested, sized) if len(each) > 1 for line in ("", aligned(each))]
+        parts = [aligned(rows), *more, "", *self.verdict]
+        return "\n".join([*parts, *self.notes])
+
+
+@dataclass(frozen=True)
+class EvaluatedSearch:
+    """A report, and the lists of each system."""
+
+    report: SearchReport
+    lists: Mapping[str, Found]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _signed(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def main_values(found: Found, collection: Collection, rows: Array, split: str) -> Array:
+    """[query] NDCG@10 of lists for the queries of a split."""
+    return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).per_query[TRAINED][METRICS[MAIN]]
+
+
+def as_run(found: Found, collection: Collection, rows: Array) -> Source:
+    """The lists by the names of queries and documents. Of equal scores the later name is first, as in trec_eval.
+
+    Args:
+        found: the lists; all may be empty, as those of BM25 are if queries and documents share no word.
+        collection: queries and documents.
+        rows: [query] rows of the queries.
+    """
+    names = np.array([*collection.documents.names, ""], object)[found.document]
+    queries = [collection.queries.names[row] for row in rows.tolist()]
+    return replace(trec.from_matrix(names.astype(str), found.score, queries), empty=True)
+
+
+def write_lists(folder: Path, lists: Mapping[str, Found], collection: Collection) -> None:
+    """Write the lists of each system, and the judgements of the test queries, as files of TREC into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = collection.rows("test")
+    queries, documents = collection.queries, collection.documents
+    named = replace(
+        collection,
+        queries=replace(queries, names=words(queries.names, first=True)),
+        documents=replace(documents, names=words(documents.names)),
+    )
+    for system, found in lists.items():
+        trec.write_run(as_run(found, named, rows), folder / LISTS[system], *words([system]))
+    lines = [
+        f"{query} 0 {document} {grade}\n"
+        for query, grades in named.qrels("test").items()
+        for document, grade in grades.items()
+    ]
+    write_text(folder / QRELS, "".join(lines))
+
+
+def words(names: Sequence[str], first: bool = False) -> Sequence[str]:
+    """Names as fields of a file of TREC: without white space and control characters, and all different.
+
+    Args:
+        names: all different.
+        first: whether they begin a line, where # begins a comment.
+
+    >>> words(["a b", "a_b", "#1"]), words(["#1"], first=True)
+    (['a_b_', 'a_b', '#1'], ['_#1'])
+    """
+    taken = {name for name in names if is_field(name) and not (first and name.startswith("#"))}
+    made = []
+    for name in names:
+        word = name if name in taken else ("_" * name.startswith("#") if first else "") + as_field(name)
+        while word is not name and word in taken:
+            word += "_"
+        taken.add(word)
+        made.append(word)
+    return made
+
+
+def _evaluated(
+    systems: Mapping[str, Found], collection: Collection, rows: Array, split: str, bootstrap: int, seed: int
+) -> trec.Evaluation:
+    runs = {name: as_run(found, collection, rows) for name, found in systems.items()}
+    return trec.evaluate(runs, collection.qrels(split), list(METRICS.values()), bootstrap=bootstrap, seed=seed)
+
+
+def evaluate_systems(
+    systems: Mapping[str, Found],
+    collection: Collection,
+    split: str = "test",
+    *,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    pretrained: bool = False,
+    smaller: Mapping[str, Size] | None = None,
+    weight: float | None = None,
+    kept: str | None = None,
+) -> SearchReport:
+    """Compare the trained model with other systems.
+
+    Args:
+        systems: name -> lists of the queries `collection.rows(split)`; one is `TRAINED`.
+        collection: queries, documents and judgements.
+        split: whose queries are the test.
+        bootstrap: number of resamples of the queries for the intervals.
+        seed: of the bootstrap.
+        pretrained: whether the untrained model is one that could be used as it is.
+        smaller: smaller embeddings of the trained model, the whole ones first, see `sizes`.
+        weight: of the model in the fusion, if the validation queries have chosen it.
+        kept: why the model is kept as it was before the training; None: it is not.
+    """
+    rows = collection.rows(split)
+    found = _evaluated(systems, collection, rows, split, bootstrap, seed)
+    back = {theirs: ours for ours, theirs in METRICS.items()}
+    order = [found.queries.index(collection.queries.names[row]) for row in rows.tolist()]
+    table: dict[str, Any] = {
+        name: {
+            "values": {back[key]: value for key, value in found.values[name].items()},
+            "intervals": {back[key]: bounds for key, bounds in found.intervals[name].items()},
+            "per_query": found.per_query[name][METRICS[MAIN]][order].tolist(),
+        }
+        for name in systems
+    }
+    tests = [asdict(each) | {"metric": back[each.metric]} for each in found.differences]
+    level = 1 - found.settings["confidence"]
+    silent = int((systems[BM25].document < 0).all(1).sum()) if BM25 in systems else 0
+    return SearchReport(
+        values=table[TRAINED]["values"],
+        intervals=table[TRAINED]["intervals"],
+        per_query={ours: found.per_query[TRAINED][theirs][order] for ours, theirs in METRICS.items()},
+        systems=table,
+        tests=tests,
+        verdict=tuple(verdict(table, tests, level, pretrained, kept, silent)),
+        examples=_examples(systems, table, collection, rows, split),
+        query_names=tuple(collection.queries.names[row] for row in rows.tolist()),
+        counts={
+            "queries": len(rows),
+            "documents": len(collection.documents),
+            "judgements": found.settings["judgements"],
+        },
+        settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")}
+        | {"weight": weight, "kept": kept},
+        notes=(
+            *(note for note in found.notes if not any(words in note for words in OF_RUN_FILES)),
+            *([f"Queries without a word of any document, for which BM25 finds nothing: {silent:,}."] if silent else []),
+            *([] if weight is None else [f"In the fusion the model has the weight {weight:g}, and BM25 has 1."]),
+        ),
+        sizes=_sized(smaller or {}, collection, rows, split),
+    )
+
+
+def _sized(smaller: Mapping[str, Size], collection: Collection, rows: Array, split: str) -> tuple[dict[str, Any], ...]:
+    """The rows of `SearchReport.sizes`."""
+    if not smaller:
+        return ()
+    whole = next(iter(smaller))
+    lists = {name: as_run(size.found, collection, rows) for name, size in smaller.items()}
+    found = trec.evaluate(lists, collection.qrels(split), list(METRICS.values()), bootstrap=0, baseline=whole)
+    less = {each.run: asdict(each) for each in found.differences if each.metric == METRICS[MAIN]}
+    return tuple(
+        {
+            "name": name,
+            "bytes": size.bytes,
+            "values": {ours: found.values[name][theirs] for ours, theirs in METRICS.items()},
+            "difference": less.get(name),
+        }
+        for name, size in smaller.items()
+    )
+
+
+def verdict(
+    systems: Mapping[str, Any],
+    tests: Sequence[Mapping[str, Any]],
+    level: float = 0.05,
+    pretrained: bool = False,
+    kept: str | None = None,
+    silent: int = 0,
+) -> list[str]:
+    """What the tests of the main metric say, in words.
+
+    Args:
+        systems: see `SearchReport`.
+        tests: see `SearchReport`.
+        level: significance level of a corrected p.
+        pretrained: whether the untrained model is one that could be used as it is. What is below BM25 or below such a
+            model should not be used.
+        kept: see `evaluate_systems`.
+        silent: number of queries for which BM25 finds nothing. If these are more than a few, it is no baseline.
+
+    >>> values = {"untrained": 0.2, "trained": 0.3, "BM25": 0.4}
+    >>> systems = {name: {"values": {"NDCG@10": value}} for name, value in values.items()}
+    >>> test = {"run": "BM25", "other": "trained", "metric": "NDCG@10", "mean": 0.1, "corrected": 0.001}
+    >>> verdict(systems, [test])
+    ['Do not use this model: it is below BM25, which you had (NDCG@10 30.0 and 40.0, p 0.001).']
+    """
+    main = {name: each["values"][MAIN] for name, each in systems.items()}
+
+    def compared(one: str, other: str) -> tuple[int, str]:
+        """(1: better, -1: worse, 0: no measurable difference; the numbers in brackets)."""
+        numbers = f"{MAIN} {_percent(main[one])} and {_percent(main[other])}"
+        for test in tests:
+            if test["metric"] == MAIN and {test["run"], test["other"]} == {one, other}:
+                p = test["corrected"]
+                sure = p is not None and p < level
+                sign = 1 if (test["mean"] > 0) == (test["run"] == one) else -1
+                return (
+                    sign if sure else 0,
+                    f"({numbers}, p {chance(p)})" if p is not None else f"({numbers}; too few queries for a test)",
+                )
+        return 0, f"({numbers}; not tested)"
+
+    queries = len(systems[TRAINED].get("per_query", ()))
+    works = silent <= max(1, SILENT * queries)
+    said = [kept] if kept is not None else []
+    if not works:
+        said.append(
+            f"No verdict against BM25: it finds nothing for {silent:,} of {queries:,} questions, so it is no baseline "
+            "here."
+        )
+    for other, there in ((BM25, works), (UNTRAINED, pretrained and kept is None)):
+        if not (there and other in main):
+            continue
+        sign, numbers = compared(TRAINED, other)
+        called = "BM25" if other == BM25 else "the model without training"
+        if sign < 0:
+            said.append(f"Do not use this model: it is below {called}, which you had {numbers}.")
+        elif sign > 0:
+            said.append(f"Better than {called} {numbers}.")
+        else:
+            said.append(f"No measurable difference from {called} {numbers}.")
+    if FUSED in main:
+        best = max((BM25, TRAINED), key=main.__getitem__) if works else TRAINED
+        sign, numbers = compared(FUSED, best)
+        words = {1: "is better than", -1: "is below", 0: "shows no measurable difference from"}[sign]
+        said.append(f"The fusion with BM25 {words} {'BM25' if best == BM25 else 'the model'} alone {numbers}.")
+    return said
+
+
+def _examples(
+    systems: Mapping[str, Found], table: Mapping[str, Any], collection: Collection, rows: Array, split: str
+) -> list[dict[str, Any]]:
+    """The queries with the lowest and the highest main metric of the trained model."""
+    value = np.array(table[TRAINED]["per_query"])
+    gap = value - np.array(table[BM25]["per_query"]) if BM25 in table else value
+    worst = np.lexsort((gap, value))
+    chosen = list(dict.fromkeys([*worst[:EXAMPLES].tolist(), *worst[::-1][:EXAMPLES].tolist()]))
+    judged = collection.qrels(split)
+    documents, queries = collection.documents, collection.queries
+
+    def told(row: int, grades: Mapping[str, int]) -> dict[str, Any]:
+        name, text = documents.names[row], documents.texts[row]
+        return {"name": name, "text": beginning(text, LONGEST), "grade": grades.get(name)}
+
+    place = {name: row for row, name in enumerate(documents.names)}
+    shown = []
+    for at in chosen:
+        name = queries.names[rows[at]]
+        grades = judged[name]
+        first = {
+            system: [row for row in found.document[at, :SHOWN].tolist() if row >= 0]
+            for system, found in systems.items()
+        }
+        seen = {row for each in (TRAINED, BM25) if each in systems for row in systems[each].document[at, :10].tolist()}
+        missed = [place[document] for document, grade in grades.items() if grade > 0 and place[document] not in seen]
+        shown.append(
+            {
+                "name": name,
+                "text": beginning(queries.texts[rows[at]], 2 * LONGEST),
+                "values": {system: table[system]["per_query"][at] for system in systems},
+                "found": {system: [told(row, grades) for row in first[system]] for system in systems},
+                "missed": [told(row, grades) for row in missed[:SHOWN]],
+                "relevant": sum(grade > 0 for grade in grades.values()),
+            }
+        )
+    return shown
+
+
+__all__ = ["SearchReport", "evaluate_systems", "verdict"]

@@ -1,0 +1,126 @@
+"""A finished run -> its report again, or the report of its model on another collection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rankgrad.batches.distributed import on_first
+from rankgrad.common.checks import as_keys, as_options, setting, spelled
+from rankgrad.common.text import shown
+
+from ...runs.folder import Run
+from ...settings import load, plain, typed
+from .collection import Collection
+from .division import collection_of
+from .encoders import StoredRows, load_encoders
+from .evaluation import SearchReport, evaluate_systems, write_lists
+from .fusion import beside_bm25
+from .itself import left_out
+from .reading import read
+from .settings import SearchSettings
+from .sizes import sizes_of
+
+
+def evaluate_run(
+    folder: Path,
+    *,
+    root: Path | None = None,
+    corpus: Path | None = None,
+    queries: Path | None = None,
+    lists: Path | None = None,
+    bootstrap: int = 1000,
+    device: torch.device | str = "cpu",
+    progress: bool = False,
+    trust: Sequence[str] = (),
+) -> SearchReport:
+    """Evaluate the model of a finished run beside BM25 and their fusion.
+
+    Args:
+        folder: of the run.
+        root: another collection, see `reading.read`. Its test queries are evaluated; if it has none, all its queries.
+            Those with the text of a query of the training are left out. None: the test queries of the run.
+        corpus: file of the documents, if the other collection is a file of names.
+        queries: file of its queries, likewise.
+        lists: folder for the lists of each system, as files of TREC; None: none are written.
+        bootstrap: number of resamples for the intervals; 0: none.
+        device: where texts are embedded.
+        progress: show bars.
+        trust: packages whose classes the settings may name, see `config.load`.
+
+    Raises:
+        FileNotFoundError: the run is not finished, or a file does not exist.
+        ValueError: a file is damaged, or no query is left.
+    """
+    run = Run(folder)
+    if not run.finished:
+        raise FileNotFoundError(f"{shown(run.after)} does not exist: give the folder of a finished run")
+    if lists is not None and (lists.is_file() or Run(lists).config.exists()):
+        raise ValueError(f"{setting('lists')} {shown(lists)} is a file or a run; give another folder")
+    settings = typed(SearchSettings, plain(load(run.config, trust)))
+    encoders = load_encoders(folder).to(device)
+    if root is None and (corpus or queries):
+        raise ValueError("a corpus or queries of another collection also need its judgements: --root FILE")
+    own = Path(settings.data.root)
+    same = root is None or (not (corpus or queries) and own.exists() and root.exists() and own.samefile(root))
+    collection = collection_of(settings) if root is None or same else _other(settings, root, corpus, queries)
+    depth, size = settings.evaluation.depth, settings.evaluation.batch_size
+    documents = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
+    smaller = sizes_of(encoders, documents, collection, settings, progress)
+    before = SearchReport.from_json(run.after).settings
+    weight = before.get("weight")  # that of the fusion, chosen in the training
+    found = beside_bm25(next(iter(smaller.values())).found, collection, depth, 1.0 if weight is None else weight)
+    report = evaluate_systems(
+        found,
+        collection,
+        bootstrap=bootstrap,
+        seed=settings.seed,
+        smaller=smaller,
+        weight=weight,
+        kept=before.get("kept"),
+    )
+    if lists is not None:
+        on_first(lambda: write_lists(lists, found, collection))
+    return replace(report, notes=(*report.notes, *collection.doubts()))
+
+
+def _other(settings: SearchSettings, root: Path, corpus: Path | None, queries: Path | None) -> Collection:
+    """Another collection. Queries that the model was trained with are left out, also of a test set."""
+    files = {"corpus": None if corpus is None else str(corpus), "queries": None if queries is None else str(queries)}
+    with spelled(_spell):
+        collection = read(root, **{**settings.data.load, **files})
+    split, notes = collection.split.copy(), []
+    if not len(collection.rows("test")):
+        split[:] = "test"
+    try:
+        trained = collection_of(settings)
+        seen = {_text(trained, row) for row in np.flatnonzero(np.isin(trained.split, ("train", "val"))).tolist()}
+    except (OSError, ValueError):
+        seen = set()
+        notes.append(f"queries of the training may be among these: {shown(settings.data.root)} cannot be read")
+    again = [row for row in np.flatnonzero(split == "test").tolist() if _text(collection, row) in seen]
+    split[again] = ""
+    if again:
+        notes.append(f"queries with the text of a query of the training, left out: {len(again):,}")
+    made = left_out(collection.with_split(split, *notes), settings.data.own_documents)
+    if not len(made.rows("test")):
+        raise ValueError(f"{shown(root)} has no query with a relevant document that the model was not trained with")
+    return made
+
+
+def _text(collection: Collection, query: int) -> str:
+    return collection.queries.texts[query].strip().lower()
+
+
+def _spell(name: str, *value: object) -> str:
+    """An option of the command, or a setting of the training, which decides how the columns are read."""
+    if name in ("root", "corpus", "queries"):
+        return as_options({})(name, *value)
+    return f"{as_keys('data.load', {})(name, *value)} in the training"
+
+
+__all__ = ["evaluate_run"]

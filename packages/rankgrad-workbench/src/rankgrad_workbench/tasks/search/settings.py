@@ -1,0 +1,187 @@
+"""The settings of a run of search as typed records. configs/search/search.yaml describes each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rankgrad.common.checks import flag, integer, number, one_of
+
+
+@dataclass(frozen=True)
+class SearchData:
+    """`data`: where queries, documents and judgements are.
+
+    Attributes:
+        name: kind of data.
+        root: folder or file.
+        load: arguments of `reading.read`.
+        test_fraction: fraction of the queries that are the test, if the data has no test queries.
+        validation: fraction of the training queries that choose the epoch, if the data has no validation queries.
+        seed: of both divisions.
+        own_documents: whether a document that is the query itself stays in its list.
+    """
+
+    name: str
+    root: str
+    load: Mapping[str, Any]
+    test_fraction: float
+    validation: float
+    seed: int
+    own_documents: bool
+
+    def __post_init__(self) -> None:
+        for name in ("test_fraction", "validation"):
+            number(getattr(self, name), f"data.{name} is a fraction of the queries", low=0, high=0.9)
+        flag(self.own_documents, "data.own_documents")
+        integer(self.seed, "data.seed is the seed of the division", low=0, high=2**32 - 1)
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """`prompts`: texts that are put before each query and each document; None: those of the model, if it has any."""
+
+    query: str | None
+    document: str | None
+
+
+@dataclass(frozen=True)
+class SearchBatches:
+    """`sampler`: queries of a batch, and the documents of each.
+
+    Attributes:
+        queries_per_batch: number of queries; all, if there are fewer.
+        positives_per_query: largest number of relevant documents of a query; None: all. Each epoch draws others.
+        negatives_per_query: number of irrelevant documents of a query: given ones first, then mined ones.
+    """
+
+    queries_per_batch: int
+    positives_per_query: int | None
+    negatives_per_query: int
+
+    def __post_init__(self) -> None:
+        integer(self.queries_per_batch, "sampler.queries_per_batch is a number of queries", low=1)
+        integer(self.negatives_per_query, "sampler.negatives_per_query is a number of documents", low=0)
+        if self.positives_per_query is not None:
+            integer(self.positives_per_query, "sampler.positives_per_query is a number of documents, or null", low=1)
+
+
+@dataclass(frozen=True)
+class Mining:
+    """`mining`: irrelevant documents that a system ranks high.
+
+    Attributes:
+        by: "bm25", "model" or "none".
+        every: number of steps after which the model mines again; None: only before the training.
+        first: first rank of the window.
+        last: last rank of the window.
+        margin: documents that score above (1 - margin) times the best relevant document are left out.
+    """
+
+    by: str
+    every: int | None
+    first: int
+    last: int
+    margin: float
+
+    def __post_init__(self) -> None:
+        one_of(self.by, "mining.by", ("bm25", "model", "none"))
+        integer(self.first, "mining.first is a rank", low=1)
+        integer(self.last, "mining.last is a rank, at least mining.first", low=self.first)
+        number(self.margin, "mining.margin is a fraction of the score of a relevant document", low=0, high=1)
+        if self.every is not None:
+            integer(self.every, "mining.every is a number of steps, or null", low=1)
+
+
+@dataclass(frozen=True)
+class SearchEvaluation:
+    """`evaluation`: the evaluated queries.
+
+    Attributes:
+        split: "test"; or "val", the queries that `fold` holds out.
+        select: whether the validation queries choose the epoch.
+        bootstrap: number of resamples for the intervals.
+        every: number of epochs between two evaluations of the test queries during training; 0: none.
+        batch_size: number of texts that are embedded at a time.
+        depth: number of documents in a list.
+    """
+
+    split: str
+    select: bool
+    bootstrap: int
+    every: int
+    batch_size: int
+    depth: int
+
+    def __post_init__(self) -> None:
+        if self.split not in ("test", "val"):
+            raise ValueError(f"evaluation.split must be test, or val if fold= is given; got {self.split!r}")
+        for name, low in (("bootstrap", 0), ("every", 0), ("batch_size", 1), ("depth", 1)):
+            integer(getattr(self, name), f"evaluation.{name} is a number", low=low)
+
+
+@dataclass(frozen=True)
+class SearchTraining:
+    """`train`: one encoder or two, and how a batch is embedded.
+
+    Attributes:
+        encoders: 1: queries and documents share an encoder; 2: each has its own, equal at the start.
+        average: share of the trained weights in the model that is kept; None: it follows from the number of steps.
+        sub_batch: number of texts that are embedded at a time; None: all.
+        widths: numbers of first columns that are an embedding, too, see `sizes`.
+    """
+
+    encoders: int
+    average: float | None
+    sub_batch: int | None
+    widths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        integer(self.encoders, "train.encoders is 1 (shared) or 2 (one for queries, one for documents)", low=1, high=2)
+        for width in self.widths:
+            integer(width, "train.widths are numbers of columns", low=1)
+        if self.average is not None:
+            number(self.average, "train.average is a share of the trained weights, or null", low=0, high=1)
+        if self.sub_batch is not None:
+            integer(self.sub_batch, "train.sub_batch is a number of texts, or null", low=1)
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The settings of a run that `task` uses.
+
+    Attributes:
+        seed: seed of weights and batches.
+        fold: "1/3" holds out the first of three parts of the training queries; None: no part is held out.
+        lean: keep only the numbers.
+        data: see `SearchData`.
+        model: arguments of `models.build_model`.
+        prompts: see `Prompts`.
+        loss: `_target_` and its arguments.
+        sampler: see `SearchBatches`.
+        mining: see `Mining`.
+        train: see `SearchTraining`.
+        optimizer: see `training.module.TrainedModule`.
+        evaluation: see `SearchEvaluation`.
+        extended: numbers of epochs at which the run ended before it was extended.
+        trainer: arguments of `lightning.Trainer`.
+    """
+
+    seed: int
+    fold: str | None
+    lean: bool
+    data: SearchData
+    model: Mapping[str, Any]
+    prompts: Prompts
+    loss: Mapping[str, Any]
+    sampler: SearchBatches
+    mining: Mining
+    train: SearchTraining
+    optimizer: Mapping[str, Any]
+    evaluation: SearchEvaluation
+    extended: tuple[int, ...]
+    trainer: Mapping[str, Any]
+
+
+__all__ = ["Mining", "Prompts", "SearchBatches", "SearchData", "SearchEvaluation", "SearchSettings", "SearchTraining"]

@@ -1,0 +1,493 @@
+"""The task of search: train encoders of queries and documents, and judge them beside BM25 and beside no training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from rankgrad._version import __version__
+from rankgrad.batches.distributed import gather_rows, on_first, share, world
+from rankgrad.common.checks import as_keys, spelled
+from rankgrad.common.defaults import (
+    FEWEST_STEPS,
+    FEWEST_STEPS_FINE_TUNED,
+    MOST_STEPS,
+    PASSES_FINE_TUNED,
+    PASSES_OF_QUERIES,
+    epochs_for,
+    share_kept,
+    trained_before,
+)
+from rankgrad.search.retrieval import topk_of_blocks
+
+from ...datasets.fingerprint import of_values
+from ...datasets.tabular import AUTO
+from ...files import write_text
+from ...models import build_model
+from ...models.embedding_model import parameter_groups
+from ...report.content import loss_name, loss_told
+from ...runs.folder import Run
+from ...settings import ConfigError, make, packages, plain, typed
+from ...training import runner
+from ...training.averaging import Averaging
+from ...training.callbacks import Forecast
+from ...training.measuring import look
+from ...training.module import TrainedModule, check_optimizer
+from ...training.selection import KeepBest
+from .batches import QueryLists, SearchBatch, search_data
+from .bm25 import bm25
+from .collection import Array, Collection
+from .division import collection_of
+from .encoders import Encoders, Found, Side, StoredRows, encoders, retrieve
+from .evaluation import (
+    MAIN,
+    TRAINED,
+    UNTRAINED,
+    EvaluatedSearch,
+    SearchReport,
+    evaluate_systems,
+    main_values,
+    write_lists,
+)
+from .fusion import FEWEST, beside_bm25, chosen_weight
+from .itself import deeper, without_own
+from .mining import Miner
+from .page import write_page
+from .settings import SearchSettings
+from .sizes import loss_of_widths, sizes_of
+
+KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
+SURE = 2.0  # standard errors by which the training of a pretrained model must be better than none
+
+
+class SearchModule(TrainedModule):
+    """Encoders and a loss of lists.
+
+    Args:
+        model: the encoders.
+        loss: a loss with `from_scores(scores, relevance, valid)`.
+        optimizer: settings, see `TrainedModule`, and head_lr_factor.
+        part: number of texts that are embedded at a time; None: all.
+        widths: see `sizes.loss_of_widths`.
+    """
+
+    def __init__(
+        self,
+        model: Encoders,
+        loss: nn.Module,
+        optimizer: Mapping[str, Any],
+        part: int | None,
+        widths: Sequence[int] = (),
+    ) -> None:
+        super().__init__(model, optimizer)
+        self.loss, self.part, self.widths = loss, part, tuple(widths)
+        self._last: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+
+    def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor:
+        """Loss of a batch, on cosines."""
+        queries, documents = self._embedded(batch.queries, "query"), self._embedded(batch.documents, "document")
+        relevance, valid = batch.relevance, batch.valid
+        if getattr(self.loss, "soft", False):  # learns from the scores of a teacher
+            valid = valid & ~batch.scores.isnan()
+            relevance = batch.scores.nan_to_num()
+        loss, scores = loss_of_widths(self.loss, queries, documents, relevance, valid, self.widths)
+        self._last = documents.detach(), scores.detach(), batch.relevance > 0, batch.valid
+        self.note(loss, {"documents": torch.tensor(float(len(batch.documents)))})
+        return loss
+
+    def _embedded(self, texts: list[str], side: Side) -> Tensor:
+        """[text, dim] with gradient. Each of several processes embeds every W-th text, and gets all embeddings."""
+        mine = texts[share(len(texts))]
+        # a process without a text embeds one, too: its weights take part in the gradient of all
+        rows = self.model(mine or texts[:1], side, self.part)[: len(mine)]
+        order = [place for rank in range(world()[1]) for place in range(len(texts))[rank :: world()[1]]]
+        return gather_rows(rows)[torch.tensor(order, device=rows.device).argsort()]
+
+    def learned(self) -> list[dict[str, Any]]:
+        """Parameter groups of the encoders."""
+        s = self.settings
+        of: list[Any] = (
+            [self.model.document, self.model.query]
+            if self.model.query is not self.model.document
+            else [self.model.document]
+        )
+        return [
+            group for each in of for group in parameter_groups(each, s["lr"], s["head_lr_factor"], s["weight_decay"])
+        ]
+
+    def examine(self) -> dict[str, float]:
+        """Cosines of relevant and of irrelevant pairs, and the statistics of the documents of the last batch."""
+        assert self._last is not None
+        documents, scores, relevant, valid = self._last
+        rest = valid & ~relevant
+        seen = look(documents, torch.arange(len(documents), device=documents.device))
+        best_wrong = scores.masked_fill(~rest, -torch.inf).amax(1, keepdim=True)
+        return {
+            **seen,
+            "no_positive": float((~relevant.any(1)).float().mean()),
+            "positive": float(scores[relevant].mean()) if bool(relevant.any()) else float("nan"),
+            "negative": float(scores[rest].mean()) if bool(rest.any()) else float("nan"),
+            "wrong": float((scores < best_wrong)[relevant].float().mean()) if bool(relevant.any()) else float("nan"),
+            "dim": documents.shape[1],
+        }
+
+
+class SearchTask:
+    """See `training.runner.Task`. `build` makes one from the settings of a run.
+
+    Args:
+        settings: of the run.
+        lists: the training queries of its collection.
+        loss: a loss with `from_scores`.
+        model: the encoders.
+        quiet: show no progress bars.
+        pretrained: whether the model begins with weights that were trained before.
+        trust: packages whose classes the settings may name.
+
+    Attributes:
+        epochs: number of epochs.
+    """
+
+    memories: Sequence[str] = ()
+    off_counts = ""  # no collection of documents has published counts here
+
+    def __init__(
+        self,
+        settings: SearchSettings,
+        lists: QueryLists,
+        loss: nn.Module,
+        model: Encoders,
+        *,
+        quiet: bool = False,
+        pretrained: bool = False,
+        trust: Sequence[str] = (),
+    ) -> None:
+        self.settings, self.lists, self.encoders, self.trust = settings, lists, model, trust
+        self.collection, self.quiet, self.pretrained = lists.collection, quiet, pretrained
+        self.bars = bool(settings.trainer["enable_progress_bar"]) and not quiet
+        self.data = search_data(lists, settings.sampler, settings.seed)
+        optimizer = {**settings.optimizer, "extended": settings.extended}
+        self.module = SearchModule(model, loss, optimizer, settings.train.sub_batch, settings.train.widths)
+        self.epochs = self._length()
+        average = settings.train.average
+        if average is None:
+            average = share_kept(self.epochs * runner.steps_of(settings.trainer, len(self.data.sampler)))
+        self.averaging = Averaging(model, average)
+        self.untrained: Found | None = None
+        self._embedded: dict[str, StoredRows] = {}
+        self._folder: Path | None = None
+        self.miner = self._miner()
+        self.keep_best = self._best_epoch()
+
+    @property
+    def settled(self) -> Mapping[str, Any]:
+        """Loss, number of epochs, and share of the trained weights."""
+        found = {"loss": dict(self.settings.loss), "trainer.max_epochs": self.epochs}
+        return {**found, "train.average": self.averaging.share}
+
+    def _length(self) -> int:
+        """Number of epochs."""
+        given = self.settings.trainer["max_epochs"]
+        if given is not None:
+            return int(given)
+        steps = runner.steps_of(self.settings.trainer, len(self.data.sampler))
+        passes, fewest = (
+            (PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED) if self.pretrained else (PASSES_OF_QUERIES, FEWEST_STEPS)
+        )
+        return epochs_for(steps, passes, fewest, MOST_STEPS)
+
+    def _best_epoch(self) -> KeepBest | None:
+        """The callback that keeps the best epoch; None: no queries choose one."""
+        rows = self.collection.rows("val")
+        if not self.settings.evaluation.select or not len(rows):
+            return None
+
+        def measure(model: nn.Module) -> Array:
+            with self.averaging.applied():
+                return on_first(lambda: main_values(self._found("val"), self.collection, rows, "val"))
+
+        if self.pretrained:  # such a model can be used as it is, so a training must surely be better
+            return KeepBest(MAIN, measure, first=True, times=KEPT_FINE_TUNED, errors=SURE)
+        return KeepBest(MAIN, measure, first=True, times=KEPT)
+
+    def _found(self, split: str) -> Found:
+        """The lists of the model for the queries of a split."""
+        evaluation, rows = self.settings.evaluation, self.collection.rows(split)
+        found = retrieve(
+            self.encoders,
+            [self.collection.queries.texts[row] for row in rows.tolist()],
+            self.collection.documents,
+            deeper(self.collection, evaluation.depth),
+            batch_size=evaluation.batch_size,
+            progress=self.bars,
+            corpus=self._corpus(),
+        )
+        return without_own(found, self.collection, rows, evaluation.depth)
+
+    def _corpus(self) -> StoredRows:
+        """Embeddings of the documents by the present weights. Those of the last weights are kept."""
+        weights = self.encoders.document.state_dict().items()
+        key = str([of_values(name, value) for name, value in weights])
+        if key not in self._embedded:
+            texts, size = self.collection.documents.texts, self.settings.evaluation.batch_size
+            self._embedded = dict([*self._embedded.items()][-1:])
+            self._embedded[key] = StoredRows(self.encoders.embed_in_blocks(texts, size, self.bars), self._folder)
+        return self._embedded[key]
+
+    def _miner(self) -> Miner | None:
+        """The callback that mines; None: nothing is mined."""
+        mining, lists, collection = self.settings.mining, self.lists, self.collection
+        if mining.by == "none" or not self.settings.sampler.negatives_per_query:
+            return None
+        queries = [collection.queries.texts[row] for row in lists.rows.tolist()]
+        relevant = [lists.of(row).document[lists.of(row).grade > 0] for row in lists.rows.tolist()]
+
+        def by_words() -> tuple[Found, Array]:
+            found = bm25(queries, collection.documents.texts, mining.last)
+            hits = [np.isin(found.document[at], rows) for at, rows in enumerate(relevant)]
+            best = [found.score[at][hit].max() if hit.any() else np.nan for at, hit in enumerate(hits)]
+            return found, np.array(best)
+
+        def by_model() -> tuple[Found, Array]:
+            size, corpus = self.settings.evaluation.batch_size, self._corpus()
+            asked = self.encoders.embed(queries, "query", size, self.bars)
+            score, row = topk_of_blocks(asked, corpus.blocks(), mining.last)
+            best = [float((corpus.take(rows.tolist()) @ asked[at]).max()) for at, rows in enumerate(relevant)]
+            return Found(row.numpy(), score.double().numpy()), np.array(best)
+
+        return Miner(lists, partial(on_first, by_words if mining.by == "bm25" else by_model), mining)
+
+    def chosen(self) -> str:
+        """A line each for batches, loss, prompts and length."""
+        sampler, s = self.data.sampler, self.settings.sampler
+        most = s.positives_per_query
+        relevant = "all their relevant documents" if most is None else f"up to {most} relevant documents each"
+        lines = [
+            f"batches of {sampler.batch_size} queries with {relevant}, {s.negatives_per_query} irrelevant ones each, "
+            f"and those of the other queries; {len(sampler)} an epoch",
+            f"loss {loss_told(self.settings.loss)}{' on grades' if self.lists.graded else ''}, on cosines",
+        ]
+        if prompts := [f"{side}: {text!r}" for side, text in self.encoders.prompts.items() if text]:
+            lines.append(f"prompts {', '.join(prompts)}")
+        return "\n".join([*lines, runner.budget(self.settings.trainer, len(sampler), self.epochs)])
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Fingerprint of the collection."""
+        return self.collection.fingerprint()
+
+    def callbacks(self) -> list[Callback]:
+        """Callbacks that keep the best epoch, and forecast the training time."""
+        callbacks: list[Callback] = [each for each in (self.miner, self.keep_best) if each is not None]
+        return callbacks if self.quiet else [*callbacks, Forecast()]
+
+    def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
+        """Search with the untrained model."""
+        self._folder = run.folder
+        self.encoders.to(trainer.strategy.root_device)
+        if self.miner is not None and fresh:
+            self.miner.again()
+        if self.settings.lean:
+            return
+        self.untrained = on_first(lambda: self._found("test"))
+        report = evaluate_systems({TRAINED: self.untrained}, self.collection, bootstrap=0)
+        on_first(lambda: write_text(run.before, json.dumps({"values": report.values})))
+
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedSearch]:
+        """Measures of the test queries; after the training beside those of the other systems."""
+        with self.averaging.applied():
+            result = on_first(lambda: self._evaluated(final=not trainer.training and not self.settings.lean))
+        return result.report.values, result
+
+    def _evaluated(self, final: bool) -> EvaluatedSearch:
+        """The lists of the model for the test queries, if it is final beside those of the other systems."""
+        lists, bootstrap, weight, depth = {TRAINED: self._found("test")}, 0, None, self.settings.evaluation.depth
+        if final:
+            if len(self.collection.rows("val")) >= FEWEST:
+                weight = chosen_weight(self._found("val"), self.collection, depth)
+            lists = beside_bm25(lists[TRAINED], self.collection, depth, 1.0 if weight is None else weight)
+            if self.untrained is not None:
+                lists = {UNTRAINED: self.untrained, **lists}
+            bootstrap = self.settings.evaluation.bootstrap
+        report = evaluate_systems(
+            lists,
+            self.collection,
+            bootstrap=bootstrap,
+            seed=self.settings.seed,
+            pretrained=self.pretrained,
+            smaller=sizes_of(self.encoders, self._corpus(), self.collection, self.settings) if final else None,
+            weight=weight,
+            kept=self._kept() if final else None,
+        )
+        if final:
+            report = replace(report, notes=(*report.notes, *self.collection.doubts()))
+        return EvaluatedSearch(report, lists)
+
+    def _kept(self) -> str | None:
+        """Why the model is kept as it was before the training; None: it is not."""
+        best = self.keep_best
+        if best is None or best.epoch or best.value is None:
+            return None
+        if not best.errors or best.gain is None:
+            return (
+                "Nothing was learned: on the validation queries no epoch was better than the model before the "
+                "training, so it is kept as it was. evaluation.select=false keeps the trained weights."
+            )
+        mean, error = (100 * value for value in best.gain)
+        return (
+            f"The model is kept as it was: on the validation queries the training gained {mean:+.1f} {MAIN} at best, "
+            f"with a standard error of {error:.1f}, and {best.errors:g} of these are needed. More queries make it "
+            "surer; evaluation.select=false keeps the trained weights."
+        )
+
+    def trained(self) -> nn.Module:
+        """The encoders with the weights of the best epoch."""
+        if self.keep_best is not None:
+            self.keep_best.restore(self.encoders)
+        return self.encoders
+
+    def write(self, run: Run, result: EvaluatedSearch, facts: dict[str, Any]) -> str:
+        """Write model, lists, facts and page, and return the report. A lean run keeps only the numbers."""
+        if self.keep_best is not None:
+            facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
+            facts |= {"gain": self.keep_best.gain}
+        facts |= {"verdict": [*result.report.verdict], "notes": [*result.report.notes]}
+        write_text(run.facts, json.dumps(facts, indent=1))
+        if self.settings.lean:
+            run.state.unlink(missing_ok=True)
+            return result.report.to_json()
+        with self.averaging.applied():
+            self.encoders.save(run.weights, version=__version__)
+        write_lists(run.folder, result.lists, self.collection)
+        write_page(run, result.report, self.trust)
+        return result.report.to_json()
+
+
+def _loss_of(settings: SearchSettings, trust: Sequence[str]) -> nn.Module:
+    """The loss.
+
+    Raises:
+        ConfigError: it is no loss of lists, or other settings do not fit.
+    """
+    check_optimizer(settings.optimizer)
+    known = {name: 1 if value == AUTO else value for name, value in settings.loss.items()}
+    loss = make(known, slot="loss", trust=trust, where="loss")
+    if not hasattr(loss, "from_scores"):
+        raise ConfigError(
+            f"{type(loss).__name__} has no method from_scores, which task=search needs. Choose another loss"
+        )
+    return loss  # type: ignore[no-any-return]
+
+
+def _with_highest_grade(settings: SearchSettings, collection: Collection) -> SearchSettings:
+    """The settings, in which a loss that needs the highest grade has that of the training queries."""
+    grades = collection.pairs("train").grade
+    if settings.loss.get("highest") != AUTO or not len(grades):
+        return settings
+    return replace(settings, loss={**settings.loss, "highest": max(float(grades.max()), 1.0)})
+
+
+def _lists_of(collection: Collection, loss: nn.Module, settings: SearchSettings) -> QueryLists:
+    """The training queries of a collection, for a loss.
+
+    Raises:
+        ConfigError: there is nothing to learn from.
+    """
+    graded = not collection.pairs("train").binary and bool(getattr(loss, "graded", True))
+    lists = QueryLists(collection, settings.sampler, settings.seed, graded)
+    if not len(lists):
+        raise ConfigError("no training query has a relevant document with a text, so there is nothing to learn from")
+    if settings.mining.by != "none" and settings.mining.first > len(collection.documents):
+        raise ConfigError(
+            f"mining.first={settings.mining.first} is behind the last rank: {collection.name} has "
+            f"{len(collection.documents):,} documents"
+        )
+    if getattr(loss, "soft", False) and np.isnan(lists.judged.score).all():
+        raise ConfigError(
+            f"{type(loss).__name__} learns from the scores of a teacher, but {collection.name} has none: add a column "
+            "'score' (or 'scores'), or choose another loss"
+        )
+    return lists
+
+
+def _encoders_of(settings: SearchSettings) -> Encoders:
+    """The encoders before the training."""
+    options = {name: value for name, value in settings.model.items() if name != "kind"}
+    with spelled(as_keys("model", {})):
+        model = build_model(settings.model["kind"], **options)
+    wide = [width for width in settings.train.widths if width > model.embedding_size]
+    if wide:
+        raise ConfigError(
+            f"train.widths are numbers of columns of an embedding, which has {model.embedding_size}; got {wide[0]}"
+        )
+    return encoders(model, settings.train.encoders, settings.prompts.query, settings.prompts.document)
+
+
+def _name(config: DictConfig) -> str:
+    """Name of a run: data and loss."""
+    return f"{Path(config.data.root).stem}-{loss_name(plain(config))}"
+
+
+def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.silent) -> SearchTask:
+    """The task of a run: its settings are checked, then its data is read, and its model is built.
+
+    Args:
+        config: settings of the run.
+        quiet: show no progress bars.
+        say: function that prints a text: the collection, then batches and loss.
+    """
+    settings, trust = settings_of(config), packages(config.get("trust"))
+    _loss_of(settings, trust)  # raises for wrong settings before the data is read
+    collection = collection_of(settings)
+    say(collection.summary())
+    settings = _with_highest_grade(settings, collection)
+    loss = _loss_of(settings, trust)
+    task = SearchTask(
+        settings,
+        _lists_of(collection, loss, settings),
+        loss,
+        _encoders_of(settings),
+        quiet=quiet,
+        pretrained=trained_before(settings.model),
+        trust=trust,
+    )
+    say(task.chosen())
+    return task
+
+
+TASK: runner.TaskType[EvaluatedSearch] = runner.TaskType("search", _name, build)
+
+
+#: Train encoders, evaluate them beside other systems and write the run's folder. See `runner.train`.
+train = partial(runner.train, TASK)
+
+
+def settings_of(config: DictConfig) -> SearchSettings:
+    """The settings of a run, typed."""
+    return typed(SearchSettings, plain(config))
+
+
+def check_data(config: DictConfig) -> None:
+    """Raise if the data of a run cannot be read or divided."""
+    collection_of(settings_of(config))
+
+
+def summary(run: Run) -> str:
+    """The table of the systems, the verdict, and the paths of the results."""
+    report, facts = SearchReport.from_json(run.after), run.read_facts()
+    kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
+    page = [f"report: {run.page}"] if run.page.exists() else []
+    return "\n".join([str(report), "", f"trained {facts['steps']} steps{kept}", f"run:    {run.folder}", *page])
+
+
+__all__ = ["EvaluatedSearch", "SearchModule", "SearchTask", "TASK", "build", "summary", "train"]

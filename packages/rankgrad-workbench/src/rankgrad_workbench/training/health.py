@@ -1,0 +1,239 @@
+"""Find common problems of a training, and say what to change. The results are in health.json of the run.
+
+The loss alone does not show why a run learns nothing. So a Lightning callback measures about `SAMPLES` steps of every
+run, however long it is. It looks at the embeddings of the batch (`measuring`), at the gradient, and at the change of
+the weights. `diagnosis` turns these numbers into findings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from rankgrad.batches.distributed import world
+
+from ..files import write_text
+from .diagnosis import LEAST_SAMPLES, LEAST_STEPS, MANY_NO_POSITIVE, Facts, Finding, diagnose
+from .measuring import Sample, look, step_of
+
+SAMPLES = 200  # measured steps: enough for quarters of 50, and few enough to cost little in a long run
+EVERY = 5  # smallest number of steps between two samples
+WEIGHTS = 8192  # measured entries of each weight matrix
+
+
+class HealthWarning(UserWarning):
+    """A clear problem of a training that is still running."""
+
+
+def report(samples: Sequence[Sample], facts: Facts, more: Sequence[Finding] = ()) -> dict[str, Any]:
+    """The content of health.json: a verdict, the findings (`more` are those of callbacks), and the samples by column.
+
+    The verdict is "healthy" or "ill". It is "too short" if there are no findings and too few steps to judge.
+    """
+    findings = [*diagnose(samples, facts), *more]
+    ill = any(finding.level == "warning" for finding in findings)
+    short = facts.steps < LEAST_STEPS or len(samples) < LEAST_SAMPLES
+    columns = {name: [_plain(getattr(s, name)) for s in samples] for name in Sample.__dataclass_fields__}
+    return {
+        "verdict": "ill" if ill else "too short" if short else "healthy",
+        "findings": [asdict(finding) for finding in findings],
+        **asdict(facts),
+        "sampled": len(samples),
+        "samples": columns,
+    }
+
+
+def _plain(value: float) -> float | None:
+    """A value for JSON, which has no NaN."""
+    return None if not math.isfinite(value) else value
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """A short table of a health.json, with advice for each finding."""
+    columns = report["samples"]
+    words = {
+        "healthy": "no problems found",
+        "ill": "problems found, see below",
+        "too short": "too few steps to judge",
+    }
+    lines = [f"health: {words[report['verdict']]} ({report['sampled']} of {report['steps']} steps measured)"]
+    for name, column, form in _ROWS:
+        values = [value for value in columns[column] if value is not None]
+        if values:
+            count = max(len(values) // 5, 1)
+            start, end = statistics.mean(values[:count]), statistics.mean(values[-count:])
+            of = f"  of {report['dim']}" if column == "dimensions" else ""
+            lines.append(f"  {name:34} {_shown(start, form):>9} -> {_shown(end, form):>9}{of}")
+    for finding in report["findings"]:
+        mark = "!" if finding["level"] == "warning" else "-"
+        lines += [f"  {mark} {finding['text']}.", f"    {finding['advice']}"]
+    return "\n".join(lines)
+
+
+_ROWS = (
+    ("loss", "loss", "number"),
+    ("pairs in the wrong order", "wrong", "share"),
+    ("of these, without a gradient", "saturated", "share"),
+    ("queries without a relevant item", "no_positive", "share"),
+    ("cosine within a class", "positive", "number"),
+    ("cosine between classes", "negative", "number"),
+    ("effective dimensions", "dimensions", "number"),
+    ("norm of the gradient", "grad_norm", "number"),
+    ("change of the weights in a step", "update", "share"),
+    ("drift of the memory", "drift", "number"),
+)
+
+
+def _shown(value: float, form: str) -> str:
+    if form == "number":
+        return f"{value:.3g}"
+    return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
+
+
+class Health(L.Callback):
+    """Measures some steps of a training, warns at once of clear problems, and writes health.json at the end.
+
+    It needs a `training.TrainedModule`, whose `examine` measures the last batch. It takes less than 1 % of the training
+    time of the smallest network here, and even less with a large network: see docs/training.md. It draws no random
+    numbers and does not change the training. With several processes, all measure the whole batch, and only the first
+    one prints.
+
+    Args:
+        path: health.json to write; None: write no file.
+        show: print the table at the end.
+    """
+
+    def __init__(self, path: Path | None = None, show: bool = True) -> None:
+        self.path, self.show = path, show
+        self.samples: list[Sample] = []
+        self.found: dict[str, Any] = {}
+        self._every = EVERY
+        self._warned: set[str] = set()
+        self._now: dict[str, float] | None = None
+        self._before: list[tuple[Tensor, Tensor]] = []
+        self._dim = 0
+
+    # A resumed run keeps its earlier samples.
+    def state_dict(self) -> dict[str, Any]:
+        """The samples, and the warnings that were given."""
+        samples = [asdict(sample) for sample in self.samples]
+        return {"samples": samples, "warned": sorted(self._warned), "dim": self._dim}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the samples."""
+        self.samples = [Sample(**sample) for sample in state_dict["samples"]]
+        self._warned = set(state_dict["warned"])
+        self._dim = state_dict.get("dim", 0)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Spread the samples over the run."""
+        self._every = max(EVERY, int(trainer.estimated_stepping_batches) // SAMPLES)
+
+    def on_before_optimizer_step(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Measure the gradient, and copy a part of the weights."""
+        if trainer.global_step % self._every:
+            return
+        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
+        if not gradients:
+            return
+        norm = float(torch.stack([grad.norm() for grad in gradients]).norm())
+        if not math.isfinite(norm) and trainer.precision == "16-mixed":
+            return  # half precision adjusts its scale at such a step, and skips the update
+        self._now = {"grad_norm": norm, "grad_rms": norm / math.sqrt(sum(grad.numel() for grad in gradients))}
+        parts = [_part(p) for p in pl_module.parameters() if p.ndim > 1 and p.grad is not None]
+        self._before = [(part, part.clone()) for part in parts]
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Measure the rest, and warn of clear problems."""
+        if self._now is None:
+            return
+        measured, self._now = self._now, None
+        moved = [((part - old).norm(), old.norm()) for part, old in self._before]
+        self._before = []
+        update = (
+            torch.stack([a for a, _ in moved]).norm() / torch.stack([b for _, b in moved]).norm() if moved else None
+        )
+        examine: Any = pl_module.examine
+        seen: dict[str, float] = examine()
+        self._dim = int(seen.pop("dim", 0))
+        value = outputs["loss"] if isinstance(outputs, Mapping) else outputs
+        self.samples.append(
+            Sample(
+                step=trainer.global_step - 1,
+                loss=float(value) * trainer.accumulate_grad_batches,
+                update=math.nan if update is None else float(update),
+                **measured,
+                **seen,
+            )
+        )
+        self._warn(trainer)
+
+    def _warn(self, trainer: L.Trainer) -> None:
+        last, clear = self.samples[-1], set()
+        if not (math.isfinite(last.loss) and math.isfinite(last.grad_norm)):
+            clear.add("not_finite")
+        if last.no_positive > MANY_NO_POSITIVE:
+            clear.add("no_positive")
+        if trainer.global_step >= LEAST_STEPS and len(self.samples) % 10 == 0:
+            clear |= {"fast"}
+            # embeddings of an untrained network may be alike
+            if 2 * trainer.global_step >= trainer.estimated_stepping_batches:
+                clear |= {"collapsed", "slow", "vanishing"}
+        if not clear - self._warned:
+            return
+        for finding in diagnose(self.samples, self._facts(trainer)):
+            if finding.name in clear - self._warned:
+                self._warned.add(finding.name)
+                if world()[0] == 0:
+                    warnings.warn(f"{finding.text}. {finding.advice}", HealthWarning, stacklevel=2)
+
+    def _facts(self, trainer: L.Trainer, failed: BaseException | None = None) -> Facts:
+        clip = trainer.gradient_clip_val
+        why = None if failed is None else (str(failed).strip() or type(failed).__name__).splitlines()[0]
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        gained = next((each.gained() for each in callbacks if hasattr(each, "gained")), None)
+        return Facts(trainer.global_step, self._dim, None if clip is None else float(clip), why, gained)
+
+    def finish(self, trainer: L.Trainer) -> None:
+        """Write and print the results after training. A run that was killed at this point does it when it resumes."""
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        more = [finding for each in callbacks if hasattr(each, "findings") for finding in each.findings()]
+        self._finish(self._facts(trainer), more)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Write and print the results after an error. An interrupted run is not judged."""
+        if isinstance(exception, Exception):
+            self._finish(self._facts(trainer, exception))
+
+    def _finish(self, facts: Facts, more: Sequence[Finding] = ()) -> None:
+        self.found = report(self.samples, facts, more)
+        if world()[0] != 0:
+            return
+        if self.path is not None and self.path.parent.is_dir():
+            write_text(self.path, json.dumps(self.found, indent=1))
+        if self.show and self.samples:
+            print(as_text(self.found), file=sys.stderr if facts.failed else sys.stdout, flush=True)
+
+
+def _part(weight: Tensor) -> Tensor:
+    """A view of the first rows of a weight matrix, with at most about `WEIGHTS` entries."""
+    rows = max(1, WEIGHTS * len(weight) // weight.numel()) if weight.numel() else 0
+    return weight.detach()[:rows]
+
+
+__all__ = ["Facts", "Finding", "Health", "HealthWarning", "Sample", "as_text", "diagnose", "look", "report", "step_of"]

@@ -1,0 +1,113 @@
+"""Compute the embeddings of a table, on one process or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from rankgrad.batches.distributed import gather_rows, world
+from rankgrad.common.progress import bar
+
+from ..datasets.rows import Rows
+from ..models.embedding_model import evaluating, moved
+from ..runs import signals
+
+
+def embed(
+    model: nn.Module,
+    table: Rows,
+    transform: Any,
+    *,
+    batch_size: int = 512,
+    workers: int = 0,
+    progress: bool = False,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Embeddings of a table: float32 [row, dim] on the CPU. The model runs in eval mode; its mode is restored.
+
+    If there are several processes, each embeds a part of the rows, and all get all embeddings.
+
+    Args:
+        model: inputs (images, texts or vectors) -> embeddings.
+        table: the rows.
+        transform: transform for evaluation, see `transforms`.
+        batch_size: number of rows in a batch.
+        workers: number of workers of the DataLoader.
+        progress: show a progress bar.
+        device: where to compute; None: where the model is.
+
+    >>> from rankgrad_workbench.datasets import VectorTable
+    >>> from rankgrad_workbench.datasets.transforms import Collated
+    >>> rows = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> table = VectorTable("two", torch.tensor([0, 1]), ("a", "b"), ("test",) * 2, ("x", "y"), rows)
+    >>> embed(nn.Linear(2, 3), table, Collated()).shape
+    torch.Size([2, 3])
+    """
+    rank, processes = world()
+    mine = range(rank, len(table), processes)
+    here = table if processes == 1 else table.take(mine)
+    embeddings = embed_alone(
+        *(model, here, transform),
+        batch_size=batch_size,
+        workers=workers,
+        progress="embedding" if progress and rank == 0 else "",
+        device=device,
+    )
+    if processes == 1:
+        return embeddings
+    order = gather_rows(torch.tensor(mine))
+    return torch.empty(len(table), embeddings.shape[1]).index_copy_(0, order, gather_rows(embeddings))
+
+
+def embed_alone(
+    model: nn.Module,
+    table: Rows,
+    transform: Any,
+    *,
+    batch_size: int = 512,
+    workers: int = 0,
+    progress: str = "",
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Embed a table as `embed` does, but in this process only.
+
+    Args:
+        model: see `embed`.
+        table: the rows.
+        transform: transform for evaluation.
+        batch_size: number of rows in a batch.
+        workers: number of workers of the DataLoader.
+        progress: label of the progress bar; empty: no bar.
+        device: where to compute.
+    """
+    batches = in_order(table.dataset(), table.batches(transform), batch_size, workers, progress)
+    with evaluating(model, device) as place:  # trainer.precision=64-true and bf16-true convert the model
+        embedded = [model(moved(given, *place)).float().cpu() for given, _, _ in batches]
+    return torch.cat(embedded).clone()
+
+
+def in_order(
+    data: Dataset[Any], collate: Callable[[list[Any]], Any], batch_size: int, workers: int, progress: str = ""
+) -> Iterable[Any]:
+    """All batches of a dataset, in order. To iterate does not change torch's random state.
+
+    Args:
+        data: the examples.
+        collate: list of examples -> batch.
+        batch_size: number of examples in a batch.
+        workers: number of workers of the DataLoader.
+        progress: label of the progress bar; empty: no bar.
+    """
+    loader = DataLoader(
+        data,
+        batch_size=batch_size,
+        collate_fn=collate,
+        num_workers=workers,
+        worker_init_fn=signals.spare_worker,
+        generator=torch.Generator(),
+    )
+    return bar(loader, desc=progress, unit="batch", leave=False) if progress else loader

@@ -1,0 +1,445 @@
+"""One training run of any task: open the folder, train, evaluate, and write the results.
+
+The runner is the same for all tasks. It opens and locks the folder, checks the saved state, saves new states, and logs.
+A `Task` builds the model, the loss and the data, evaluates, and writes the results. Everything random in a run is a
+function of (seed, epoch, image). So on a CPU, a run that was killed and resumed ends with the same numbers, logs and
+weights as a run that was not interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import lightning as L
+import numpy as np
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from rankgrad._version import __version__
+from rankgrad.batches.distributed import on_first, world
+from rankgrad.common import plugins
+from rankgrad.common.progress import bars_are_seen
+
+from ..files import write_text
+from ..files.folders import require_posix
+from ..models.build import READ
+from ..runs import launch, signals
+from ..runs.folder import OFF_COUNTS, Run, created, opened
+from ..runs.log import TEST
+from ..runs.provenance import made_by
+from ..settings import PATHS, ConfigError, flat, load, packages, plain, replaced
+from .callbacks import Clock, EvaluateEvery, LossBar, ProgressLines
+from .data import EpochData, SetEpoch
+from .health import Health
+from .log import WriteLog, loggers, write
+from .module import TrainedModule
+from .state import EPOCHS, MAY_CHANGE, SaveState, StateFile, check_state, read_state
+from .trainer_settings import OURS, check_trainer
+
+Result = TypeVar("Result")
+Say = Callable[[str], object]  # prints a text for the user
+
+
+class Task(Protocol[Result]):
+    """What a run trains: a record of the data, the model, the loss and the batches that `TaskType.make` has made."""
+
+    @property
+    def settled(self) -> Mapping[str, Any]:
+        """Settings that follow from the data, such as the number of epochs, by dotted names. The run saves them."""
+
+    @property
+    def module(self) -> TrainedModule:
+        """The module to train. `module.model` is the model that is evaluated."""
+
+    @property
+    def data(self) -> EpochData:
+        """The training batches."""
+
+    @property
+    def memories(self) -> Sequence[str]:
+        """Prefixes of weights whose size may differ from the saved state. They take the saved size."""
+
+    @property
+    def off_counts(self) -> str:
+        """A sentence if the data does not have its published counts, see `datasets.Rows`; else empty."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Facts that identify the data."""
+
+    def callbacks(self) -> list[Callback]:
+        """Additional training callbacks."""
+
+    def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
+        """Do what comes before training: evaluate the untrained model, or compute features.
+
+        Args:
+            run: folder to write to.
+            trainer: the trainer that will train.
+            fresh: whether nothing was trained yet.
+        """
+
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Result]:
+        """Metrics by name, and the whole result."""
+
+    def trained(self) -> nn.Module:
+        """The whole model, after training."""
+
+    def write(self, run: Run, result: Result, facts: dict[str, Any]) -> str:
+        """Write all files of the run except the last one. Return the text of the last one."""
+
+
+@dataclass(frozen=True)
+class TaskType(Generic[Result]):
+    """A kind of task, and how to make a task from settings.
+
+    Attributes:
+        kind: kind of its runs.
+        name: settings -> name of a run, made of data and loss.
+        make: (settings, quiet, function that prints texts for the user) -> task. It makes typed settings, which
+            raises for wrong ones, reads the data, checks both together, and builds; each is a function. It prints the
+            data as soon as they are read, so that the user has seen them if a later check fails.
+    """
+
+    kind: str
+    name: Callable[[DictConfig], str]
+    make: Callable[[DictConfig, bool, Say], Task[Result]]
+
+
+LOGS = ("lightning.pytorch", "lightning.fabric", "lightning")
+SEEDS = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")  # environment variables that Lightning's `seed_everything` sets
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Restore the state of the process after training, also after an error.
+
+    Restored are the random states of Python, numpy and torch, the number of threads, the warning filters, and the
+    levels of Lightning's loggers.
+    """
+    threads, numbers, python = torch.get_num_threads(), np.random.get_state(), random.getstate()
+    levels = {name: logging.getLogger(name).level for name in LOGS}
+    seeds = {name: os.environ[name] for name in SEEDS if name in os.environ}
+    there = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    devices, kind = ([], "cuda") if there is None else ([*range(torch.accelerator.device_count())], there.type)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices, device_type=kind):
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            np.random.set_state(numbers)
+            random.setstate(python)
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)
+            for name in SEEDS:
+                os.environ.pop(name, None)
+            os.environ.update(seeds)
+
+
+@undisturbed()
+def train(
+    task: TaskType[Any],
+    config: DictConfig,
+    *,
+    changes: Sequence[str] = (),
+    quiet: bool = False,
+    started: Callable[[Path], object] | None = None,
+) -> Run:
+    """Train, evaluate, and write the run's folder. Resume if `config.resume` names a run.
+
+    Under torchrun, each process calls this function with the same configuration. The processes share each batch.
+
+    Args:
+        task: what to train.
+        config: settings by `config.compose`.
+        changes: settings to change in a resumed run; `state.MAY_CHANGE` lists the allowed ones.
+        quiet: show no progress bars.
+        started: called with the folder as soon as the run can be resumed.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        ConfigError: settings do not fit, or the folder holds another run.
+        LockedError: another process uses the folder.
+        OSError: the system is not a POSIX system.
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP. The state is saved before.
+    """
+    require_posix("training")
+    with ExitStack() as held, launch.joined(config):
+        run, config = on_first(lambda: _open(held, task, config, changes))
+        if not on_first(lambda: _is_finished(run, config)):
+            _train(task, run, config, quiet, started)
+    return run
+
+
+def _open(held: ExitStack, task: TaskType[Any], config: DictConfig, changes: Sequence[str]) -> tuple[Run, DictConfig]:
+    """The run to train, and its settings. The folder stays locked until `held` is closed."""
+    if config.resume is not None:
+        run = held.enter_context(opened(Path(config.resume), task.kind))
+        trust = config.get("trust")
+        made = load(run.config, packages(trust))
+        return run, changed(replaced(made, {"trust": trust}), changes)  # a folder must not say what to trust
+    run = held.enter_context(created(None if config.out is None else Path(config.out), task.name(config)))
+    return run, replaced(config, {"out": str(run.folder)})
+
+
+def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
+    """The settings of a resumed run, with some of them changed.
+
+    Raises:
+        ConfigError: a setting that may not change.
+    """
+    for change in changes:
+        if change.startswith("out="):
+            raise ConfigError(f"a resumed run stays in its folder; leave out {change}, or copy the folder first")
+    wrong = [change for change in changes if change.partition("=")[0] not in (*MAY_CHANGE, EPOCHS)]
+    if wrong:
+        free = ", ".join(name for name in MAY_CHANGE if name not in ("out", "resume"))
+        raise ConfigError(
+            f"a resumed run keeps its own settings; leave out {' '.join(wrong)}. You may change: {EPOCHS} (only to a "
+            f"larger number), {free}"
+        )
+    values: dict[str, Any] = {}
+    for change in changes:
+        key, _, value = change.partition("=")
+        if not value:
+            raise ConfigError(f"{key}= is empty")
+        if key == EPOCHS:
+            values |= _extended(config, value)
+            continue
+        old = OmegaConf.select(config, key)
+        values[key] = OmegaConf.select(OmegaConf.from_dotlist([change]), key)
+        inner = f"data.load.{key.partition('.')[2]}"
+        if key.startswith("data.") and OmegaConf.select(config, inner) == old and old is not None:
+            values[inner] = values[key]
+    return replaced(config, values)
+
+
+def _extended(config: DictConfig, epochs: str) -> dict[str, Any]:
+    """What changes in the settings of a run that is extended to more epochs."""
+    had = config.trainer.max_epochs
+    if not epochs.isdigit() or int(epochs) < had:
+        raise ConfigError(f"this run has {had} epochs; to extend it, give {EPOCHS} > {had}; got {epochs!r}")
+    return {} if int(epochs) == had else {EPOCHS: int(epochs), "extended": [*config.extended, had]}
+
+
+def _is_finished(run: Run, config: DictConfig) -> bool:
+    """Whether a run has finished all epochs of its settings."""
+    ended = run.read_facts().get("epochs", [*config.extended, config.trainer.max_epochs][0])
+    return run.finished and bool(ended >= config.trainer.max_epochs)
+
+
+def _train(
+    kind: TaskType[Any], run: Run, config: DictConfig, quiet: bool, started: Callable[[Path], object] | None
+) -> None:
+    """Prepare the process, make the task, and check the saved state. Then begin, fit, evaluate and write."""
+    first = world()[0] == 0
+    silence_lightning()
+    check_trainer(config)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    L.seed_everything(config.seed, verbose=False)
+    say = partial(print, flush=True) if first else silent
+    used = [str(plugin) for plugin in plugins.used(plain(config))]
+    for plugin in used:
+        say(f"with the {plugin}")
+    task = kind.make(config, quiet or not first, say)
+    config = replaced(config, task.settled)
+    state = on_first(lambda: read_state(run.state) if run.state.exists() else None)
+    data = on_first(task.fingerprint)
+    task.module.kept |= {"kept": settings_of(config), "data": data}
+    trainer = _trainer(run, task, config, quiet or not first, 0 if state is None else int(state["global_step"]))
+    if first and trainer.world_size > 1 and not config.trainer.get("sync_batchnorm"):
+        check_batch_norm(task.module)
+    if state is not None:
+        check_state(
+            state,
+            settings=task.module.kept["kept"],
+            data=data if config.check_data else {},
+            weights=task.module.state_dict(),
+            memories=task.memories,
+            where=(run.config, run.state),
+        )
+    # all settings were checked before this line; from here on the run can be resumed
+    fresh = on_first(lambda: _begin(run, config, trainer.loggers))
+    if started is not None and first:
+        started(run.folder)
+    try:
+        task.begin(run, trainer, state is None)
+    except Exception:
+        if fresh and first:
+            run.config.unlink()  # nothing was trained, so the folder can be used again with other settings
+        raise
+    L.seed_everything(config.seed, verbose=False)  # random numbers drawn before must not change the training
+    took = _fit(trainer, task, None if state is None else run.state)
+    _, result = task.evaluate(trainer, task.trained())
+    facts = {**took, **_facts(trainer, config), "plugins": used, "data": data, OFF_COUNTS: task.off_counts}
+    on_first(lambda: run.finish(task.write(run, result, facts)))
+
+
+def _facts(trainer: L.Trainer, config: DictConfig) -> dict[str, Any]:
+    """Facts about the training: steps, versions and devices."""
+    return {
+        "steps": trainer.global_step,
+        "epochs": config.trainer.max_epochs,
+        "rankgrad": __version__,
+        "torch": torch.__version__,
+        "lightning": L.__version__,
+        "python": platform.python_version(),
+        "processes": trainer.world_size,
+        "threads": torch.get_num_threads(),
+        "device": str(trainer.strategy.root_device),
+        **made_by(trainer.strategy.root_device),
+    }
+
+
+def steps_of(trainer: Mapping[str, Any], batches: int) -> int:
+    """Steps of an epoch that has this number of batches, by the settings of the trainer."""
+    limit = trainer.get("limit_train_batches")
+    if isinstance(limit, int):
+        batches = min(batches, limit)
+    return max(-(-batches // (trainer.get("accumulate_grad_batches") or 1)), 1)
+
+
+def budget(trainer: Mapping[str, Any], batches: int, epochs: int) -> str:
+    """A line about the length of a training.
+
+    Args:
+        trainer: settings of the trainer, as they were given.
+        batches: number of batches of an epoch.
+        epochs: number of epochs.
+    """
+    steps = epochs * steps_of(trainer, batches)
+    why = "for this number of batches" if trainer["max_epochs"] is None else "as given"
+    return f"{EPOCHS} {epochs}, {why}; at most {steps} step{'' if steps == 1 else 's'}"
+
+
+def silent(text: str) -> None:
+    """Print nothing."""
+
+
+class BatchNormWarning(UserWarning):
+    """With batch norm, several processes train differently from one process."""
+
+
+def check_batch_norm(module: nn.Module) -> None:
+    """Warn if batch norm sees only its own process's part of each batch."""
+    norms = (layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm))
+    if any(layer.training and not isinstance(layer, nn.SyncBatchNorm) for layer in norms):
+        warnings.warn(
+            "each process computes batch norm over its own part of a batch, so the result differs from that of one "
+            "process. To avoid this, use +trainer.sync_batchnorm=true (on GPUs), model.freeze_batch_norm=true, or a "
+            "model without batch norm",
+            BatchNormWarning,
+            stacklevel=2,
+        )
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """The settings of a run by dotted names, as in its config.yaml."""
+    return flat(plain(lasting(config)))
+
+
+def _begin(run: Run, config: DictConfig, to: Sequence[Logger]) -> bool:
+    """Write the settings. Return True if the run is new. If a run is extended, its earlier result goes to the log."""
+    fresh = not run.config.exists()
+    settings = OmegaConf.to_yaml(lasting(config), resolve=True)
+    if fresh or settings != run.config.read_text(encoding="utf-8"):
+        write_text(run.config, settings)
+    if run.finished:
+        earlier = {f"{TEST}{name}": value for name, value in run.read_values().items()}
+        write(to, earlier, int(run.read_facts()["steps"]) - 1)
+        for logger in to:
+            logger.save()
+        run.after.unlink()
+    return fresh
+
+
+def lasting(config: DictConfig) -> DictConfig:
+    """The settings that a run saves. Paths are absolute, so that the run can be resumed from any folder."""
+    paths = {key: OmegaConf.select(config, key) for key in PATHS if key not in ("out", "resume")}
+    if OmegaConf.select(config, "model.kind") not in READ or not Path(paths["model.name"]).is_dir():
+        del paths["model.name"]  # a name on the hub, or of a network of timm
+    absolute = {key: str(Path(path).absolute()) for key, path in paths.items() if path is not None}
+    # trust is not saved: somebody who receives the folder must decide this
+    return OmegaConf.masked_copy(replaced(config, absolute), [str(key) for key in config if key != "trust"])
+
+
+def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: int) -> L.Trainer:
+    shown = config.trainer.enable_progress_bar and not quiet
+    bar = shown and bars_are_seen(sys.stdout)  # Lightning draws its bar on stdout
+    to = loggers(run, config.loggers, done)
+
+    def save_log() -> None:
+        for logger in to:
+            logger.save()
+
+    callbacks: list[Callback] = [WriteLog(), Clock(), *task.callbacks()]
+    if config.evaluation.every:
+        callbacks.append(EvaluateEvery(config.evaluation.every, lambda model: task.evaluate(trainer, model)[0]))
+    if config.health:
+        callbacks.append(Health(run.health, show=not quiet))
+    # SaveState comes after the other callbacks, because their state is part of what it saves
+    callbacks += [SetEpoch(), SaveState(run.state, config.checkpoint_minutes, save_log)]
+    if bar:
+        callbacks.append(LossBar(refresh_rate=5))
+    elif shown:
+        callbacks.append(ProgressLines())
+    options = {**plain(config.trainer), **launch.trainer_options(config), "enable_progress_bar": bar}
+    options["plugins"] = [StateFile(), *(options.get("plugins") or ())]
+    try:
+        trainer = L.Trainer(
+            **options,
+            **{**OURS, "default_root_dir": run.folder, "logger": to, "callbacks": callbacks},
+        )
+    except MisconfigurationException as error:
+        raise ConfigError(f"trainer: {error}") from None
+    return trainer
+
+
+def _fit(trainer: L.Trainer, task: Task[Any], state: Path | None) -> dict[str, float]:
+    """Train, from a saved state if there is one. Return the seconds of training.
+
+    Raises:
+        signals.Stopped: on Ctrl-C, SIGTERM or SIGHUP. `SaveState` writes the state before.
+    """
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    [clock] = (callback for callback in callbacks if isinstance(callback, Clock))
+    clock.start()
+    with signals.deferred():
+        trainer.fit(task.module, datamodule=task.data, ckpt_path=state, weights_only=True)
+    took = {name: round(seconds, 3) for name, seconds in clock.state_dict().items()}
+    for callback in callbacks:
+        if isinstance(callback, Health):
+            callback.finish(trainer)
+    return took
+
+
+def silence_lightning() -> None:
+    """Hide Lightning's advertisements, and advice that does not apply. Errors and our own messages are still shown."""
+    for name in LOGS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in (
+        *(".*treespec, LeafSpec.*", ".*many workers.*", ".*Checkpoint directory.*", ".*logging interval.*"),
+        ".*your dataloader is not resumable.*",  # it is resumable: the data module saves the position
+        ".*in eval mode at the start of training.*",  # intended with model.freeze_batch_norm
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
+__all__ = ["Say", "Task", "TaskType", "changed", "lasting", "settings_of", "silence_lightning", "silent", "train"]

@@ -1,0 +1,198 @@
+"""The saved state of a run. A run resumes from it; reading it executes no code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from rankgrad.batches.distributed import largest
+
+from ..files import check_archive
+from ..models.state_dicts import check_tensors, check_unpacked, misfits, write_plain
+from ..runs import signals
+from ..settings import ConfigError, flat
+
+# Settings that you may change on resume: how and where the run computes. All others must stay as they were.
+MAY_CHANGE = (
+    *("out", "resume", "trust", "threads", "checkpoint_minutes", "check_data"),
+    *("data.root", "data.load.root", "data.workers", "data.cache", "data.load.cache"),
+    *("data.cache_dir", "data.load.cache_dir", "evaluation.batch_size"),
+    *("trainer.accelerator", "trainer.devices", "trainer.enable_progress_bar"),
+)
+EPOCHS = "trainer.max_epochs"  # may be raised on resume: the run is extended
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Read a state file: tensors and plain values.
+
+    Raises:
+        ConfigError: the file is damaged, or reading it would execute code.
+    """
+    again = "Delete it, and resume= trains this run again from the start"
+    try:
+        check_unpacked(path)
+        check_archive(path)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        missing = {"state_dict", "global_step"} - set(state)
+    except UnpicklingError:
+        raise ConfigError(f"{path} is refused: it holds more than numbers and could run code. {again}") from None
+    except Exception as error:  # torch, pickle and zip each raise their own
+        raise ConfigError(f"{path} is damaged ({type(error).__name__}). {again}") from None
+    check_tensors(path, state)
+    if missing:
+        raise ConfigError(f"{path} is not the state of a run: it lacks {', '.join(sorted(missing))}. {again}")
+    if type(state["global_step"]) is not int:  # used in file names
+        raise ConfigError(f"{path} is damaged: its global_step is not a number of steps. {again}")
+    return state
+
+
+def check_state(
+    state: Mapping[str, Any],
+    *,
+    settings: Mapping[str, Any],
+    data: Mapping[str, Any],
+    weights: Mapping[str, torch.Tensor],
+    memories: Sequence[str],
+    where: tuple[Path, Path],
+) -> None:
+    """Raise if a state belongs to other settings, other data or another model.
+
+    Args:
+        state: see `read_state`.
+        settings: current settings of the run, dotted.
+        data: current fingerprint of its data; {}: the data is not compared.
+        weights: of the current model.
+        memories: prefixes of weights that take the size of the saved ones.
+        where: paths of the settings and of the state, for the message.
+
+    Raises:
+        ConfigError: what differs.
+    """
+    config, path = where
+    then = flat(state.get("kept", {}))
+    if then.get(EPOCHS) in settings.get("extended", ()):
+        then |= {name: settings[name] for name in (EPOCHS, "extended")}
+    changed = [
+        f"{key} (then {then.get(key)}, now {settings.get(key)})"
+        for key in {**then, **settings}
+        if key not in MAY_CHANGE and then.get(key) != settings.get(key)
+    ]
+    # what is derived from the data may differ because the data does
+    if any(not each.startswith("derived.") for each in changed):
+        raise ConfigError(_changed(changed, config, path))
+    other = other_data(state.get("data", {}), data)
+    if other:
+        raise ConfigError(
+            f"the data has changed since this run began: {other}. Restore the data, or start a new run. If the rows "
+            "are the same, add check_data=false"
+        )
+    if changed:
+        raise ConfigError(_changed(changed, config, path))
+    now_there, then_there = (
+        {key: value for key, value in each.items() if not key.startswith(tuple(memories))}
+        for each in (weights, state["state_dict"])
+    )
+    wrong = misfits(now_there, then_there)
+    if wrong:
+        raise ConfigError(f"the model in {path} differs from the model that {config} describes: {'; '.join(wrong)}")
+
+
+def _changed(names: Sequence[str], config: Path, path: Path) -> str:
+    return (
+        f"{config} was changed since {path.name} was saved: {', '.join(names)}. Change it back to resume, or "
+        "start a new run with out="
+    )
+
+
+def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How two fingerprints differ, in words; "" if they are equal or one of them is unknown.
+
+    >>> other_data({"images": 5, "names": "ab"}, {"images": 4, "names": "cd"})
+    'images (then 5, now 4), names'
+    """
+    words = []
+    for name in then if now else ():
+        if then[name] != now.get(name):
+            number = isinstance(then[name], int)
+            words.append(f"{name} (then {then[name]}, now {now.get(name)})" if number else name)
+    return ", ".join(words)
+
+
+WRITES = 50  # epochs of a training after which its state is written
+
+
+def due(trainer: L.Trainer, times: int) -> bool:
+    """Whether this epoch is one of about `times` epochs that are spread over the training; the last one always is."""
+    epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 1
+    return epoch == epochs or epoch % -(-epochs // times) == 0
+
+
+class StateFile(TorchCheckpointIO):
+    """Writes Lightning's state atomically beside its file. Lightning's own way needs room in the temporary folder."""
+
+    def save_checkpoint(self, checkpoint: Mapping[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write the state."""
+        write_plain(Path(path), checkpoint)
+
+
+class SaveState(L.Callback):
+    """Writes the state of the run after every epoch and every few minutes. The file is replaced as a whole.
+
+    Of more than `WRITES` epochs not every one is written, because short epochs would then spend their time on it.
+
+    Args:
+        path: file to write.
+        minutes: longest time between two writes.
+        first: called before each write, to save what must be on the disk before the state, such as the log.
+    """
+
+    def __init__(self, path: Path, minutes: float, first: Callable[[], object] = lambda: None) -> None:
+        self.path, self.seconds, self.first = path, 60 * minutes, first
+        self.last = time.monotonic()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Replace Lightning's handler of SIGTERM, which talks to the other processes at any moment."""
+        signals.take_back()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Write when the last write was long ago, but not within an accumulated gradient: the state does not hold it.
+
+        Raises:
+            signals.Stopped: a signal ended the run; the state is written.
+        """
+        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        # `on_train_epoch_end` writes after the last batch of an epoch
+        if not whole or trainer.is_last_batch:
+            return
+        # all processes write together, as soon as one is due or was asked to stop
+        late, asked = largest([time.monotonic() - self.last >= self.seconds, signals.requested()])
+        if late or asked:
+            self.write(trainer)
+        if asked:
+            signals.stop(asked)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write. A run that was asked to stop may stop here."""
+        late, asked = largest([time.monotonic() - self.last >= self.seconds, signals.requested()])
+        if late or asked or trainer.should_stop or due(trainer, WRITES):
+            self.write(trainer)
+        if asked:
+            signals.stop(asked)
+
+    def write(self, trainer: L.Trainer) -> None:
+        """Called by all processes, written by the first."""
+        self.first()
+        trainer.save_checkpoint(self.path)
+        self.last = time.monotonic()
+
+
+__all__ = ["MAY_CHANGE", "SaveState", "check_state", "due", "other_data", "read_state"]

@@ -1,0 +1,163 @@
+"""The result of a search: all trials as a csv file, the budget, the best trials, and their comparison on the test."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankgrad.common.files import read_text
+from rankgrad.common.text import markdown
+
+from ..files import read_json, write_text
+from ..runs.compare import folders_of
+from ..runs.provenance import MADE
+from .plan import Plan
+from .space import Space
+from .study import Study, Tried
+
+FINAL = "final"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The cost of the search for one loss.
+
+    Attributes:
+        trials: number of finished trials: complete, pruned or failed.
+        pruned: number of pruned trials.
+        failed: number of failed trials.
+        steps: training steps of all trials, including pruned ones.
+        seconds: training time of all trials.
+    """
+
+    trials: int
+    pruned: int
+    failed: int
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a search.
+
+    Attributes:
+        metric: the metric that was maximised.
+        trials: loss -> its trials.
+        winners: loss -> its best trial, if it has one.
+        budgets: loss -> cost of its search.
+        compared: the tables of the comparison on the test data, in Markdown; empty: there is none of these winners.
+        runs: loss -> folders of the runs of the comparison.
+    """
+
+    metric: str
+    trials: Mapping[str, Sequence[Tried]]
+    winners: Mapping[str, Tried]
+    budgets: Mapping[str, Budget]
+    compared: str
+    runs: Mapping[str, Sequence[Path]]
+
+    def text(self) -> str:
+        """The tables, in Markdown."""
+        parts = [
+            f"Chosen by {self.metric} on held-out training data, mean over the folds, per cent",
+            markdown(self.chosen()),
+        ]
+        if self.winners:
+            parts += ["The winners", *(f"    {loss}: {_words(trial.settings)}" for loss, trial in self.winners.items())]
+        if self.compared:
+            parts += ["On the test data", self.compared]
+        return "\n\n".join(parts)
+
+    def chosen(self) -> list[list[str]]:
+        """Rows of a table: the best trial of each loss, and the cost of its search."""
+        head = ["loss", "best", "first trial", "trials", "pruned", "failed", "steps", "minutes"]
+        rows = []
+        for loss, budget in self.budgets.items():
+            first = next((trial.value for trial in self.trials[loss] if trial.number == 0), None)
+            best = self.winners[loss].value if loss in self.winners else None
+            counts = [budget.trials, budget.pruned, budget.failed, budget.steps]
+            rows.append([loss, _percent(best), _percent(first), *map(str, counts), f"{budget.seconds / 60:.1f}"])
+        return [head, *rows]
+
+
+def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
+    """Write trials.csv, tune.json and tune.md below `out`, and return their content.
+
+    Args:
+        out: folder of the search.
+        plan: of the search.
+        studies: one for each loss.
+    """
+    trials = {study.loss: study.tried() for study in studies}
+    best = {study.loss: study.best() for study in studies}
+    winners = {loss: trial for loss, trial in best.items() if trial is not None}
+    metric = next((study.metric for study in studies if study.metric is not None), plan.metrics[-1])
+    budgets = {loss: _budget(trial) for loss, trial in trials.items()}
+    outcome = Outcome(metric, trials, winners, budgets, *_compared(out / FINAL, plan, winners))
+    write_text(out / "trials.csv", _csv(outcome, {study.loss: study.space for study in studies}, plan.folds))
+    content = {
+        "metric": metric,
+        "spaces": {study.loss: {name: str(of) for name, of in study.space.items()} for study in studies},
+        "budget": {loss: vars(budget) for loss, budget in budgets.items()},
+        "winners": {
+            loss: {"trial": w.number, "value": w.value, "folds": w.folds, "settings": w.settings}
+            for loss, w in winners.items()
+        },
+    }
+    write_text(out / "tune.json", json.dumps(content, indent=1))
+    write_text(out / "tune.md", outcome.text() + "\n")
+    return outcome
+
+
+def final_name(loss: str, winner: Tried) -> str:
+    """Name of a best trial in the comparison, with its number, since a longer search may find a better trial."""
+    return f"{loss} #{winner.number}"
+
+
+def _compared(folder: Path, plan: Plan, winners: Mapping[str, Tried]) -> tuple[str, dict[str, list[Path]]]:
+    """The tables of the comparison of these winners, and its runs. With seeds=none, an earlier command made it."""
+    path = folder / "compare.json"
+    if not path.exists() or len(winners) < len(plan.losses):
+        return "", {}
+    content = read_json(path, "values", "seeds")
+    names = {loss: final_name(loss, winners[loss]) for loss in plan.losses}
+    if not all(name in content["values"] for name in names.values()):
+        return "", {}
+    runs = folders_of(names.values(), content["seeds"], folder)
+    return read_text(folder / "compare.md").strip(), {loss: runs[name] for loss, name in names.items()}
+
+
+def _budget(trials: Sequence[Tried]) -> Budget:
+    states = [trial.state for trial in trials]
+    steps, seconds = sum(trial.steps for trial in trials), sum(trial.seconds for trial in trials)
+    return Budget(len(trials), states.count("pruned"), states.count("failed"), steps, seconds)
+
+
+def _csv(outcome: Outcome, spaces: Mapping[str, Space], folds: int) -> str:
+    names = list(dict.fromkeys(name for space in spaces.values() for name in space))
+    head = ["loss", "trial", "state", outcome.metric, *(f"fold{fold}" for fold in range(1, folds + 1))]
+    rows: list[list[object]] = [[*head, "steps", "seconds", *MADE, *names]]
+    for loss, trials in outcome.trials.items():
+        for trial in trials:
+            values = [*trial.folds, *[""] * (folds - len(trial.folds))]
+            value = "" if trial.value is None else trial.value
+            chosen = [trial.chosen.get(name, "") for name in names]
+            took = [trial.steps, round(trial.seconds, 1), *trial.made.values()]
+            rows.append([loss, trial.number, trial.state, value, *values, *took, *chosen])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _words(settings: Sequence[str]) -> str:
+    return shlex.join(settings) or "(the defaults)"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"

@@ -1,0 +1,332 @@
+"""The trials of one loss, with Optuna: the settings of the next trial, pruning, and the best trial.
+
+Trials are sampled one after the other, each by a sampler that is seeded with the trial's number. So the settings of a
+trial depend only on the seed and on earlier results, and a study that was stopped continues as if without a stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import optuna
+from omegaconf import DictConfig
+from optuna.pruners import MedianPruner
+from optuna.samplers import TPESampler
+from optuna.storages.journal import JournalFileBackend, JournalStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from rankgrad.common.files import open_file
+
+from ..runs.folder import Run
+from ..runs.provenance import joined
+from ..settings import ConfigError, compose
+from .space import Space, Value, settings_of
+
+# Number of trials before TPE's model and the median pruner are used: the defaults, and random points.
+DRAWN = 6
+# Our attributes of a trial or a study in Optuna's storage.
+FOLDS, ERROR, SPACE, METRIC = "folds", "error", "space", "metric"
+STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
+
+
+class _Ours:
+    """A journal lock that does nothing: `tune` locks the whole folder. Optuna's own lock remains if a process dies."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+def storage(path: Path) -> JournalStorage:
+    """Optuna's storage in one file, with a line for each event. An incomplete last line of a killed process is removed.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    content = b""
+    if path.exists():
+        with open_file(path) as file:
+            content = file.read()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        os.truncate(path, len(whole))
+    try:
+        for line in whole.splitlines():  # Optuna notices a damaged last line only after it adds another one
+            json.loads(line)
+        kept = JournalStorage(JournalFileBackend(str(path), lock_obj=_Ours()))  # type: ignore[arg-type]
+        for study in kept.get_all_studies():
+            dict(study.user_attrs.get(SPACE, {}))
+            for trial in kept.get_all_trials(study._study_id, deepcopy=False):
+                [float(value) for value in trial.user_attrs.get(FOLDS, ())]
+    except Exception as error:  # json, Optuna and the conversions each raise their own
+        raise ConfigError(
+            f"{path} is damaged ({type(error).__name__}): copy it again, or choose another folder with --out"
+        ) from None
+    return kept
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A finished trial.
+
+    Attributes:
+        number: from 0, in the order of the search.
+        state: "complete", "pruned" or "failed".
+        value: mean over the trained folds; None: no fold was trained.
+        folds: value of each fold.
+        chosen: setting -> value in the space.
+        settings: KEY=VALUE settings of the trial, in addition to those of all runs.
+        steps: training steps, over all folds.
+        seconds: training time, over all folds.
+        made: commit and processor, see `runs.provenance`.
+    """
+
+    number: int
+    state: str
+    value: float | None
+    folds: tuple[float, ...]
+    chosen: dict[str, Value]
+    settings: tuple[str, ...]
+    steps: int
+    seconds: float
+    made: dict[str, str]
+
+
+@dataclass
+class _Open:
+    """The trial that is being trained."""
+
+    trial: Trial
+    settings: list[str]
+    told: set[int]  # folds whose mean was reported to Optuna, from 0
+    started: set[int] = field(default_factory=set)  # started folds, from 1
+    done: dict[int, float] = field(default_factory=dict)
+
+
+class Study:
+    """The search for one loss.
+
+    Args:
+        loss: its name, which is also the name of the study.
+        settings: KEY=VALUE of all its runs.
+        space: search space.
+        base: the composed settings, see `space.settings_of`.
+        kept: storage of all losses.
+        folder: of its trials.
+        folds: number of folds of each trial.
+        trials: number of trials.
+        metrics: the first of them that the runs compute is maximised.
+        seed: of the search.
+
+    Raises:
+        ConfigError: the folder holds a search of another space, or its journal is damaged.
+    """
+
+    def __init__(
+        self,
+        loss: str,
+        settings: Sequence[str],
+        space: Space,
+        base: DictConfig,
+        kept: JournalStorage,
+        folder: Path,
+        *,
+        folds: int,
+        trials: int,
+        metrics: Sequence[str],
+        seed: int,
+    ) -> None:
+        self.loss, self.settings, self.space, self.base, self.folder = loss, list(settings), space, base, folder
+        self.folds, self.trials, self.metrics, self.seed, self.kept = folds, trials, metrics, seed, kept
+        self.errors: list[str] = []
+        self.open: _Open | None = None
+        self.given_up = False
+        self.study = optuna.create_study(
+            study_name=loss,
+            storage=kept,
+            direction="maximize",
+            load_if_exists=True,
+            pruner=MedianPruner(n_startup_trials=DRAWN - 1),
+        )
+        self._remember_space()
+        self._check_trials()
+
+    def _remember_space(self) -> None:
+        texts = {name: str(values) for name, values in self.space.items()}
+        there = self.study.user_attrs.get(SPACE)
+        if there is None:
+            self.study.set_user_attr(SPACE, texts)
+        elif there != texts:
+            changed = [name for name in {**there, **texts} if there.get(name) != texts.get(name)]
+            raise ConfigError(
+                f"{self.loss} was searched in another space ({', '.join(changed)}): choose another folder with --out"
+            )
+        if not self.study.trials:  # the defaults come first, so that the best trial is at least as good on the folds
+            defaults = {name: values.default(name, self.base) for name, values in self.space.items()}
+            self.study.enqueue_trial({name: value for name, value in defaults.items() if value is not None})
+
+    def _check_trials(self) -> None:
+        """Raise if a finished trial lacks a setting: the journal has lost a line."""
+        for trial in self.study.get_trials(deepcopy=False, states=tuple(STATES)):
+            lacking = [name for name in self.space if name not in trial.params]
+            if lacking:
+                raise ConfigError(
+                    f"the journal of the search is damaged: trial {trial.number} of {self.loss} has no {lacking[0]}. "
+                    "Copy it again, or choose another folder with --out"
+                )
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that is maximised; None: no run has ended yet."""
+        found = self.study.user_attrs.get(METRIC)
+        return None if found is None else str(found)
+
+    # -------------------------------------------------------------------------------------------------- the next run
+
+    @property
+    def idle(self) -> bool:
+        """Whether no fold is being trained."""
+        return self.open is None or self.open.started == set(self.open.done)
+
+    @property
+    def ended(self) -> int:
+        """Number of finished trials."""
+        return len(self.study.get_trials(deepcopy=False, states=tuple(STATES)))
+
+    @property
+    def runs_done(self) -> int:
+        """Number of runs that are done or no longer needed, of folds x trials."""
+        return self.ended * self.folds + (0 if self.open is None else len(self.open.done))
+
+    def following(self) -> tuple[Path, list[str]] | None:
+        """(folder, settings) of the next run; None: all runs are started, or this loss was given up."""
+        while not self.given_up:
+            if self.open is None:
+                if self.ended >= self.trials:
+                    return None
+                self.open = self._next_trial()
+            fold = next((f for f in range(1, self.folds + 1) if f not in self.open.started), None)
+            if fold is None:
+                return None
+            self.open.started.add(fold)
+            folder = self.folder_of(self.open.trial.number, fold)
+            if not Run(folder).finished:
+                return folder, [*self.settings, *self.open.settings, f"fold={fold}/{self.folds}"]
+            self.run_ended(folder, None)
+        return None
+
+    def folder_of(self, number: int, fold: int) -> Path:
+        """The folder of a run."""
+        return self.folder / f"{number:03d}" / f"fold{fold}"
+
+    def _next_trial(self) -> _Open:
+        """The trial that was started before an interruption, or a new one."""
+        begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        number = begun[0].number if begun else self.ended
+        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+        self.study.sampler = TPESampler(n_startup_trials=DRAWN, seed=seed, constant_liar=False)
+        trial = Trial(self.study, self._id_of(number)) if begun else self.study.ask()
+        chosen = {name: values.suggest(name, trial) for name, values in self.space.items()}
+        told = set(begun[0].intermediate_values) if begun else set()
+        return _Open(trial, settings_of(self.space, chosen, self.base), told)
+
+    def _id_of(self, number: int) -> int:
+        study = self.kept.get_study_id_from_name(self.loss)
+        return self.kept.get_trial_id_from_study_id_trial_number(study, number)
+
+    # --------------------------------------------------------------------------------------------- results of a run
+
+    def run_ended(self, folder: Path, error: str | None) -> None:
+        """Record the result of a run.
+
+        Args:
+            folder: of the run.
+            error: error message of a failed run; None: it succeeded.
+        """
+        now, fold = self.open, int(folder.name.removeprefix("fold"))
+        if now is None or folder != self.folder_of(now.trial.number, fold):
+            return  # its trial was pruned or failed in the meantime
+        if error is not None:
+            self._failed(now, f"trial {now.trial.number}, fold {fold}: {error}")
+            return
+        values = Run(folder).read_values()
+        wanted = self.metrics if self.metric is None else (self.metric,)
+        metric = next((name for name in wanted if name in values), None)
+        if metric is None:
+            raise ConfigError(f"the runs do not compute {' or '.join(wanted)}; give metric= one of {', '.join(values)}")
+        if self.metric is None:
+            self.study.set_user_attr(METRIC, metric)
+        now.done[fold] = values[metric]
+        for step in range(1, self.folds + 1):
+            if step not in now.done:
+                break
+            if step - 1 not in now.told:
+                now.told.add(step - 1)
+                now.trial.report(statistics.mean(now.done[f] for f in range(1, step + 1)), step - 1)
+            if step < self.folds and now.trial.should_prune():
+                self._end(now, TrialState.PRUNED, step)
+                return
+        if len(now.done) == self.folds:
+            self._end(now, TrialState.COMPLETE, self.folds)
+
+    def _failed(self, now: _Open, error: str) -> None:
+        """Record a failed trial. If no trial has succeeded yet, give up, so that the same command tries it again."""
+        self.errors.append(error)
+        if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
+            self.given_up, self.open = True, None
+            return
+        now.trial.set_user_attr(ERROR, error)
+        self._end(now, TrialState.FAIL, len(now.done))
+
+    def _end(self, now: _Open, state: TrialState, counted: int) -> None:
+        values = [now.done[fold] for fold in sorted(now.done)][:counted]
+        now.trial.set_user_attr(FOLDS, values)
+        self.study.tell(now.trial, statistics.mean(values) if state == TrialState.COMPLETE else None, state)
+        self.open = None
+
+    # --------------------------------------------------------------------------------------------------- the outcome
+
+    def tried(self) -> list[Tried]:
+        """All finished trials, in order."""
+        return [self._tried(trial) for trial in self.study.get_trials(deepcopy=False, states=tuple(STATES))]
+
+    def _tried(self, trial: FrozenTrial) -> Tried:
+        folds = tuple(trial.user_attrs.get(FOLDS, ()))
+        runs = [Run(self.folder_of(trial.number, fold)) for fold in range(1, self.folds + 1)]
+        facts = [run.read_facts() for run in runs if run.finished]
+        return Tried(
+            trial.number,
+            STATES[trial.state],
+            statistics.mean(folds) if folds else None,
+            folds,
+            trial.params,
+            tuple(settings_of(self.space, trial.params, self.base)),
+            sum(fact["steps"] for fact in facts),
+            sum(fact["train_seconds"] for fact in facts),
+            joined(facts),
+        )
+
+    def best(self) -> Tried | None:
+        """The best trial of those trained on all folds; the earliest of equal ones. None: there is none."""
+        whole = [trial for trial in self.tried() if trial.state == "complete"]
+        return max(whole, key=lambda trial: trial.value or 0.0, default=None)
+
+
+def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str], tree: str = "train") -> list[str]:
+    """The settings of a point of the space for runs with other base settings than the search.
+
+    Args:
+        space: of a loss.
+        chosen: setting -> value.
+        settings: of these runs; `times` multiplies their values.
+        tree: of the settings, see `kinds.TaskRow.settings`.
+    """
+    return settings_of(space, chosen, compose(settings, tree))

@@ -1,0 +1,51 @@
+"""Training children that are no processes: starting Python takes longer than the runs of these tests."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from small_runs import Killed
+
+from rankgrad_workbench.cli import main
+
+
+class Here:
+    """`Children` of this process itself, since starting Python takes longer than these runs; `calls` are the tasks."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.ended: list[Process] = []
+
+    def __call__(self) -> Here:
+        return self
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.clear()
+
+    def start(self, words: list[str], *, log: Any) -> Process:
+        command = 2 if words[0] == "detect" else 1
+        assert words[command - 1] == "train"
+        self.calls.append(words[command:])
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+            try:
+                code = main(words)
+            except Killed:
+                code = -9
+        process = Process(code)
+        self.ended.append(process)
+        return process
+
+    def fork(self, words: list[str], log: Any) -> Process:
+        return self.start(words, log=log)
+
+    def wait(self) -> Process:
+        return self.ended.pop(0)
+
+
+class Process:
+    def __init__(self, returncode: int) -> None:
+        self.returncode = returncode

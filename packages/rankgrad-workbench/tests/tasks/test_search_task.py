@@ -1,0 +1,276 @@
+"""A run of task=search: what it leaves, that its numbers are those of its lists, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from children_here import Here
+from chromium import started
+from forks import forked, wait
+from markupsafe import escape
+from small_searches import beir, settings, texts, write_lines
+
+from rankgrad import trec
+from rankgrad_workbench.cli import main
+from rankgrad_workbench.report import read_runs, write_report
+from rankgrad_workbench.runs import compare as comparing
+from rankgrad_workbench.runs import forked as forking
+from rankgrad_workbench.runs.check import check
+from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.runs.history import curves
+from rankgrad_workbench.settings import compose
+from rankgrad_workbench.tasks.search import task
+from rankgrad_workbench.tasks.search.division import collection_of
+from rankgrad_workbench.tasks.search.encoders import load_encoders, retrieve
+from rankgrad_workbench.tasks.search.evaluation import SearchReport
+from rankgrad_workbench.tasks.search.reading import beginning
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return beir(tmp_path_factory.mktemp("data") / "wings")
+
+
+@pytest.fixture(scope="module")
+def finished(folder, tmp_path_factory) -> Run:
+    return trained(folder, f"out={tmp_path_factory.mktemp('runs') / 'run'}")
+
+
+def trained(root: Path, *more: str) -> Run:
+    return task.train(compose(settings(root, *more)), quiet=True)
+
+
+def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*words]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error and error.startswith("rankgrad: ")
+    return error
+
+
+def test_a_run_leaves_model_lists_numbers_and_a_page_and_all_are_well(finished):
+    assert finished.finished and check(finished.folder).wrong == {}
+    names = {path.name for path in finished.folder.iterdir()}
+    assert {"model.pt", "untrained.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"} <= names
+    assert {"before.json", "after.json", "report.html", "facts.json"} <= names
+
+
+def test_the_numbers_of_a_run_are_those_of_its_lists(finished):
+    report = SearchReport.from_json(finished.after)
+    files = {"untrained": "untrained", "trained": "trained", "BM25": "bm25", "trained + BM25": "fusion"}
+    runs = {name: str(finished.folder / f"{file}.trec") for name, file in files.items()}
+    found = trec.evaluate(runs, str(finished.folder / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
+    for name, each in report.systems.items():
+        assert [*each["values"].values()] == pytest.approx([*found.values[name].values()])
+    assert finished.read_values() == report.systems["trained"]["values"]
+    assert finished.read_untrained() == report.systems["untrained"]["values"]
+
+
+def test_the_fusion_of_a_run_is_that_of_its_two_lists_by_the_function(finished, tmp_path):
+    lists = [str(finished.folder / f"{name}.trec") for name in ("trained", "bm25")]
+    again = trec.write_run(trec.fuse(lists, depth=100), tmp_path / "again.trec")
+    two = [[line.split()[:5] for line in Path(file).read_text().splitlines()] for file in (again, lists[0])]
+    kept = [line.split()[:5] for line in (finished.folder / "fusion.trec").read_text().splitlines()]
+    assert sorted(kept) == sorted(two[0]) != sorted(two[1])
+
+
+def test_training_helps_where_words_differ(finished):
+    report = SearchReport.from_json(finished.after)
+    assert report.values["NDCG@10"] > report.systems["untrained"]["values"]["NDCG@10"]
+
+
+def test_the_model_of_a_run_gives_its_lists_again(finished, folder):
+    collection = collection_of(task.typed(task.SearchSettings, task.plain(compose(settings(folder)))))
+    rows = collection.rows("test")
+    found = retrieve(
+        load_encoders(finished.folder), [collection.queries.texts[row] for row in rows], collection.documents
+    )
+    lines = [line.split() for line in (finished.folder / "trained.trec").read_text().splitlines()]
+    assert [line[2] for line in lines] == [collection.documents.names[row] for row in found.document.ravel()]
+
+
+def test_a_run_that_is_extended_and_one_that_was_not_stopped_end_alike(folder, tmp_path):
+    constant = ["optimizer.schedule=constant", "optimizer.warmup=0", "evaluation.select=false"]
+    whole = trained(folder, f"out={tmp_path / 'whole'}", *constant)
+    short = trained(folder, f"out={tmp_path / 'run'}", "trainer.max_epochs=2", *constant)
+    assert main(["train", f"resume={short.folder}", "trainer.max_epochs=4"]) == 0
+    weights = [torch.load(run.weights, weights_only=True)["state_dict"] for run in (short, whole)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert short.read_values() == whole.read_values()
+
+
+@pytest.mark.parametrize("queries", [8, 1])  # with one query a batch, the second process has none
+def test_two_processes_train_like_one(folder, tmp_path, queries):
+    plain = ["optimizer.name=sgd", "optimizer.lr=0.05", f"sampler.queries_per_batch={queries}"]
+    more = ["train.encoders=2", "train.sub_batch=3", "mining.by=model", "mining.every=3", "trainer.accelerator=cpu"]
+    words = settings(folder, *plain, *more, "trainer.max_epochs=1", "trainer.log_every_n_steps=1")
+    process = forked(lambda: main(["train", *words, "trainer.devices=2", f"out={tmp_path / 'two'}"]), tmp_path / "log")
+    assert wait(process) == 0, (tmp_path / "log").read_text()
+    two, one = Run(tmp_path / "two"), task.train(compose([*words, f"out={tmp_path / 'one'}"]), quiet=True)
+    assert two.read_facts()["processes"] == 2
+    mine, expected = (dict(curves(run)["loss"]) for run in (two, one))
+    assert mine == pytest.approx(expected, abs=1e-5) and two.read_untrained() == one.read_untrained()
+    for side in ("query", "document"):
+        rows = [load_encoders(run.folder).embed(["what hot wing", "heated slab"], side) for run in (two, one)]
+        torch.testing.assert_close(*rows, rtol=1e-4, atol=1e-5)
+
+
+def test_the_splits_of_a_folder_are_used_as_they_are(tmp_path):
+    root = beir(tmp_path / "data", {"train": range(30), "dev": range(30, 40), "test": range(40, 60)})
+    run = trained(root, f"out={tmp_path / 'run'}")
+    report = SearchReport.from_json(run.after)
+    assert {*report.query_names} == {f"q{row}" for row in range(40, 60)}
+
+
+def test_runs_are_read_compared_and_searched(folder, finished, tmp_path, capsys, monkeypatch):
+    pages = write_report(
+        tmp_path / "page.html", read_runs([finished.folder, copied(finished, tmp_path / "again").folder])
+    )
+    assert "Beside other systems" in pages.read_text()
+    monkeypatch.setattr(comparing, "Children", Here)
+    words = settings(
+        folder, "loss=log_sum_exp,ndcg", "seeds=0", "trainer.max_epochs=1", "-o", str(tmp_path / "compared")
+    )
+    assert main(["compare", *words]) == 0
+    told = capsys.readouterr().out
+    assert "untrained" in told and "ndcg" in told and "NDCG@10" in told
+
+
+def test_settings_are_chosen_on_folds_of_the_training_queries(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(comparing, "Children", Here())
+    monkeypatch.setattr(forking, "possible", lambda: False)
+    own = ["space.sampler.negatives_per_query=0,1", "space.train.encoders=1,2", "space.loss.tau=0.1,0.2"]
+    words = ["loss=log_sum_exp", "trials=2", "folds=2", "seeds=0", *own, "trainer.max_epochs=1"]
+    assert main(["tune", *words, *settings(folder), "-o", str(tmp_path)]) == 0
+    assert "Chosen by NDCG@10 on held-out training data" in capsys.readouterr().out
+    outcome = json.loads((tmp_path / "tune.json").read_text())
+    assert {"sampler.negatives_per_query", "train.encoders", "loss.tau"} <= {*outcome["spaces"]["log_sum_exp"]}
+    assert len(outcome["winners"]["log_sum_exp"]["folds"]) == 2
+    (final,) = json.loads((tmp_path / "final" / "compare.json").read_text())["values"].values()
+    assert {*final} == {"NDCG@10", "MRR@10", "Recall@100"} and len(final["NDCG@10"]) == 1
+
+
+def copied(run: Run, folder: Path) -> Run:
+    shutil.copytree(run.folder, folder)
+    return Run(folder)
+
+
+def test_the_page_begins_with_the_verdict_and_long_texts_end_with_a_whole_word(finished):
+    report, page = SearchReport.from_json(finished.after), finished.page.read_text()
+    for sentence in report.verdict:
+        assert page.count(str(escape(sentence))) == 1
+        assert page.index(str(escape(sentence))) < page.index('id="results"')
+    assert (
+        beginning("red fox", 7) == "red fox"
+        and beginning("red foxes run", 7) == "red …"
+        and beginning("x" * 9, 7) == "xxxxxxx …"
+    )
+
+
+def test_terminal_verdict_and_page_say_per_cent(finished):
+    report, page = SearchReport.from_json(finished.after), finished.page.read_text()
+    table = page[page.index('id="systems"') : page.index('id="queries"')]
+    for system, found in report.systems.items():
+        [line] = [line for line in str(report).splitlines() if line.startswith(f"{system}  ")]
+        for name, value in found["values"].items():
+            assert f" {100 * value:.1f} " in f"{line} " and f"<td>{100 * value:.1f}" in table, name
+    main = [f"{100 * report.systems[system]['values']['NDCG@10']:.1f}" for system in ("trained", "BM25")]
+    assert f"(NDCG@10 {main[0]} and {main[1]}, p " in report.verdict[0]
+    for test in report.tests:
+        assert f"<td>{100 * test['mean']:+.1f}<" in table
+    # BM25 may end with documents of equal scores: that is no remark on the data
+    assert report.notes == ("test queries are drawn by data.seed=0: 18 (data.test_fraction=0.3)",)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_is_notbeginning(finished, tmp_path_factory, width):
+    with started(tmp_path_factory.mktemp("page")) as browser:  # the path of a socket is short
+        browser.open(finished.page, width=width)
+        browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth") and not browser.messages
+        inside = "(e, card) => e.right <= card.right - 12 && e.left >= card.left + 12"
+        assert browser.run(
+            f"[...document.querySelectorAll('#queries :is(li, h4)')].every(e => ({inside})"
+            "(e.getBoundingClientRect(), e.closest('.card').getBoundingClientRect()))"
+        )
+
+
+def test_a_wrong_setting_is_one_line(capsys, folder, tmp_path):
+    assert "data.root must be given" in fails(capsys, "train", "task=search")
+    assert "does not exist" in fails(capsys, "train", "task=search", f"data.root={tmp_path / 'none'}")
+    error = fails(capsys, "train", *settings(folder, "sampler.queries_per_batch=0", f"out={tmp_path / 'run'}"))
+    assert "sampler.queries_per_batch" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_sentence_transformers_is_fine_tuned_with_its_prompts_and_judged_beside_itself(tmp_path, capsys):
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="comes with an extra")
+    from text_models import bert_model, sentences
+
+    model = bert_model(tmp_path / "body").float()
+    model.prompts = {"query": "my ", "document": "the "}
+    model.save(str(tmp_path / "model"), create_model_card=False)
+    found, labels = sentences(each=4)
+    pairs = [(text, other) for text, other, a, b in zip(found, found[1:], labels, labels[1:], strict=False) if a == b]
+    file = tmp_path / "pairs.csv"
+    file.write_text("".join(f"{one},{other}\n" for one, other in [("anchor", "positive"), *pairs]))
+    words = [f"data.root={file}", "model=sentence_transformer", f"model.name={tmp_path / 'model'}"]
+    more = ["model.max_tokens=6", "optimizer.lr=0.01", "trainer.max_epochs=3", "loggers=[]", "evaluation.bootstrap=20"]
+    run = task.train(compose(["task=search", f"out={tmp_path / 'run'}", *words, *more]))
+    told = capsys.readouterr().out
+    assert "prompts query: 'my ', document: 'the '" in told and check(run.folder).wrong == {}
+    report = SearchReport.from_json(run.after)
+    assert [*report.systems] == ["untrained", "trained", "BM25", "trained + BM25"]
+    made = load_encoders(run.folder)
+    untouched = sentence_transformers.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    untouched.max_seq_length = 6
+    before = untouched.encode(["card fee"], prompt_name="query", normalize_embeddings=True, convert_to_tensor=True)
+    after = made.embed(["card fee"], "query")
+    assert after.shape == before.shape and run.read_values() == report.values
+    # the validation questions keep the model as it was, unless it is surely better
+    facts, said = run.read_facts(), "".join(report.verdict)
+    assert ("The model is kept as it was: on the validation queries" in said) == (facts["best_epoch"] == 0)
+    assert ("the model without training" in said) == (facts["best_epoch"] > 0)
+    assert facts["best_epoch"] == 0 or facts["gain"][0] > task.SURE * facts["gain"][1]
+    assert torch.allclose(after, before.cpu(), atol=1e-6) == (run.read_facts()["best_epoch"] == 0)
+    assert torch.allclose(made.embed(["a b c d card"], "document"), made.embed(["a b c d fee"], "document"))
+
+
+def renamed(folder: Path, name, text=str) -> Path:
+    """A collection whose names, and texts of queries, are others."""
+    documents, asked, judged = texts()
+    (folder / "qrels").mkdir(parents=True)
+    write_lines(folder / "corpus.jsonl", [{"_id": name(n), "text": t} for n, t in documents.items()])
+    write_lines(folder / "queries.jsonl", [{"_id": name(n), "text": text(t)} for n, t in asked.items()])
+    lines = [f"{name(q)}\t{name(d)}\t{g}" for q, d, g in judged]
+    (folder / "qrels" / "all.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines, ""]))
+    return folder
+
+
+def test_names_that_files_of_trec_cannot_hold_are_written_so_that_they_stay_different(finished, tmp_path):
+    # "wing-hot" becomes "wing hot", and "wing-thin" "wing_hot": one word each, but not the same
+    other = {"wing-hot": "#wing hot", "wing-thin": "_#wing_hot", "slab-hot": "#slab"}
+    run = trained(
+        renamed(tmp_path / "data", lambda n: other.get(n, f"#{n}" if n[0] == "q" else n)), f"out={tmp_path}/r"
+    )
+    values = SearchReport.from_json(finished.after).values
+    files = [str(run.folder / f"{name}.trec") for name in ("trained", "qrels")]
+    found = trec.evaluate({"it": files[0]}, files[1], ["nDCG@10"], bootstrap=0)
+    assert found.values["it"]["ndcg_cut_10"] == pytest.approx(SearchReport.from_json(run.after).values["NDCG@10"])
+    assert found.values["it"]["ndcg_cut_10"] == pytest.approx(values["NDCG@10"])
+
+
+def test_queries_that_share_no_word_with_a_document_end_a_run_well(tmp_path):
+    run = trained(renamed(tmp_path / "data", str, text=lambda text: text.upper()[::-1]), f"out={tmp_path / 'run'}")
+    report = SearchReport.from_json(run.after)
+    assert report.systems["BM25"]["values"]["NDCG@10"] == 0 and (run.folder / "bm25.trec").read_text() == ""
+    assert any("finds nothing for 18 of 18 questions" in sentence for sentence in report.verdict)
+    assert report.systems["trained + BM25"]["values"] == report.values
+
+
+def test_a_window_behind_the_corpus_is_refused(folder, capsys):
+    error = fails(capsys, "train", *settings(folder, "mining.by=bm25", "mining.first=97", "mining.last=99"))
+    assert "mining.first=97 is behind the last rank: wings has 96 documents" in error
