@@ -91,11 +91,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert held == package
-    assert {
-        "rankgrad/py.typed",
-        "rankgrad_workbench/settings/files/train.yaml",
-        "rankgrad_workbench/report/page.html",
-    } <= held
+    assert "rankgrad/py.typed" in held
     assert sum(info.compress_size for info in wheel.infolist()) < 2**20
 
 
