@@ -64,7 +64,6 @@ FILES = {
     "contributing": "../CONTRIBUTING.md",
     "benchmarks": "../benchmarks/README.md",
 }
-exclude_patterns = ["shared"]
 LINKS = {file: f"{page}.md" for page, file in FILES.items()}
 LINKS |= {"../README.md": "index.md"}
 

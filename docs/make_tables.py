@@ -4,7 +4,6 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
 
     losses                          a row for each loss, as the code describes it
     rates, defaults                 what is taken where nothing is said: src/rankgrad/common/defaults.py
-    text FILE                       words that several pages share: a file below docs/shared
     ranks FILE: METRIC, METRIC      mean and mean rank of each method over the units, and Friedman's p;
                                     "; without METHOD" leaves one out
     search COLLECTION               the tests of the hypotheses about a search; Holm over all of them
@@ -21,10 +20,12 @@ A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` be
     difference FILE: METRIC; ONE; OTHER
                                     one setting minus another, within a sentence: the mean and its 95 % interval.
                                     An OTHER of another file has that before it: FILE.csv: OTHER
+    fine-tuning FILE; PART, PART    parts of a fine-tuning that were changed, all or some: R@1 / mAP@R on each set
     pretrained FILE; FOLD           a pretrained network fine-tuned with each loss, on all folds or on one:
                                     fine_tuned.compared
     ahead FILE: METRIC; ONE; OTHER  one loss of that file minus another, or minus "untouched", within a sentence: the
-                                    mean over the data sets and its 95 % interval; with "; folds" over their folds
+                                    mean over the data sets and its 95 % interval; with "; folds" over their folds, and
+                                    with "; folds of SET" over those of one set
     share FILE: METRIC; ONE; OTHER  one setting in per cent of another, within a sentence: the same of the shares
 
 Measured numbers are kept value by value, and all that a page says of them is computed here:
@@ -56,7 +57,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,13 +85,12 @@ FOLDERS = (DOCS, LABORATORY / "docs")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
 PAGES += sorted(RESULTS.rglob("*.md"))
 BLOCK = re.compile(
-    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|text|ranks|signed|fine-tuning|pretrained|search)"
+    r"(<!-- (losses|rates|defaults|table|matrix|photographs|metrics|ranks|signed|fine-tuning|pretrained|search)"
     r"(?: ([^\n]*))? -->\n)"
     r".*?(<!-- end -->)",
     re.DOTALL,
 )
 WITHIN = re.compile(r"(<!-- (difference|share|ahead) (.*?) -->)[^\n]*?(<!-- end -->)")
-LINK = re.compile(r"(\]\()(?!\w+:|#)")
 HEADS = {"row": "method", "batch_size": "batch"}  # of columns of reproduce
 # Of benchmarks/, in the order of the page.
 MEASURED = (
@@ -297,8 +296,9 @@ def photographs(folder: str) -> str:
     return _markdown([["", "metric", "compared", "difference", "95 % interval"], *rows])
 
 
-def fine_tuning(file: str) -> str:
+def fine_tuning(what: str) -> str:
     """R@1 / mAP@R on each data set, means over its folds, and how often a training was below the untouched network."""
+    file, _, only = what.partition("; ")
     values = read(RESULTS / file)
     sets = list(dict.fromkeys(each["data"] for each in values.settings))
 
@@ -307,7 +307,8 @@ def fine_tuning(file: str) -> str:
         return [values.units(key, metric) for metric in ("R@1", "mAP@R")]
 
     rows = [["", *sets, "folds below untouched"]]
-    for changed in dict.fromkeys(each["changed"] for each in values.settings):
+    parts = only.split(", ") if only else dict.fromkeys(each["changed"] for each in values.settings)
+    for changed in parts:
         longer = changed.startswith("steps=")
         for share in (
             *(["0"] if changed == "base" else []),
@@ -357,8 +358,10 @@ def ahead(what: str) -> str:
     """A loss for a pretrained network minus another: the mean over the data sets or folds, and its 95 % interval."""
     file, _, rest = what.partition(": ")
     metric, one, other, *unit = rest.split("; ")
-    found = minus(*paired(read(RESULTS / file), one, other, metric, trials=1, by_fold=unit == ["folds"]))
-    if found is None or unit not in ([], ["folds"]):
+    by, _, only = unit[0].partition(" of ") if unit else ("sets", "", "")
+    pair = paired(read(RESULTS / file), one, other, metric, trials=1, by_fold=by == "folds")
+    found = minus(*({name: value for name, value in each.items() if name.startswith(only)} for each in pair))
+    if found is None or by not in ("sets", "folds"):
         raise ValueError(f"ahead {what}: fewer than two data sets have both, or the unit is not folds")
     return _with_interval(found, 1)
 
@@ -427,13 +430,6 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, sides, *rest))
 
 
-def text(file: str, page: Path) -> str:
-    """Words that pages share; their links are from docs/."""
-    words = (DOCS / "shared" / file).read_text(encoding="utf-8")
-    there = Path(os.path.relpath(DOCS, page.parent)).as_posix()
-    return words if page.parent == DOCS else LINK.sub(rf"\1{there}/", words)
-
-
 def filled(page: Path) -> str:
     """The page with its parts as their sources are now."""
 
@@ -444,7 +440,6 @@ def filled(page: Path) -> str:
         kinds = {"table": table, "matrix": matrix, "photographs": photographs}
         kinds |= {"metrics": metrics, "ranks": ranks, "signed": signed}
         kinds |= {"fine-tuning": fine_tuning, "pretrained": pretrained, "search": searched}
-        kinds["text"] = lambda it: text(it, page)
         return f"{found[1]}{kinds[found[2]](found[3])}{found[4]}"
 
     content = BLOCK.sub(part, page.read_text(encoding="utf-8"))

@@ -20,7 +20,6 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "papers" / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "shared").glob("*.md")),
     *sorted((ROOT / "papers" / "results").rglob("*.md")),
 ]
 PAIR = re.compile(r"(\d*\.?\d+) ± (\d*\.?\d+)")
