@@ -1,4 +1,4 @@
-"""Writes the tables of docs/datasets.md from the registry of data sets: python docs/make_datasets.py."""
+"""Writes the tables of the pages on data sets from their registries: python docs/make_datasets.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from rankgrad_papers import datasets as of_papers
 from rankgrad_papers.datasets.official import Official
 from rankgrad_workbench.datasets import DATASETS
 
-PAGE = Path(__file__).with_name("datasets.md")
+ROOT = Path(__file__).parents[1]
+PAGES = {"names": ROOT / "docs" / "datasets.md", "published": ROOT / "papers" / "docs" / "datasets.md"}
 
 
 def tables() -> dict[str, list[list[str]]]:
@@ -48,19 +49,18 @@ def _number(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
-def written(page: str) -> str:
-    """The page with its tables as they should be."""
-    for name, (head, *rows) in tables().items():
-        lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
-        begin, end = f"<!-- {name}: made by docs/make_datasets.py -->", f"<!-- end of {name} -->"
-        block = "\n".join([begin, *lines, end])
-        page, found = re.subn(
-            f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, block=block: block, page, flags=re.DOTALL
-        )
-        if found != 1:
-            raise ValueError(f"{PAGE.name} needs the lines {begin!r} and {end!r} once each")
+def written(name: str, page: str) -> str:
+    """The page with its table as it should be."""
+    head, *rows = tables()[name]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+    begin, end = f"<!-- {name}: made by docs/make_datasets.py -->", f"<!-- end of {name} -->"
+    block = "\n".join([begin, *lines, end])
+    page, found = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, page, flags=re.DOTALL)
+    if found != 1:
+        raise ValueError(f"{PAGES[name]} needs the lines {begin!r} and {end!r} once each")
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, path in PAGES.items():
+        path.write_text(written(name, path.read_text(encoding="utf-8")), encoding="utf-8")

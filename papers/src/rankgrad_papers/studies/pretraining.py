@@ -4,7 +4,7 @@
 
 DIR is the folder of `data=photographs`. The network is a classifier of 101 classes. None of them is an animal. A tenth
 of the images of each class is held out. If the command is interrupted, run it again and it continues. The weights are
-in the run's model.pt. Do not commit them, see the licence in docs/datasets.md.
+in the run's model.pt. Do not commit them, see the licence in papers/docs/datasets.md.
 """
 
 from __future__ import annotations
