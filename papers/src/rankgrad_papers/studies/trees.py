@@ -109,7 +109,7 @@ def parts(lists: Lists, division: int, part: int) -> tuple[Lists, Lists, Lists]:
 
 # ------------------------------------------------------------------------------------------- curvatures to choose from
 
-# Two more were compared when losses had second derivatives, at commit d31e07f: see docs/trees.md.
+# Two more were compared when losses had second derivatives, at commit d31e07f: see papers/docs/results-scores.md.
 
 Curvature = Callable[[Tensor, Tensor], Tensor]  # ([row] gradient, [row] query) -> [row]
 
