@@ -80,7 +80,7 @@ def test_a_tokenizer_that_is_shown_numbers_every_text_within_its_vocabulary(show
 
 
 def test_tokenizers_are_shown():
-    assert len(TOKENIZERS) == 4
+    assert len(TOKENIZERS) == 3
 
 
 def matches(expected: str, got: str) -> bool:
