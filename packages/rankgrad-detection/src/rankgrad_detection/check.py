@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import torch
 from rankgrad_workbench.datasets.images import image_size, some
 from rankgrad_workbench.datasets.inspection import NOT_COMPARABLE, CountWarning, Inspection, Observation
 
+from .annotations import Wrong
 from .formats import AUTO, FORMATS, format_of
-from .scenes import Scenes, Wrong
+from .scenes import Scenes
 from .voc import CLASSES, FOLDERS, folder, load_voc, set_names
 
 # Published numbers of images, objects without difficult ones, and all objects of these sets.
@@ -151,10 +153,12 @@ def _plain(home: Path, images: bool, name: str) -> list[Observation]:
         listed[split] = scenes
         wrong += without
         if without:
-            text = f"{scenes.summary()}; {len(without)} images have an annotation that cannot be used"
+            text = (
+                f"{replace(scenes, notes=()).summary()}; {len(without)} images have an annotation that cannot be used"
+            )
             findings.append(Observation("note", text))
         else:
-            findings.append(Observation("ok", scenes.summary()))
+            findings.append(Observation("ok", replace(scenes, notes=()).summary()))
         findings += _boxes(split, scenes) + (_sizes(split, scenes) if images else [])
     return findings + _unusable(wrong) + _overlap(listed)
 
@@ -172,7 +176,7 @@ def _unusable(wrong: list[Wrong]) -> list[Observation]:
 
 
 def _boxes(split: str, scenes: Scenes) -> list[Observation]:
-    findings = []
+    findings = [Observation("note", f"{split}: {note}") for note in scenes.notes]
     if scenes.left_out:
         named = "; ".join(f"{file}, {reason}" for file, reason in scenes.left_out[:SHOWN])
         text = f"{split}: {len(scenes.left_out)} objects are left out: {named}"

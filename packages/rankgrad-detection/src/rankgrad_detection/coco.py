@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from rankgrad.common.files import integer, open_file
 from rankgrad.common.text import shown
 from rankgrad_workbench.datasets.images import image_size
 
-from .scenes import LARGEST, LeftOut, Scene, Scenes, Wrong, chosen, gathered, label, some_names
+from .annotations import Read, Sources, Wrong, chosen, gathered, label
+from .paths import confined, first_below, spellings
+from .scenes import LARGEST, LeftOut, Scene, Scenes, some_names
 
 BEFORE = "instances_"  # of the official files: instances_train2017.json
 BESIDE = "_annotations.coco.json"  # beside the images of a split, as some tools export it
 OTHER = ("captions_", "person_keypoints_", "image_info_", "stuff_", "panoptic_")  # official files of other tasks
+OTHER_KEYS = {"caption": "captions", "segments_info": "panoptic segments"}  # of their annotations
 
 Entry = Mapping[str, Any]
 
@@ -57,7 +60,7 @@ def load_coco(
     files = {path: read(path) for path in (file_of(root, name) for name in split.split("+"))}
     names = chosen(classes, lambda: dict.fromkeys(name for file in files.values() for name in file[1].values()))
     number = {name: index for index, name in enumerate(names)}
-    return gathered(split, names, _sources(root, files, number), wrong)
+    return gathered(root, split, names, _sources(root, files, number), wrong)
 
 
 def class_names(root: Path, wrong: list[Wrong] | None = None) -> Sequence[str]:
@@ -86,8 +89,8 @@ def file_of(root: Path, name: str) -> Path:
     """
     stem = name.removesuffix(".json")
     choices = (f"{stem}.json", f"annotations/{stem}.json", f"annotations/{BEFORE}{stem}.json", f"{name}/{BESIDE}")
-    there = next((root / choice for choice in choices if (root / choice).is_file()), None)
-    if there is None:
+    there = first_below(root, [root / choice for choice in choices])
+    if there is None or not there.is_file():
         known = ", ".join(set_names(root)) or "none"
         raise FileNotFoundError(f"{root} has none of {', '.join(choices)}; splits there: {known}")
     return there
@@ -106,7 +109,11 @@ def read(path: Path) -> tuple[Mapping[Any, Entry], Mapping[Any, str], Mapping[An
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a readable json file: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} is no file of COCO: it is a list, such as one of detections, and not an object")
+        raise ValueError(
+            f"{path} is no file of COCO: it is a list, such as one of detections, and not an object with images, "
+            "annotations and categories. Give the file that the detections belong to"
+        )
+    _refuse_other_tasks(path, content)
     images, categories, annotations = (_by_id(path, content, kind) for kind in ("images", "categories", "annotations"))
     for kind, entries, key in (("images", images, "file_name"), ("categories", categories, "name")):
         called = [entry.get(key) for entry in entries.values()]
@@ -114,10 +121,11 @@ def read(path: Path) -> tuple[Mapping[Any, Entry], Mapping[Any, str], Mapping[An
             raise ValueError(f"{path} has no {kind}")
         if not all(isinstance(name, str) and name.strip() for name in called):
             raise ValueError(f"{path}: one of the {kind} has no {key}")
-        name, count = Counter(called).most_common(1)[0]
+        name, count = Counter(str(name).strip() for name in called).most_common(1)[0]
         if count > 1:
             raise ValueError(f"{path}: {count} {kind} have the {key} {shown(name)!r}")
-    names = {key: str(categories[key]["name"]) for key in sorted(categories, key=lambda key: (str(type(key)), key))}
+    ordered = sorted(categories, key=lambda key: (str(type(key)), key))
+    names = {key: str(categories[key]["name"]).strip() for key in ordered}
     by_image: dict[Any, list[tuple[str, Entry]]] = {}
     for place, (key, entry) in enumerate(annotations.items(), 1):
         where = f"{path}: annotation {shown(str(key))} (number {place})"
@@ -126,6 +134,17 @@ def read(path: Path) -> tuple[Mapping[Any, Entry], Mapping[Any, str], Mapping[An
                 raise ValueError(f"{where} has {what} {entry.get(what)!r}, which is not in the file")
         by_image.setdefault(entry["image_id"], []).append((where, entry))
     return images, names, by_image
+
+
+def _refuse_other_tasks(path: Path, content: Entry) -> None:
+    """Raise if annotations are those of a task without boxes."""
+    entries = content.get("annotations")
+    first = entries[0] if isinstance(entries, list) and entries and isinstance(entries[0], dict) else {}
+    for key, what in OTHER_KEYS.items():
+        if key in first:
+            raise ValueError(f"{path} has {what} and no boxes; the file with boxes of the same images is {BEFORE}...")
+    if "annotations" not in content and "images" in content:
+        raise ValueError(f"{path} has images and no annotations, as the file of a test set: it can't be used")
 
 
 def _by_id(path: Path, content: Entry, kind: str) -> dict[Any, Entry]:
@@ -146,39 +165,42 @@ def _key(value: object) -> object:
     return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
 
 
-def _sources(
-    root: Path, files: Mapping[Path, Any], number: Mapping[str, int]
-) -> Iterator[tuple[Path, partial[tuple[Scene, list[LeftOut]]]]]:
+def _sources(root: Path, files: Mapping[Path, Any], number: Mapping[str, int]) -> Sources:
     """Each image, and how its scene is read. It lies beside the json file, in root, or in a folder of the split."""
     for path, (images, categories, objects) in files.items():
-        split = path.stem.removeprefix(BEFORE)
-        places = [path.parent, root / split, root, root / "images" / split, root / "images"]
-        found = {
-            key: [at for place in places if (at := place / image["file_name"]).is_file()][:1]
-            for key, image in images.items()
-        }
-        missing = [images[key]["file_name"] for key, at in found.items() if not at]
-        if missing:
-            raise FileNotFoundError(
-                f"{path} lists {len(images)} images, and {len(missing)} of them are not below {root}: "
-                f"{some_names(missing)}"
-            )
+        found = _image_files(root, path, images)
         for key, image in images.items():
             own = [(where, entry, categories[entry["category_id"]]) for where, entry in objects.get(key, ())]
-            yield found[key][0], partial(_scene, image, found[key][0], own, number)
+            yield found[key], partial(_scene, image, found[key], own, number)
 
 
-def _scene(
-    image: Entry, path: Path, annotations: Sequence[tuple[str, Entry, str]], number: Mapping[str, int]
-) -> tuple[Scene, list[LeftOut]]:
+def _image_files(root: Path, path: Path, images: Mapping[Any, Entry]) -> dict[Any, Path]:
+    """The file of each image, all below `root`."""
+    split = path.stem.removeprefix(BEFORE)
+    bases = [path.parent, root / split, root, root / "images" / split, root / "images"]
+    choices = {key: spellings(bases, image["file_name"]) for key, image in images.items()}
+    found = {key: at for key, paths in choices.items() if (at := first_below(root, paths)) and at.is_file()}
+    if lacking := [key for key in images if key not in found]:
+        names = [images[key]["file_name"] for key in lacking]
+        hint = next(filter(None, (confined(root, choices[key], images[key]["file_name"]) for key in lacking)), "")
+        raise FileNotFoundError(
+            f"{path} lists {len(images)} images, and {len(names)} of them are not below {root}: "
+            f"{some_names(names)}{hint}"
+        )
+    name, count = Counter(found.values()).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{path}: {count} images are the same file, {shown(str(name))}")
+    return found
+
+
+def _scene(image: Entry, path: Path, annotations: Sequence[tuple[str, Entry, str]], number: Mapping[str, int]) -> Read:
     boxes, labels, crowd = [], [], []
     left_out: list[LeftOut] = []
     for where, entry, name in annotations:
-        which, box, crowded = label(where, name, number), entry.get("bbox"), entry.get("iscrowd", 0)
+        which, box, crowded = label(where, name, number), entry.get("bbox"), entry.get("iscrowd") or 0
         if not isinstance(box, list) or [isinstance(n, (int, float)) and abs(n) <= LARGEST for n in box] != [True] * 4:
-            hint = (
-                "; masks alone are not read: pycocotools.mask.toBbox" if entry.get("segmentation") and not box else ""
-            )
+            masked = entry.get("segmentation") and not box
+            hint = "; masks alone are not read: pycocotools.mask.toBbox" if masked else ""
             raise ValueError(f"{where} must have a bbox of four finite numbers; got {shown(str(box)[:80])}{hint}")
         if crowded not in (0, 1):
             raise ValueError(f"{where}: iscrowd must be 0 or 1; got {shown(str(crowded)[:80])}")

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankgrad.common.checks import one_of
+from rankgrad_workbench.datasets.images import not_an_image
 
 from . import coco, voc, yolo
-from .scenes import Scenes, Wrong
+from .annotations import Wrong
+from .scenes import Scenes
 
 AUTO = "auto"
 
@@ -58,7 +60,9 @@ def format_of(root: str | Path, name: str = AUTO) -> str:
     if not found:
         what = "has no boxes" if Path(root).is_dir() else "does not exist"
         needs = "; ".join(f"{name}: {each.needs}" for name, each in FORMATS.items())
-        raise FileNotFoundError(f"{root} {what}: pass a folder with one of these. {needs}")
+        images = (path for depth in ("*/*", "*/*/*") for path in Path(root).glob(depth) if not not_an_image(path))
+        hint = ". Images without boxes, such as folders of classes: rankgrad train data=folder" if any(images) else ""
+        raise FileNotFoundError(f"{root} {what}: pass a folder with one of these. {needs}{hint}")
     if len(found) > 1:
         raise ValueError(f"{root} has files of {' and '.join(found)}: say which, such as data.format={found[0]}")
     return found[0]

@@ -173,7 +173,7 @@ def _described(detections: Sequence[Detections], test: Scenes, common: Mapping[s
     numbers: DetectorNumbers = common["after"]
     iou = float(numbers.overlaps[0].removeprefix("AP")) / 100
     marked = marks(detections, test.scenes, test.class_names, numbers.thresholds, iou, numbers.inclusive)
-    notes = list(common.get("notes", ()))
+    notes = [*common.get("notes", ()), *(f"Test images: {note}." for note in test.notes)]
     if test.left_out:
         notes.append(f"{len(test.left_out)} objects of the test images were left out, such as boxes without area.")
     if note := learned(numbers.counts):

@@ -7,8 +7,7 @@ overlap equals VOC's with "+ 1" (`voc_ap.overlaps`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 LARGEST = torch.finfo(torch.float32).max  # boxes are float32
 NAMED = 5  # largest number of names that a message lists
-Wrong = tuple[Path, str]  # a file of annotations, or an image, that cannot be used, and the message
 LeftOut = tuple[str, str]  # file, and the reason for which an object in it was left out
 
 
@@ -102,14 +100,14 @@ class Scenes:
         class_names: C names.
         scenes: one per image, in the order of the list.
         left_out: (file, reason) of each object that was left out.
-        note: what else is to be said about these files.
+        notes: what else is to be said about these files.
     """
 
     name: str
     class_names: tuple[str, ...]
     scenes: tuple[Scene, ...]
     left_out: tuple[LeftOut, ...] = ()
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of images."""
@@ -141,79 +139,7 @@ class Scenes:
         text += (
             f"; {outside} boxes are outside of their image: not learned, and missed in evaluation" if outside else ""
         )
-        return shown(text + (f"; {self.note}" if self.note else ""))
-
-
-def gathered(
-    split: str,
-    names: Sequence[str],
-    sources: Iterable[tuple[Path, Callable[[], tuple[Scene, list[LeftOut]]]]],
-    wrong: list[Wrong] | None,
-) -> Scenes:
-    """The scenes of a split.
-
-    Args:
-        split: its name.
-        names: of the classes.
-        sources: file of annotations or of an image, and the function that reads its scene.
-        wrong: gets each one that cannot be used. Its image is left out. None: the first error is raised.
-    """
-    scenes: list[Scene] = []
-    left_out: list[LeftOut] = []
-    for path, read in sources:
-        with collected(wrong, path):
-            scene, without = read()
-            scenes.append(scene)
-            left_out += without
-    return Scenes(split, tuple(names), tuple(scenes), tuple(left_out))
-
-
-@contextmanager
-def collected(wrong: list[Wrong] | None, path: Path) -> Iterator[None]:
-    """Append an error to `wrong`, if that is a list."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        if wrong is None:
-            raise
-        wrong.append((path, str(error)))
-
-
-def chosen(classes: str | Sequence[str], data: Callable[[], Iterable[str]], known: str = "data") -> tuple[str, ...]:
-    """The names of the classes.
-
-    Args:
-        classes: "data": what `data()` returns. Or a list of names.
-        data: the classes of the files.
-        known: the words that `classes` may be, for the message.
-
-    Raises:
-        ValueError: it is another word, or the names are not different texts.
-    """
-    if classes == "data":
-        return tuple(data())
-    if isinstance(classes, str):
-        raise ValueError(f"classes must be {known} or a list of names; got {classes!r}")
-    numbers = [name for name in classes if not isinstance(name, str)]
-    if numbers:  # not converted: 01 was read as 1
-        raise ValueError(f"classes must be texts; got {numbers[0]!r}. Quote numbers: \"classes=['{numbers[0]}']\"")
-    if len(set(classes)) != len(classes) or not classes:
-        raise ValueError(f"classes must be different names, at least one; got {list(classes)}")
-    return tuple(classes)
-
-
-def label(where: object, name: str, number: Mapping[str, int]) -> int:
-    """The label of a class.
-
-    Raises:
-        ValueError: the class is not known; the message begins with `where`.
-    """
-    if name not in number:
-        raise ValueError(
-            f"{where} has an object of class {name!r}, which is not among {', '.join(number)}. classes=data uses "
-            "all classes of the annotations"
-        )
-    return number[name]
+        return shown("; ".join([text, *self.notes]))
 
 
 def some_names(names: Sequence[str]) -> str:

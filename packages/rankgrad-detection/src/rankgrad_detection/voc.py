@@ -10,7 +10,7 @@ import math
 import os
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from rankgrad.common.files import open_file, read_text
 from rankgrad.common.text import shown
 from rankgrad_workbench.datasets.images import image_size
 
-from .scenes import LARGEST, LeftOut, Scene, Scenes, Wrong, chosen, collected, gathered, label, some_names
+from .annotations import Read, Sources, Wrong, chosen, collected, gathered, label
+from .scenes import LARGEST, LeftOut, Scene, Scenes, some_names
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
@@ -66,12 +67,10 @@ def load_voc(
         lambda: sorted({name for home in homes for name in class_names(home, wrong)}),
         "voc, data",
     )
-    return gathered(split, names, _sources(parts, {name: index for index, name in enumerate(names)}), wrong)
+    return gathered(root, split, names, _sources(parts, {name: index for index, name in enumerate(names)}), wrong)
 
 
-def _sources(
-    parts: Sequence[tuple[Path, str]], number: Mapping[str, int]
-) -> Iterator[tuple[Path, partial[tuple[Scene, list[LeftOut]]]]]:
+def _sources(parts: Sequence[tuple[Path, str]], number: Mapping[str, int]) -> Sources:
     """Annotations, and how each is read, of (folder, list) parts."""
     for home, name in parts:
         files = image_files(home)
@@ -116,6 +115,8 @@ def folder(root: Path, year: str | None = None) -> Path:
     there = next((choice for choice in choices if choice.is_dir()), None)
     absent = [name for name in FOLDERS if there is not None and not (there / name).is_dir()]
     what = f"{there} has no {', '.join(absent)}" if absent else f"{choices[0]} does not exist"
+    if there is not None and (there / "ImageSets" / "Segmentation").is_dir():
+        what += " (ImageSets/Segmentation lists images with masks, which are not read)"
     raise FileNotFoundError(
         f"{what}: pass a folder with {', '.join(FOLDERS)}"
         + (f", VOC{year} of VOCdevkit" if year else "; for an official one add the year: 2007/trainval")
@@ -184,7 +185,7 @@ def class_names(home: Path, wrong: list[Wrong] | None = None) -> set[str]:
     return names
 
 
-def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> tuple[Scene, list[LeftOut]]:
+def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> Read:
     """One annotation, and (file, reason) of each box that is left out because it ends before it begins.
 
     A box with xmax = xmin is one pixel wide, because VOC includes the last pixel.

@@ -1,13 +1,12 @@
 """Annotated images in the layout of YOLO: a text file of normalised boxes for each image.
 
-A line has the number of the class, and the centre, width and height of a box as fractions of the image. A polygon
-(class x1 y1 x2 y2 x3 y3 ...) counts as the box around it. An image with an empty text file, or with none, has no
-objects.
+A line has the number of the class, and the centre, width and height of a box as fractions of the image. Of a polygon or
+an oriented box (class x1 y1 x2 y2 x3 y3 ...) the box around it is used. Key points after a box (`kpt_shape` in the
+yaml) are not used. An image with an empty text file, or with none, has no objects.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,10 +23,12 @@ from rankgrad_workbench.datasets.images import image_size
 from rankgrad_workbench.settings import ConfigError
 from rankgrad_workbench.settings.received import parsed
 
-from .scenes import LeftOut, Scene, Scenes, Wrong, chosen, gathered, label, some_names
+from .annotations import Read, Wrong, chosen, gathered, label
+from .paths import confined, first_below, spellings
+from .scenes import LeftOut, Scene, Scenes, some_names
+from .yolo_lines import KeyPoints, Line, Lines
 
 LINES = ("classes.txt", "obj.names")  # files with the name of a class in each line
-FAR = 2.0  # fractions beyond this are pixels, or damaged
 
 
 def load_yolo(
@@ -58,17 +59,24 @@ def load_yolo(
     'train: 1 images, 1 objects (cell 1)'
     """
     root = Path(root)
+    path, content = _described(root)
     names = chosen(classes, lambda: class_names(root))
-    known = class_names(root) if classes != "data" and _named(root) is not None else names
+    known = class_names(root) if classes != "data" and path is not None else names
+    lines = Lines(len(known), KeyPoints.of(path, content.get("kpt_shape")))
     number = {name: index for index, name in enumerate(names)}
     images = [image for name in split.split("+") for image in _images(root, name)]
-    texts = [label_file(image) for image in images]
+    texts = [label_file(root, image) for image in images]
     without = sum(not text.is_file() for text in texts)
     if without == len(images):
-        raise FileNotFoundError(f"none of the {len(images)} images of {split} has a text file such as {texts[0]}")
+        raise FileNotFoundError(
+            f"none of the {len(images)} images of {split} has a text file such as {texts[0]}. Images without "
+            "boxes, such as folders of classes: rankgrad train data=folder"
+        )
     pairs = zip(images, texts, strict=True)
-    found = gathered(split, names, ((t, partial(_scene, root, i, t, known, number)) for i, t in pairs), wrong)
-    return replace(found, note=f"{without} images have no text file, and so no objects" if without else "")
+    sources = ((t, partial(_scene, root, i, t, known, number, lines)) for i, t in pairs)
+    found = gathered(root, split, names, sources, wrong)
+    notes = [f"{without} images have no text file, and so no objects"] if without else []
+    return replace(found, notes=(*found.notes, *notes, *lines.notes(split)))
 
 
 def class_names(root: Path, wrong: list[Wrong] | None = None) -> Sequence[str]:
@@ -78,12 +86,11 @@ def class_names(root: Path, wrong: list[Wrong] | None = None) -> Sequence[str]:
         FileNotFoundError: no file names them.
         ValueError: the file cannot be read, or it does not name the classes 0, 1, ...
     """
-    path = _named(root)
+    path, content = _described(root)
     if path is None:
         raise FileNotFoundError(
             f"{root} has neither data.yaml nor {LINES[0]} with the names of the classes; or give data.classes=[A,B]"
         )
-    content = _settings(path) if path.name not in LINES else {"names": [*filter(None, map(str.strip, _lines(path)))]}
     given = content["names"]
     if isinstance(given, dict):
         if {str(key) for key in given} != set(map(str, range(len(given)))):
@@ -105,19 +112,19 @@ def here(root: Path) -> bool:
 
 def set_names(root: Path) -> list[str]:
     """The splits of a folder: those of its yaml, or its folders of images."""
-    path = _named(root)
-    content = _settings(path) if path is not None and path.name not in LINES else {}
+    _, content = _described(root)
     folders = [at.name for at in sorted(root.glob("images/*")) if at.is_dir()]
     folders += [at.parent.name for at in sorted(root.glob("*/images")) if at.is_dir()]
     return [name for name in ("train", "val", "test") if content.get(name)] or folders or ["images"]
 
 
-def label_file(image: Path) -> Path:
+def label_file(root: Path, image: Path) -> Path:
     """The text file of an image: in the folder labels beside images, or else beside the image."""
-    parts = list(image.parts[:-1])
+    parts = list(image.relative_to(root).parts[:-1]) if image.is_relative_to(root) else []
     if "images" in parts:
         parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"
-    inside, beside = Path(*parts, image.name).with_suffix(".txt"), image.with_suffix(".txt")
+    beside = image.with_suffix(".txt")
+    inside = Path(root, *parts, beside.name) if parts else beside
     return beside if beside.is_file() and not inside.is_file() else inside
 
 
@@ -128,12 +135,16 @@ def _named(root: Path) -> Path | None:
     return next((path for path in [*named, *(root / name for name in LINES)] if path.is_file()), None)
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _described(root: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The file with the names of the classes, and its content: names, and of a yaml also splits and more."""
+    path = _named(root)
+    if path is None or path.name in LINES:
+        return path, {} if path is None else {"names": [*filter(None, map(str.strip, _lines(path)))]}
     try:
         content: Any = OmegaConf.to_container(parsed(path))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return dict(content)
+    return path, dict(content)
 
 
 def _lines(path: Path) -> list[str]:
@@ -145,81 +156,63 @@ def _lines(path: Path) -> list[str]:
 
 def _places(root: Path, name: str) -> list[Path]:
     """The folders and lists of images of a split, see `load_yolo`."""
-    path = _named(root)
-    content = _settings(path) if path is not None and path.name not in LINES else {}
+    path, content = _described(root)
     given = content.get(name) or []
     bases = [root / str(content.get("path") or ""), root]
     places = []
-    for value in given if isinstance(given, list) else [given]:
+    for value in map(str, given if isinstance(given, list) else [given]):
         # some tools write ../val/images where they mean val/images
-        tries = [base / word for base in bases for word in (str(value), str(value).removeprefix("../"))]
-        if not any(each.exists() for each in tries):
-            raise FileNotFoundError(f"{path} says {name}: {shown(str(value))}, and {shown(tries[0])} does not exist")
-        places.append(next(each for each in tries if each.exists()))
-    choices = (f"images/{name}", f"{name}/images", name, f"{name}.txt")
-    places = places or [root / choice for choice in choices if (root / choice).exists()][:1]
+        choices = [each for word in (value, value.removeprefix("../")) for each in spellings(bases, word)]
+        place = first_below(root, choices)
+        if place is None:
+            hint = confined(root, choices, value)
+            why = f"it is not below {root}" if hint else f"{shown(choices[0])} does not exist"
+            raise FileNotFoundError(f"{path} says {name}: {shown(value)}, and {why}{hint}")
+        places.append(place)
+    names = (f"images/{name}", f"{name}/images", name, f"{name}.txt")
+    places = places or [place for each in names if (place := first_below(root, [root / each]))][:1]
     if not places:
-        raise FileNotFoundError(f"{root} has none of {', '.join(choices)}; splits there: {', '.join(set_names(root))}")
+        raise FileNotFoundError(f"{root} has none of {', '.join(names)}; splits there: {', '.join(set_names(root))}")
     return places
 
 
 def _images(root: Path, name: str) -> Iterator[Path]:
     """The images of a split, sorted, or in the order of its list."""
     for place in _places(root, name):
-        if place.is_dir():
-            images = [*find_images(place, check=False)[0]]
-        else:
-            lines = [line.strip() for line in _lines(place) if line.strip()]
-            images = [
-                next((at for at in (place.parent / line, root / line) if at.is_file()), root / line) for line in lines
-            ]
-        missing = [str(path) for path in images if not path.is_file()]
-        if missing or not images:
-            more = f", of which {len(missing)} do not exist: {some_names(missing)}" if missing else ""
-            raise FileNotFoundError(f"{place} has {len(images) or 'no'} images{more}")
+        images = [*find_images(place, check=False)[0]] if place.is_dir() else _listed(root, place)
+        if not images:
+            raise FileNotFoundError(f"{place} has no images")
         yield from images
 
 
-def _scene(
-    root: Path, image: Path, text: Path, known: Sequence[str], number: Mapping[str, int]
-) -> tuple[Scene, list[LeftOut]]:
+def _listed(root: Path, place: Path) -> list[Path]:
+    """The images of a list, all below `root`."""
+    choices = {line: spellings((place.parent, root), line) for each in _lines(place) if (line := each.strip())}
+    found = {line: at for line, paths in choices.items() if (at := first_below(root, paths)) and at.is_file()}
+    if lacking := [line for line in choices if line not in found]:
+        hint = next(filter(None, (confined(root, choices[line], line) for line in lacking)), "")
+        raise FileNotFoundError(
+            f"{place} has {len(choices)} images, of which {len(lacking)} do not exist below {root}: "
+            f"{some_names(lacking)}{hint}"
+        )
+    return [*dict.fromkeys(found.values())]
+
+
+def _scene(root: Path, image: Path, text: Path, known: Sequence[str], number: Mapping[str, int], lines: Lines) -> Read:
     height, width = image_size(image)
-    boxes, labels, seen = [], [], set[str]()
+    objects: dict[Line, int] = {}
     left_out: list[LeftOut] = []
     for place, line in enumerate(_lines(text) if text.is_file() else (), 1):
         if not line.strip():
             continue
         where = f"{text}, line {place}"
-        which, (x1, y1, x2, y2) = _line(where, line, known)
-        if not (x2 > x1 and y2 > y1) or line in seen:
-            why = "the same as an earlier line" if line in seen else "box without area"
+        found = lines.read(where, line)
+        which, (x1, y1, x2, y2) = found
+        if not (x2 > x1 and y2 > y1) or found in objects:
+            why = "the same as an earlier line" if found in objects else "box without area"
             left_out.append((text.name, f"line {place}, {known[which]}: {why}"))
             continue
-        seen.add(line)
-        boxes.append((x1 * width, y1 * height, x2 * width, y2 * height))
-        labels.append(label(where, known[which], number))
+        objects[found] = label(where, known[which], number)
+    boxes = [(x1 * width, y1 * height, x2 * width, y2 * height) for _, (x1, y1, x2, y2) in objects]
     name = image.relative_to(root) if image.is_relative_to(root) else image
-    return Scene.of(str(name.with_suffix("")), image, (width, height), boxes, labels), left_out
-
-
-def _line(where: str, line: str, known: Sequence[str]) -> tuple[int, tuple[float, float, float, float]]:
-    """The class of a line, and the edges of its box as fractions."""
-    try:
-        label, *values = map(float, line.split())
-    except ValueError:
-        label, values = 0.0, []
-    if len(values) < 4 or len(values) % 2 or not all(map(math.isfinite, (label, *values))):
-        raise ValueError(
-            f"{where} must be class, centre x, centre y, width, height; or a polygon; got {shown(line.strip()[:80])!r}"
-        )
-    if label not in range(len(known)):
-        raise ValueError(f"{where} is of the class {label:g}, but the names are of 0 .. {len(known) - 1}")
-    if max(map(abs, values)) > FAR:
-        raise ValueError(
-            f"{where} must have fractions of the image, 0 .. 1, and not pixels; got {shown(line.strip()[:80])!r}"
-        )
-    if len(values) > 4:
-        xs, ys = values[0::2], values[1::2]
-        return int(label), (min(xs), min(ys), max(xs), max(ys))
-    x, y, width, height = values
-    return int(label), (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    return Scene.of(str(name.with_suffix("")), image, (width, height), boxes, [*objects.values()]), left_out
