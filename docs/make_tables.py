@@ -42,7 +42,7 @@ recorded. All other columns are the setting. Rows may come in any order, and a q
 of a run when it ends (`rankgrad_papers.values`: `append`, `cells`). In the table of such a file a row is a setting: its
 mean ± standard deviation over the units, and how many there are. What follows the columns, behind a semicolon:
 
-    table FILE: loss, R@1; where rate=.01 and memory=none      some of the settings
+    table FILE: loss, R@1; where rate=.01 and memory=none      some of the settings; also "where loss=a or loss=b"
     table FILE: R@1, mAP@R; mAP@R against loss=supap           the difference from one setting, with a 95 % interval
     table FILE: R@1, cosine; cosine over 0.95                  how many of the values are larger
 
@@ -179,7 +179,8 @@ def of_values(values: Values, shown: Sequence[str], parts: Sequence[str] = ()) -
         if left:
             against.append((left.strip(), setting(right)))
         else:
-            values = values.where(setting(right))
+            kept = [values.where(setting(one)) for one in right.split(" or ")]
+            values = Values([each for part in kept for each in part], values.name)
     settings = values.settings
     names = list(dict.fromkeys(name for each in settings for name in each))
     columns = [name for name in shown if name in names]
