@@ -228,7 +228,7 @@ def _classes(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers
     ]
     made = tables.class_table(runs, "class", rows, metrics, first, beside=others[:1], count="objects", formats=FORMATS)
     lead = "Each number is of all images, in per cent; lowest AP first."
-    body = render("workbench/report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]] if made else [])
+    body = render("report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]] if made else [])
     return Section("classes", "Classes", body if made else Markup(), {"tables": {"class": made[1]}} if made else {})
 
 

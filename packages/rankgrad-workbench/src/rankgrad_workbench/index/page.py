@@ -53,8 +53,8 @@ def write_answers(
 
     return write_page(
         path,
-        "workbench/index/page.html",
-        styles=["workbench/html/base.css", "workbench/html/neighbours.css", "workbench/index/page.css"],
+        "index/page.html",
+        styles=["report/html/base.css", "report/html/neighbours.css", "index/page.css"],
         images=images,
         title=title,
         texts=any(hit.text is not None for answer in answers for hit in answer.hits),

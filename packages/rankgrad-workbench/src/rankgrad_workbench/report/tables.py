@@ -79,7 +79,7 @@ def results(
         tested = {name: change(vars(before), vars(first.after), name) for name in main}
         changes = {name: each.found for name, each in tested.items() if each is not None and each.tested}
     body = render(
-        "workbench/report/results.html",
+        "report/results.html",
         runs=runs,
         before=before,
         columns=columns,
@@ -156,7 +156,7 @@ def seeds(runs: Sequence[RunContent]) -> Section:
     heads = [(name, short(name)) for name in names]
     told = caution(min((difference.n for *_, difference in tests), default=1)) if len(runs) > 1 else ""
     body = render(
-        "workbench/report/seeds.html",
+        "report/seeds.html",
         heads=heads,
         rows=rows,
         first=runs[0].name,
@@ -237,7 +237,7 @@ def class_table(
     rows.sort(key=lambda row: (row[lead] is None, row[lead] if row[lead] is not None else 0.0, row[0]))
     bars = -1 if several else lead
     html = render(
-        "workbench/report/classes.html",
+        "report/classes.html",
         kind=kind,
         heads=list(zip(names, meanings, strict=True)),
         lead=lead,
@@ -297,5 +297,5 @@ def configuration(runs: Sequence[RunContent]) -> Section:
     rows = [(key, [table.get(key, DASH) for table in tables]) for key in everything]
     differ = [row for row in rows if len(set(row[1])) > 1]
     same = [row for row in rows if len(set(row[1])) == 1]
-    body = render("workbench/report/configuration.html", runs=runs, differ=differ, same=same)
+    body = render("report/configuration.html", runs=runs, differ=differ, same=same)
     return Section("configuration", "Configuration", body if rows else Markup())

@@ -142,14 +142,14 @@ def _write(
     sections = [section for section in sections if section.body]
     return write_page(
         path,
-        "workbench/report/page.html",
+        "report/page.html",
         styles=[
-            "workbench/html/base.css",
-            "workbench/html/sections.css",
-            "workbench/html/neighbours.css",
-            "workbench/report/page.css",
+            "report/html/base.css",
+            "report/html/sections.css",
+            "report/html/neighbours.css",
+            "report/page.css",
         ],
-        script="workbench/report/page.js",
+        script="report/page.js",
         images=images,
         title=title or _title(runs),
         facts=_facts(runs[0]) if len(runs) == 1 else [],
@@ -220,7 +220,7 @@ def _curves(runs: Sequence[RunContent]) -> Section:
             elif series:
                 drawn.append(charts.lines(title, series, "step", meaning=short(name)))
     pale = any(run.siblings for run in runs)
-    body = render("workbench/report/curves.html", runs=runs, curves=drawn, constant=constant, pale=pale)
+    body = render("report/curves.html", runs=runs, curves=drawn, constant=constant, pale=pale)
     return Section("curves", "Training", body if drawn else Markup())
 
 

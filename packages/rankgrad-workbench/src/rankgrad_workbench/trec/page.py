@@ -86,8 +86,8 @@ def write_page(path: Path, evaluation: Evaluation, title: str | None = None) -> 
     tests = {name: _tests([each for each in evaluation.differences if each.metric == name], level) for name in means}
     return write_html(
         path,
-        "workbench/trec/page.html",
-        styles=["workbench/html/base.css", "workbench/html/sections.css", "workbench/trec/page.css"],
+        "trec/page.html",
+        styles=["report/html/base.css", "report/html/sections.css", "trec/page.css"],
         title=title or f"Runs: {enumeration(list(evaluation.runs), 4)}",
         facts=_facts(evaluation),
         notes=evaluation.notes,

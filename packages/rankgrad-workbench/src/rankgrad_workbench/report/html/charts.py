@@ -102,7 +102,7 @@ def lines(
     lost = given - len(every)
     below = f"{lost} of {given} values are not finite and are left out." if lost else ""
     if not every:
-        return render("workbench/html/chart.html", title=title, summary="", meaning=meaning, below=below, paths=[])
+        return render("report/html/chart.html", title=title, summary="", meaning=meaning, below=below, paths=[])
     paths, dotted, spoken = [], [], []
     for one, points in sorted(zip(series, finite, strict=True), key=lambda pair: not pair[0].pale):
         if not points:
@@ -184,7 +184,7 @@ def _drawn(
         [(kind, [(x_axis.at(a), y_axis.at(b)) for a, b in points]) for kind, points in each] for each in (paths, dotted)
     )
     return render(
-        "workbench/html/chart.html",
+        "report/html/chart.html",
         x=x,
         width=width,
         height=height,

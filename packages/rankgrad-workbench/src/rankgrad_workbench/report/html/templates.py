@@ -24,7 +24,7 @@ from . import palette
 from .images import Images
 from .text import DASH, as_json, breakable, escaped, number, percent, shortened
 
-PACKAGE = "rankgrad"
+PACKAGE = "rankgrad_workbench"
 
 
 def write_page(
@@ -40,7 +40,7 @@ def write_page(
 
     Args:
         path: the file; its folder must exist.
-        template: a template that extends html/page.html, such as "workbench/report/page.html".
+        template: a template that extends html/page.html, such as "report/page.html".
         styles: style sheets, named in the same way; the colours are added before them.
         script: the script, named in the same way; None: no script.
         images: pictures, which the page shows by their CSS class.
@@ -80,7 +80,7 @@ def _templates() -> Environment:
     environment.filters |= {"breakable": breakable, "short": shortened, "percent": percent, "number": number}
     environment.filters |= {"json": as_json, "count": "{:,}".format}
     environment.globals |= {"DASH": DASH, "version": __version__}
-    drawings = environment.get_template("workbench/html/marks.html").module
+    drawings = environment.get_template("report/html/marks.html").module
     environment.globals |= {name: getattr(drawings, name) for name in ("key", "square", "bar", "intervals")}
     return environment
 

@@ -184,7 +184,7 @@ def _queries(runs: Sequence[ScoresContent]) -> Section:
     if made is None:
         return Section("queries", "Queries", Markup())
     lead = f"Values of single queries in per cent, lowest {metrics[0]} first."
-    body = render("workbench/report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]])
+    body = render("report/tables_of_classes.html", lead=lead, leads="", tables=[made[0]])
     return Section("queries", "Best and worst queries", body, {"tables": {"query": made[1]}})
 
 

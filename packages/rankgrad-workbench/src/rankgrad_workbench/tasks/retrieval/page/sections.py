@@ -316,5 +316,5 @@ def classes(runs: Sequence[Content]) -> Section:
             data[kind] = made[1]
     lead = "Each number is the mean over the queries of the class, in per cent. The hardest classes come first."
     leads = "; if a class has examples above, its name links to them"
-    body = render("workbench/report/tables_of_classes.html", lead=lead, leads=leads, tables=parts)
+    body = render("report/tables_of_classes.html", lead=lead, leads=leads, tables=parts)
     return Section("classes", "Classes", body if parts else Markup(), {"tables": data} if parts else {})
