@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankgrad_workbench.datasets import tables
+from rankgrad.common import text
 from rankgrad_workbench.runs.provenance import MADE, joined, made_by
 
 from .measures import DISTANCES, MINUTES
@@ -36,7 +36,7 @@ class Sheet:
 
     def markdown(self) -> str:
         """As a Markdown table with padding, so that the source is readable."""
-        return tables.markdown([self.columns, *self.rows])
+        return text.markdown([self.columns, *self.rows])
 
     def csv(self) -> str:
         """As csv, with the commit and the processor."""
