@@ -121,7 +121,7 @@ $(INSTALLED): pyproject.toml $(WORKBENCH)/pyproject.toml | $(BIN)/python
 	touch $@
 
 $(READY): $(INSTALLED) $(CONSTRAINTS) $(addsuffix /pyproject.toml,$(BESIDE))
-	$(INSTALL) "rankgrad[dev]" -e . $(addprefix -e ./,$(BESIDE))
+	$(INSTALL) "rankgrad[dev]" $(addprefix -e ./,$(filter-out $(WORKBENCH),$(BESIDE)))
 	touch $@
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python

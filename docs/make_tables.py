@@ -100,7 +100,6 @@ MEASURED = (
     "growth",
     "launches",
     "texts",
-    "gallery",
     "pipeline",
     "allocator",
     "csv_files",

@@ -203,12 +203,15 @@ def test_intervals_from_fewer_than_ten_classes_get_a_note(classes, noted):
     assert any("intervals come from only" in note for note in report.notes) == noted
 
 
+SETTINGS = Report.shapes["settings"]  # those that a report is read by
+
+
 def test_a_report_needs_the_settings_that_it_is_read_by_and_no_others():
     report = plain(whole(20, 3), torch.arange(20) % 3)
     content = json.loads(report.to_json())
-    content["settings"] = {name: content["settings"][name] for name in Report.needs["settings"]}
+    content["settings"] = {name: content["settings"][name] for name in SETTINGS}
     assert Report.from_json(json.dumps(content)).values == report.values
-    for name in Report.needs["settings"]:
+    for name in SETTINGS:
         fewer = {key: value for key, value in content["settings"].items() if key != name}
         with pytest.raises(ValueError, match="damaged"):
             Report.from_json(json.dumps({**content, "settings": fewer}))

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad import blackbox_rank
+from rankgrad import blackbox_rank, detection
 from rankgrad.losses import LOSSES
 from rankgrad.ranks import Blackbox
-from rankgrad_detection.losses import DetectionAPLoss
 
 COSTS = {
     "rambo_recall": lambda rank, among: torch.log1p(torch.log1p(rank - among)),
@@ -73,7 +72,7 @@ def test_a_detector_has_the_option_too(memory, prefilter):
     targets = torch.rand(20, 3, generator=g) < 0.3
     gradients = {}
     for both in (False, True):
-        loss = DetectionAPLoss(40.0, memory=memory, weights=(1, 0), both_ranks=both, prefilter=prefilter)
+        loss = detection.DetectionAPLoss(40.0, memory=memory, weights=(1, 0), both_ranks=both, prefilter=prefilter)
         g.manual_seed(1)
         for _ in range(3):
             scores = torch.randn(20, 3, generator=g, dtype=torch.float64).requires_grad_()

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from rankgrad import detection
 from rankgrad.losses import LOSSES, RaMBOAPLoss, RankLoss, SmoothAPLoss, SupAPLoss
 from rankgrad.metrics import average_precision
 from rankgrad.ranks import exact_ranks
-from rankgrad_detection.losses import DetectionAPLoss, DetectionSupAPLoss
 
 EXACT = RankLoss(exact_ranks, metric=average_precision)
 
@@ -74,8 +74,8 @@ def test_it_is_the_loss_of_a_detector_that_has_this_weight_alone(one_list):
     logits, targets, valid = given()
     options = {"memory": 0, "weights": (0, 1) if one_list else (1, 0)}
     for mine, theirs in (
-        (RaMBOAPLoss(lambda_=0.5, margin=0.15), DetectionAPLoss(lambda_=0.5, margin=0.15, **options)),
-        (SupAPLoss(0.1, 10.0, 0.5), DetectionSupAPLoss(0.1, 10.0, 0.5, **options)),
+        (RaMBOAPLoss(lambda_=0.5, margin=0.15), detection.DetectionAPLoss(lambda_=0.5, margin=0.15, **options)),
+        (SupAPLoss(0.1, 10.0, 0.5), detection.DetectionSupAPLoss(0.1, 10.0, 0.5, **options)),
     ):
         first, second = (logits.clone().requires_grad_() for _ in range(2))
         mine.from_classes(first, targets, valid, one_list=one_list).backward()

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad import blackbox_rank, losses, metrics, relevance
+from rankgrad import blackbox_rank, detection, losses, metrics, relevance
 from rankgrad.losses import RankLoss
 from rankgrad.ranks import exact_ranks
-from rankgrad_detection.losses import DetectionAPLoss
 
 FOLDER = Path(__file__).parents[1] / "golden"
 CASES = json.loads((FOLDER / "cases.json").read_text())
@@ -52,19 +51,19 @@ def step(case: dict) -> dict:
     return options
 
 
-def detection(case: dict) -> DetectionAPLoss:
+def detector_loss(case: dict) -> detection.DetectionAPLoss:
     """The loss of a detection case: one of its terms, or both."""
     hp = case["hyperparams"]
     both = (1 - hp["interclass_coef"], hp["interclass_coef"]) if hp.get("interclass_coef") else (2, 1)
     weights = {"rambo_mAP": (1, 0), "rambo_AP_C": (0, 1)}.get(case["loss"], both)
     options = {"memory": hp.get("memory", 0), "weights": weights, "normalized_ranks": hp["normalised_ranks"]}
-    return DetectionAPLoss(hp["lambda"], hp["margin"], **options)
+    return detection.DetectionAPLoss(hp["lambda"], hp["margin"], **options)
 
 
 def build(case: dict) -> torch.nn.Module:
     """The loss a case speaks of, through public options."""
     if case["loss"] in DETECTION:
-        return detection(case)
+        return detector_loss(case)
     hp, protocol = case["hyperparams"], case["protocol"]["self"]
     common: dict = {"normalize": "pml" in case["id"] or case["id"].startswith(("calibration_official", "xbm"))}
     if protocol == "included":
@@ -221,7 +220,7 @@ def test_calibration_with_a_memory_equals_cross_batch_memory_of_the_golden_case(
 def test_detection_loss_with_a_memory_equals_the_golden_numbers_batch_by_batch(case, precision):
     dtype = PRECISIONS[precision]
     given, expected = arrays(case, "in", dtype), arrays(case, "exp", dtype)
-    loss, values = detection(case), []
+    loss, values = detector_loss(case), []
     for batch in range(3):
         logits = given[f"logits{batch}"].requires_grad_()
         values.append(loss(logits, given[f"targets{batch}"]))

@@ -49,7 +49,7 @@ class SpearmanLoss(RetrievalLoss):
             (papers/docs/sodeep.md).
         normalized_ranks: True: lambda is for ranks divided by the length of the list. False: lambda is for ranks
             1 .. n, Algorithm 1 as printed. lambda n with False equals lambda with True.
-        ranks: "blackbox", or a learned sorter (`rankgrad_papers.sodeep.load_sorter`), or any differentiable function
+        ranks: "blackbox", or a learned sorter (such as that of SoDeep), or any differentiable function
             (scores, valid) -> [query, item] ranks. Such a function brings its own gradient, and lambda_ has no effect.
         common: see `RetrievalLoss`.
 
