@@ -68,12 +68,20 @@ test-oldest:
 test-newest:
 	$(MAKE) test-code VENV=.venv-newest CONSTRAINTS=
 
-# the library's wheel alone, with torch and numpy; then those of detectors and of the laboratory, with what they need
+# the library's wheel alone, with torch and numpy; then with each extra alone; then all wheels, with what they need
+EXTRAS = baselines torchmetrics lightgbm xgboost sklearn transformers sentence-transformers
 test-install: dist
 	rm -rf build/fresh
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/rankgrad-*.whl
 	build/fresh/bin/python tests/fresh_install.py
+	for extra in $(EXTRAS); do \
+		rm -rf build/extra && $(PYTHON) -m venv build/extra || exit 1; \
+		build/fresh/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > `build/extra/bin/python -c \
+			"import sysconfig; print(sysconfig.get_path('purelib'))"`/library.pth; \
+		build/extra/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) "rankgrad[$$extra]" || exit 1; \
+		build/extra/bin/python tests/fresh_install.py --extra $$extra || exit 1; \
+	done
 	build/fresh/bin/python -m pip install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) dist/*.whl
 	build/fresh/bin/python tests/fresh_install.py --beside
 

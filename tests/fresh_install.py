@@ -1,9 +1,9 @@
 """Try an installation of the wheels: `make test-install` makes the environment and runs this in it.
 
-First the library's wheel alone. Nothing of the extras is there. Losses and evaluation work; commands that need more say
-what to install. It ends with what the package weighs and how long the import of losses and metrics takes, in processor
-time, beside torch's own. Then, with --beside, the wheels of detectors and of the laboratory beside it, whose names the
-command knows.
+First the library's wheel alone. Nothing of the extras is there. Losses and evaluation work; what needs more says what to
+install. It ends with what the package weighs and how long the import of losses and metrics takes, in processor time,
+beside torch's own. Then, with --extra NAME, the library with one extra, and what the page of this extra imports. Then,
+with --beside, the wheels of the workbench, of detectors and of the laboratory beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+#: Extra -> what its page imports.
+IMPORTS = {
+    "baselines": "from rankgrad.adapters.pml import AccuracyCalculator, CrossBatchMemory, PMLAdapter, SelfSupervisedLoss",
+    "torchmetrics": "from rankgrad.adapters.torchmetrics import RetrievalReport",
+    "lightgbm": "from rankgrad.adapters.lightgbm import Metrics; import rankgrad.adapters.boosting",
+    "xgboost": "from rankgrad.adapters.xgboost import Metrics; import rankgrad.adapters.boosting",
+    "sklearn": "from rankgrad.adapters.sklearn import RankClassifier, Ranker, scorer",
+    "transformers": "import rankgrad.adapters.transformers",
+    "sentence-transformers": "import rankgrad.adapters.sentence_transformers, rankgrad.adapters.cross_encoder",
+}
 EXTRAS = (
     "torchvision",
     "timm",
@@ -57,12 +67,14 @@ def run(*words: str, folder: Path, status: int = 0) -> subprocess.CompletedProce
 
 def main() -> None:
     """Try everything; an AssertionError says what is wrong."""
-    rankgrad = shutil.which("rankgrad", path=str(Path(sys.executable).parent))
-    assert rankgrad, "the command rankgrad is not installed"
-    if sys.argv[1:] == ["--beside"]:
+    if sys.argv[1:2] == ["--extra"]:
+        run(sys.executable, "-c", IMPORTS[sys.argv[2]], folder=Path())
+    elif sys.argv[1:] == ["--beside"]:
+        rankgrad = shutil.which("rankgrad", path=str(Path(sys.executable).parent))
+        assert rankgrad, "the command rankgrad is not installed"
         with_others(rankgrad)
     else:
-        alone(rankgrad)
+        alone()
 
 
 def with_others(rankgrad: str) -> None:
@@ -80,27 +92,15 @@ def with_others(rankgrad: str) -> None:
         assert (folder / "rambo-fig1.png").is_file()
 
 
-def alone(rankgrad: str) -> None:
+def alone() -> None:
     """Try the library with torch and numpy."""
     assert not [name for name in EXTRAS if importlib.util.find_spec(name)], "this environment has more than the core"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         times = [run(sys.executable, "-c", IMPORT, folder=folder).stdout.splitlines() for _ in range(5)]
         run(sys.executable, "-c", USE, folder=folder)
-        run(rankgrad, "--version", folder=folder)
-        (folder / "make.py").write_text(
-            "import numpy\n"
-            "numpy.savez('e.npz', embeddings=numpy.eye(4).repeat(2, 0), labels=numpy.arange(4).repeat(2))\n"
-        )
-        run(sys.executable, "make.py", folder=folder)
-        assert "R@1" in run(rankgrad, "evaluate", "e.npz", "--bootstrap", "10", folder=folder).stdout
-        for words in (["train"], ["embed", "run", "."], ["index", "e.npz"], ["report", "run"]):
-            told = run(rankgrad, *words, folder=folder, status=2).stderr
-            assert "this needs" in told and "pip install" in told and "Traceback" not in told, told
-        for command in LABORATORY:
-            assert "In a clone: pip install ./papers" in run(rankgrad, command, folder=folder, status=2).stderr
-        told = run(rankgrad, "detect", "train", folder=folder, status=2).stderr
-        assert "In a clone: pip install ./packages/rankgrad-detection" in told
+        told = run(sys.executable, "-m", "rankgrad", "train", folder=folder, status=1).stderr
+        assert "this needs rankgrad-workbench: pip install" in told and "Traceback" not in told, told
     package = Path(times[0][2]).parent
     assert "site-packages" in package.parts, f"this is not the installed package: {package}"
     size = sum(path.stat().st_size for path in package.rglob("*") if path.suffix != ".pyc")

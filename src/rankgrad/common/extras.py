@@ -31,6 +31,9 @@ EXTRAS = {
     "onnxscript": "onnx",
 }
 
+#: Module of a package beside the library -> the package.
+BESIDE = {"rankgrad_workbench": "rankgrad-workbench", "rankgrad_detection": "rankgrad-detection"}
+
 #: Kind of a name in messages -> the names that the laboratory adds, the package in the folder papers/ of a clone.
 LABORATORY = {
     "command": ("figure", "reproduce", "paper-figure", "sodeep"),
@@ -81,6 +84,8 @@ def install(extra: str = "all") -> str:
 def missing(module: str) -> str:
     """One line about a module that is not installed."""
     name = module.partition(".")[0]
+    if name in BESIDE:
+        return f"this needs {BESIDE[name]}: pip install {BESIDE[name]}, or in a clone ./packages/{BESIDE[name]}"
     extra = EXTRAS.get(name, "train")
     return f"this needs {name}, which the extra {extra!r} installs: {install(extra)}"
 
