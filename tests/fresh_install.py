@@ -1,7 +1,7 @@
 """Try an installation of the wheels: `make test-install` makes the environment and runs this in it.
 
-First the library's wheel alone. Nothing of the extras is there. Losses and evaluation work; what needs more says what to
-install. It ends with what the package weighs and how long the import of losses and metrics takes, in processor time,
+First the library's wheel alone. Nothing of the extras is there. Losses and evaluation work; what needs more says what
+to install. It ends with what the package weighs and how long the import of losses and metrics takes, in processor time,
 beside torch's own. Then, with --extra NAME, the library with one extra, and what the page of this extra imports. Then,
 with --beside, the wheels of the workbench, of detectors and of the laboratory beside it.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 #: Extra -> what its page imports.
 IMPORTS = {
-    "baselines": "from rankgrad.adapters.pml import AccuracyCalculator, CrossBatchMemory, PMLAdapter, SelfSupervisedLoss",
+    "baselines": "from rankgrad.adapters.pml import AccuracyCalculator, CrossBatchMemory, PMLAdapter",
     "torchmetrics": "from rankgrad.adapters.torchmetrics import RetrievalReport",
     "lightgbm": "from rankgrad.adapters.lightgbm import Metrics; import rankgrad.adapters.boosting",
     "xgboost": "from rankgrad.adapters.xgboost import Metrics; import rankgrad.adapters.boosting",
