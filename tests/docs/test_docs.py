@@ -473,4 +473,6 @@ def test_citation_and_changelog_are_of_this_version():
     for reference in citation["references"]:
         assert {"type", "title", "authors", "year"} <= set(reference)
     assert len(citation["references"]) == 4
-    assert f"## [{rankgrad.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    heading = re.search(rf"## \[{re.escape(rankgrad.__version__)}\] - (.+)", (ROOT / "CHANGELOG.md").read_text("utf-8"))
+    assert heading is not None
+    assert heading[1] == str(citation.get("date-released", "not released yet")), "a date stands in both, or in neither"
