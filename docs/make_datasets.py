@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rankgrad_papers import datasets as of_papers
@@ -10,20 +11,19 @@ from rankgrad_papers.datasets.official import Official
 from rankgrad_workbench.datasets import DATASETS
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"names": ROOT / "docs" / "datasets.md", "published": ROOT / "papers" / "docs" / "datasets.md"}
+LABORATORY = ROOT / "papers" / "docs" / "datasets.md"
+PAGES = {"names": ROOT / "docs" / "datasets.md", "papers": LABORATORY, "published": LABORATORY}
 
 
 def tables() -> dict[str, list[list[str]]]:
     """Name of a table -> its rows, the head first."""
-    names = [
-        ["`data=`", "what"],
-        *([f"`{name}`", _first_line(load.__doc__)] for name, load in {**DATASETS, **of_papers.DATASETS}.items()),
-    ]
+
+    def named(loaders: Mapping[str, Callable[..., object]]) -> list[list[str]]:
+        return [["`data=`", "what"], *([f"`{name}`", _first_line(load.__doc__)] for name, load in loaders.items())]
+
     head = ["`data=`", "what", "train: images / classes", "test", "super-labels", "protocol", "R@K in papers"]
-    return {
-        "names": names,
-        "published": [head, *(_row(name, official) for name, official in of_papers.OFFICIAL.items())],
-    }
+    published = [head, *(_row(name, official) for name, official in of_papers.OFFICIAL.items())]
+    return {"names": named(DATASETS), "papers": named(of_papers.DATASETS), "published": published}
 
 
 def _first_line(text: str | None) -> str:
