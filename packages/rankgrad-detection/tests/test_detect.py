@@ -361,11 +361,16 @@ def test_settings_out_of_range_are_refused_before_the_training_with_their_sectio
 
 
 @pytest.mark.parametrize(
-    "words", [("figure", "--run", "RUN"), ("embed", "RUN", "."), ("export", "RUN"), ("evaluate", "RUN")]
+    "words", [("figure", "--run", "RUN"), ("embed", "RUN", "."), ("export", "RUN"), ("evaluate", "RUN", "-k", "1")]
 )
 def test_a_command_for_retrieval_says_that_the_run_is_a_detector(finished, capsys, words):
     message = fails(capsys, *(word.replace("RUN", str(finished.folder)) for word in words))
     assert str(finished.folder) in message and ("task=detection" in message or "detect evaluate" in message)
+
+
+def test_the_common_command_evaluates_a_detector_too(finished, capsys):
+    assert main(["evaluate", str(finished.folder)]) == 0
+    assert re.search(r"^mean .*", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_run_of_another_kind_is_no_detector(tmp_path, capsys):

@@ -16,7 +16,8 @@ from rankgrad.evaluation.statistics import FEWEST, PairedDifference, paired_over
 LEVEL = 0.05
 # Shapes of what is read of a report.
 SHAPES: Mapping[str, Any] = {
-    **{name: Report.shapes[name] for name in ("values", "intervals", "per_query", "uncounted", "per_class")},
+    **{name: Report.shapes[name] for name in ("values", "intervals", "per_query", "uncounted")},
+    "per_class": (Report.shapes["per_class"], {}),  # a detector's is an object
     **{"counts": NUMBERS, "settings": {}, "tests": [DIFFERENCE]},
 }
 ALIKE = 0.05  # share of the gallery that one network, and not the other, gives the embedding of an earlier item
@@ -87,8 +88,8 @@ def _paired(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) ->
             count = int(after.get("counts", {}).get("queries", 0))
             return PairedDifference(p=test["corrected"], n=count, detectable=None, **parts), "queries"
     reports = (after, before)
-    if any(each.get("settings", {}).get("weights") for each in reports):
-        return None, ""  # the metrics are weighted means
+    if any(each.get("settings", {}).get("weights") or isinstance(each.get("per_class"), dict) for each in reports):
+        return None, ""  # the metrics are weighted means, or those of a detector
     one, other = (
         {row.get("class", row["name"]): row for row in each.get("per_class", ()) if row.get(metric) is not None}
         for each in reports
