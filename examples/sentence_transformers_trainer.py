@@ -8,7 +8,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from rankgrad import losses
-from rankgrad.adapters.sentence_transformers import ClassBatchSampler, RankLoss, RetrievalEvaluator
+from rankgrad.adapters.sentence_transformers import ClassBatchSampler, RetrievalEvaluator, SentenceTransformersLoss
 
 topics = "card transfer balance pin refund cash limit fee loan rate".split()
 ways = "where is my {} please|tell me of the {} you have|i do not see a {} in here|how long does the {} take".split("|")
@@ -22,6 +22,7 @@ print("before", evaluator(model)["train_mAP@R"])
 args = SentenceTransformerTrainingArguments(
     tempfile.mkdtemp(), batch_sampler=ClassBatchSampler, per_device_train_batch_size=16, num_train_epochs=30,
     learning_rate=0.05, report_to="none", disable_tqdm=True)  # fmt: skip
-data, loss = Dataset.from_dict({"text": texts, "label": labels}), RankLoss(model, losses.SmoothAPLoss(tau=0.1))
+data = Dataset.from_dict({"text": texts, "label": labels})
+loss = SentenceTransformersLoss(model, losses.SmoothAPLoss(tau=0.1))
 SentenceTransformerTrainer(model, args, train_dataset=data, loss=loss).train()
 print("after", evaluator(model)["train_mAP@R"], evaluator.report, sep="\n")

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import BertConfig, BertModel, DataCollatorWithPadding, PreTrainedTokenizerFast, TrainingArguments
 
 from rankgrad import losses
-from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics
+from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RetrievalMetrics, TransformersLoss
 
 topics = "card transfer balance pin refund cash limit fee loan rate".split()
 ways = "where is my {} please|tell me of the {} you have|i do not see a {} in here|how long does the {} take".split("|")
@@ -23,6 +23,6 @@ args = TrainingArguments(tempfile.mkdtemp(), per_device_train_batch_size=16, num
                          report_to="none", disable_tqdm=True)  # fmt: skip
 trainer = ClassBatchTrainer(
     EmbeddingModel(body), args, DataCollatorWithPadding(words), data, data, samples_per_class=4,
-    compute_loss_func=RankLoss(losses.SmoothAPLoss(tau=0.1)), compute_metrics=RetrievalMetrics())  # fmt: skip
+    compute_loss_func=TransformersLoss(losses.SmoothAPLoss(tau=0.1)), compute_metrics=RetrievalMetrics())  # fmt: skip
 for step in (trainer.evaluate, trainer.train, trainer.evaluate):
     print(step())

@@ -47,7 +47,7 @@ def cases() -> list[tuple[str, str, str]]:
 
 def gradients(model: nn.Module, layout: str, kind: str, way: str, rank: int = 0, processes: int = 1) -> list[Tensor]:
     """Value and gradients of one step on this process's share."""
-    from rankgrad.adapters.sentence_transformers import CachedRankLoss, RankLoss
+    from rankgrad.adapters.sentence_transformers import CachedSentenceTransformersLoss, SentenceTransformersLoss
 
     columns, labels = LAYOUTS[layout]
     model = copy.deepcopy(model)  # a second DDP around the same weights would wait for the first
@@ -55,11 +55,11 @@ def gradients(model: nn.Module, layout: str, kind: str, way: str, rank: int = 0,
     mine = slice(rank * size, (rank + 1) * size)
     loss: Any = losses.LOSSES[kind]()
     if way == "global":
-        learner: Any = RankLoss(model, GlobalBatch(loss))
+        learner: Any = SentenceTransformersLoss(model, GlobalBatch(loss))
     elif way == "cached":
-        learner = CachedRankLoss(model, loss, 3, gather_across_devices=processes > 1)
+        learner = CachedSentenceTransformersLoss(model, loss, 3, gather_across_devices=processes > 1)
     else:
-        learner = RankLoss(model, loss, gather_across_devices=processes > 1)
+        learner = SentenceTransformersLoss(model, loss, gather_across_devices=processes > 1)
     # DDP looks for what is used in a dict, as the trainer has it, and not in the tokenizer's own container
     features = [dict(model.preprocess(column[mine])) for column in columns]  # type: ignore[operator]
     if processes > 1:
@@ -150,7 +150,7 @@ def trained_sentences(folder: str, processes: int = 1) -> dict[str, Tensor]:
     """Weights of a SentenceTransformer after two epochs; the batch of all processes together is always the same."""
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-    from rankgrad.adapters.sentence_transformers import CachedRankLoss, ClassBatchSampler
+    from rankgrad.adapters.sentence_transformers import CachedSentenceTransformersLoss, ClassBatchSampler
 
     model = bert_model(Path(folder) / "bert")
     texts, labels = sentences(each=6)
@@ -163,7 +163,9 @@ def trained_sentences(folder: str, processes: int = 1) -> dict[str, Tensor]:
             **settings(processes),
         ),
         train_dataset=Dataset.from_dict({"text": texts, "label": labels}),
-        loss=CachedRankLoss(model, losses.SmoothAPLoss(tau=0.1), 7, gather_across_devices=processes > 1),
+        loss=CachedSentenceTransformersLoss(
+            model, losses.SmoothAPLoss(tau=0.1), 7, gather_across_devices=processes > 1
+        ),
     )
     trainer.train()
     return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
@@ -173,7 +175,7 @@ def trained_transformers(folder: str, processes: int = 1) -> dict[str, Any]:
     """Weights of an EmbeddingModel after two epochs of the Trainer, and the numbers of its evaluation."""
     from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
 
-    from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics
+    from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RetrievalMetrics, TransformersLoss
 
     path = bert_folder(Path(folder) / "bert")
     words = AutoTokenizer.from_pretrained(path)
@@ -191,7 +193,7 @@ def trained_transformers(folder: str, processes: int = 1) -> dict[str, Any]:
         train_dataset=tokenized(0),
         eval_dataset=tokenized(1),
         data_collator=DataCollatorWithPadding(words),
-        compute_loss_func=RankLoss(losses.SmoothAPLoss(tau=0.1), gather_across_devices=processes > 1),
+        compute_loss_func=TransformersLoss(losses.SmoothAPLoss(tau=0.1), gather_across_devices=processes > 1),
         compute_metrics=RetrievalMetrics(),
     )
     trainer.train()

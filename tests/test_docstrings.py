@@ -80,7 +80,7 @@ def test_docstrings_name_what_is_there(name):
 
 
 WITHOUT_EXAMPLE = {  # name -> why
-    "rankgrad.adapters.cross_encoder.RankLoss": "needs the files of a model; docs/frameworks.md makes a small one",
+    "rankgrad.adapters.cross_encoder.CrossEncoderLoss": "needs the files of a model, see docs/frameworks.md",
     "rankgrad_workbench.datasets.glyphs.load_glyphs": "draws 8436 images; docs/datasets.md calls it",
     "rankgrad_workbench.index.export.export": "needs a trained model; docs/finding-images.md calls it",
     "rankgrad_workbench.index.query.find": "needs a trained model; docs/finding-images.md calls it",

@@ -17,7 +17,7 @@ from text_models import bert_folder, sentences
 from transformers import AutoModel, AutoTokenizer, DataCollatorWithPadding, TrainingArguments
 
 from rankgrad import losses
-from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RankLoss, RetrievalMetrics
+from rankgrad.adapters.transformers import ClassBatchTrainer, EmbeddingModel, RetrievalMetrics, TransformersLoss
 from rankgrad.batches.distributed import GlobalBatch
 from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.evaluation import evaluate
@@ -91,21 +91,22 @@ def test_the_loss_function_is_our_loss_of_the_named_output(name):
     g = torch.Generator().manual_seed(0)
     rows, labels = torch.randn(12, 4, generator=g, dtype=torch.float64), torch.arange(12) // 3
     wanted = losses.LOSSES[name]()(rows, labels)
-    assert RankLoss(losses.LOSSES[name]())({"embeddings": rows}, labels) == wanted
+    assert TransformersLoss(losses.LOSSES[name]())({"embeddings": rows}, labels) == wanted
     # half of the labels of a step: half of the loss
-    half = RankLoss(losses.LOSSES[name](), output="image_embeds")({"image_embeds": rows}, labels, torch.tensor(24))
+    half = TransformersLoss(losses.LOSSES[name](), output="image_embeds")
+    half = half({"image_embeds": rows}, labels, torch.tensor(24))
     torch.testing.assert_close(half, wanted / 2)
 
 
 def test_every_batch_of_the_trainer_has_p_classes_with_k_rows(folder, words, tmp_path):
-    trainer = trainer_of(model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss()), num_train_epochs=2)
+    trainer = trainer_of(model_of(folder), words, tmp_path, TransformersLoss(losses.SmoothAPLoss()), num_train_epochs=2)
     trainer.train()
     assert len(trainer.seen) == 2 * (96 // 16)
     for batch in trainer.seen:
         assert np.unique(batch, return_counts=True)[1].tolist() == [4] * 4
     assert trainer.seen[:6] != trainer.seen[6:]
     again = trainer_of(
-        model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss()), samples_per_class=2, max_steps=2
+        model_of(folder), words, tmp_path, TransformersLoss(losses.SmoothAPLoss()), samples_per_class=2, max_steps=2
     )
     again.train()
     assert [np.unique(batch, return_counts=True)[1].tolist() for batch in again.seen] == [[2] * 8] * 2
@@ -118,7 +119,7 @@ def test_a_step_moves_the_weights_by_the_mean_gradient_of_its_batches(accumulate
         model,
         words,
         tmp_path,
-        RankLoss(losses.SmoothAPLoss(tau=0.1)),
+        TransformersLoss(losses.SmoothAPLoss(tau=0.1)),
         gradient_accumulation_steps=accumulated,
         max_steps=2,
     )
@@ -142,7 +143,7 @@ def test_the_best_model_is_chosen_by_our_numbers(folder, words, tmp_path):
         model,
         words,
         tmp_path,
-        RankLoss(losses.SmoothAPLoss(tau=0.1)),
+        TransformersLoss(losses.SmoothAPLoss(tau=0.1)),
         num_train_epochs=3,
         eval_strategy="epoch",
         save_strategy="epoch",
@@ -160,9 +161,10 @@ def test_the_best_model_is_chosen_by_our_numbers(folder, words, tmp_path):
 
 def test_a_training_that_goes_on_sees_the_batches_that_were_to_come(folder, words, tmp_path):
     settings = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 8}
-    whole = trainer_of(model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss(tau=0.1)), **settings)
+    loss = TransformersLoss(losses.SmoothAPLoss(tau=0.1))
+    whole = trainer_of(model_of(folder), words, tmp_path, loss, **settings)
     whole.train()
-    rest = trainer_of(model_of(folder), words, tmp_path / "b", RankLoss(losses.SmoothAPLoss(tau=0.1)), **settings)
+    rest = trainer_of(model_of(folder), words, tmp_path / "b", loss, **settings)
     rest.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
     assert rest.seen == whole.seen[8:]
     torch.testing.assert_close(rest.model.state_dict(), whole.model.state_dict(), rtol=0, atol=1e-9)
@@ -182,9 +184,9 @@ STATES = {
 def test_a_training_that_goes_on_has_the_state_of_its_loss(kind, folder, words, tmp_path):
     settings = {"num_train_epochs": 4, "save_strategy": "epoch"}
     loss, again = STATES[kind](), STATES[kind]()
-    whole = trainer_of(model_of(folder).float(), words, tmp_path, RankLoss(loss), **settings)
+    whole = trainer_of(model_of(folder).float(), words, tmp_path, TransformersLoss(loss), **settings)
     whole.train()
-    rest = trainer_of(model_of(folder).float(), words, tmp_path / "b", RankLoss(again), **settings)
+    rest = trainer_of(model_of(folder).float(), words, tmp_path / "b", TransformersLoss(again), **settings)
     rest.train(resume_from_checkpoint=str(tmp_path / "checkpoint-12"))
     assert loss.state_dict() and rest.seen == whole.seen[12:]
     torch.testing.assert_close(again.state_dict(), loss.state_dict(), rtol=0, atol=0)
@@ -193,14 +195,15 @@ def test_a_training_that_goes_on_has_the_state_of_its_loss(kind, folder, words, 
 
 def test_a_checkpoint_without_the_state_of_the_loss_is_told(folder, words, tmp_path):
     settings = {"num_train_epochs": 2, "save_strategy": "epoch"}
-    trainer_of(model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss()), **settings).train()
+    trainer_of(model_of(folder), words, tmp_path, TransformersLoss(losses.SmoothAPLoss()), **settings).train()
     checkpoint = tmp_path / "checkpoint-6"
     assert not (checkpoint / "rankgrad_loss.pt").exists()  # nothing to save
-    rest = trainer_of(model_of(folder), words, tmp_path / "b", RankLoss(losses.AdaptiveROADMAPLoss()), **settings)
+    loss = TransformersLoss(losses.AdaptiveROADMAPLoss())
+    rest = trainer_of(model_of(folder), words, tmp_path / "b", loss, **settings)
     with pytest.warns(UserWarning, match="no rankgrad_loss.pt, so the state of AdaptiveROADMAPLoss is not restored"):
         rest.train(resume_from_checkpoint=str(checkpoint))
     other = losses.SumLoss({"level": losses.CalibrationLoss(quantiles=(0.5, 0.99))}, {"level": 1.0})
-    rest = trainer_of(model_of(folder), words, tmp_path / "c", RankLoss(other), **settings)
+    rest = trainer_of(model_of(folder), words, tmp_path / "c", TransformersLoss(other), **settings)
     with pytest.raises(RuntimeError, match="Missing key.*losses.level.running"):
         rest.train(resume_from_checkpoint=str(tmp_path / "b" / "checkpoint-12"))
 
@@ -208,7 +211,7 @@ def test_a_checkpoint_without_the_state_of_the_loss_is_told(folder, words, tmp_p
 def test_an_iterable_data_set_is_refused(folder, words, tmp_path):
     streamed = tokenized(words).to_iterable_dataset()
     trainer = trainer_of(
-        model_of(folder), words, tmp_path, RankLoss(losses.SmoothAPLoss()), train_dataset=streamed, max_steps=2
+        model_of(folder), words, tmp_path, TransformersLoss(losses.SmoothAPLoss()), train_dataset=streamed, max_steps=2
     )
     with pytest.raises(ValueError, match="rows can be chosen; got IterableDataset. Load it as a datasets.Dataset"):
         trainer.train()
@@ -223,7 +226,7 @@ def test_sums_baselines_and_a_global_batch_are_losses_too():
         baselines.BinomialDevianceLoss(),
         GlobalBatch(losses.SmoothAPLoss()),
     ):
-        assert RankLoss(loss)({"embeddings": rows}, labels) == loss(rows, labels)
+        assert TransformersLoss(loss)({"embeddings": rows}, labels) == loss(rows, labels)
 
 
 def test_what_a_loss_function_can_not_be_is_said():
@@ -235,18 +238,18 @@ def test_what_a_loss_function_can_not_be_is_said():
         ("smooth_ap", "got str"),
     ):
         with pytest.raises(TypeError, match=told):
-            RankLoss(loss)
+            TransformersLoss(loss)
     for loss, settings, told in (
         (losses.SumLoss({"a": losses.SmoothAPLoss(reduction="none")}, {"a": 1.0}), {}, "reduction='mean'"),
         (baselines.CrossEntropyLoss(16, 32), {}, "CrossEntropyLoss has weights of its own"),
         (GlobalBatch(losses.SmoothAPLoss()), {"gather_across_devices": True}, "not both"),
     ):
         with pytest.raises(ValueError, match=told):
-            RankLoss(loss, **settings)
+            TransformersLoss(loss, **settings)
 
 
 def test_what_does_not_fit_is_refused_with_what_to_do(folder, words, tmp_path):
-    loss, rows = RankLoss(losses.SmoothAPLoss()), torch.randn(4, 2)
+    loss, rows = TransformersLoss(losses.SmoothAPLoss()), torch.randn(4, 2)
     with pytest.raises(ValueError, match="no output 'embeddings'; it has last_hidden_state"):
         loss({"last_hidden_state": rows}, torch.arange(4))
     for outputs in (rows, (rows,)):  # what a plain module returns
@@ -255,7 +258,7 @@ def test_what_does_not_fit_is_refused_with_what_to_do(folder, words, tmp_path):
     with pytest.raises(ValueError, match="needs classes: the data set must have a column label"):
         loss({"embeddings": rows}, None)
     with pytest.raises(ValueError, match="reduction='mean'"):
-        RankLoss(losses.SmoothAPLoss(reduction="none"))
+        TransformersLoss(losses.SmoothAPLoss(reduction="none"))
     with pytest.raises(ValueError, match="unknown pooling 'max'"):
         EmbeddingModel(torch.nn.Linear(2, 2), "max")
     with pytest.raises(TypeError, match="preprocess_logits_for_metrics"):

@@ -1,7 +1,7 @@
 """Losses of sentence-transformers as baselines in a training run.
 
 The trainer of that library gives a loss columns of texts. Our training gives a batch of embeddings with classes.
-Triplet losses can use this directly. For losses on pairs, `SentenceTransformersLoss` makes pairs from the batch.
+Triplet losses can use this directly. For losses on pairs, `SentenceTransformersBaseline` makes pairs from the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TAKES = {
 }
 
 
-class SentenceTransformersLoss(ClassLoss):
+class SentenceTransformersBaseline(ClassLoss):
     """A loss class of sentence-transformers with the interface of our losses. It takes classes and cannot use a memory.
 
     * The losses on batch triplets (Hermans et al., arXiv:1703.07737) read the classes themselves.
@@ -47,7 +47,7 @@ class SentenceTransformersLoss(ClassLoss):
         ValueError: the loss or an option is unknown.
         ModuleNotFoundError: sentence-transformers is not installed.
 
-    >>> loss = SentenceTransformersLoss("MultipleNegativesRankingLoss", scale=1.0)
+    >>> loss = SentenceTransformersBaseline("MultipleNegativesRankingLoss", scale=1.0)
     >>> loss(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))    # log(1 + exp(-1)) of both pairs
     tensor(0.3133)
     """
@@ -139,4 +139,4 @@ def _scores(labels: Tensor, first: Tensor, second: Tensor) -> Tensor:
     return (labels[first] == labels[second]).cummin(1).values.float().mean(1)
 
 
-__all__ = ["TAKES", "SentenceTransformersLoss"]
+__all__ = ["TAKES", "SentenceTransformersBaseline"]

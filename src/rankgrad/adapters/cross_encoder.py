@@ -26,7 +26,7 @@ from ..common.checks import integer
 from ..losses import RetrievalLoss
 
 
-class RankLoss(nn.Module):
+class CrossEncoderLoss(nn.Module):
     """A loss of `rankgrad.losses` for a CrossEncoder: each query's documents are a list.
 
     Columns of the data set: a query, a list of documents, and a label column with a list of grades >= 0 (or of bools),
@@ -134,4 +134,4 @@ class RankLoss(nn.Module):
         return citation_of(self.loss)
 
 
-__all__ = ["RankLoss"]
+__all__ = ["CrossEncoderLoss"]

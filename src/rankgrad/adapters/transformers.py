@@ -1,8 +1,8 @@
 """Rank losses, class batches and exact evaluation in the Trainer of transformers.
 
-There are four parts. `EmbeddingModel` pools the tokens of a text model to one embedding per text. `RankLoss` is the
-loss. `RetrievalMetrics` computes the metrics. `ClassBatchTrainer` is a Trainer with class batches, which also saves the
-state of the loss (`SavesLoss`).
+There are four parts. `EmbeddingModel` pools the tokens of a text model to one embedding per text. `TransformersLoss` is
+the loss. `RetrievalMetrics` computes the metrics. `ClassBatchTrainer` is a Trainer with class batches, which also saves
+the state of the loss (`SavesLoss`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class EmbeddingModel(nn.Module):
         return EmbeddingOutput(embeddings=pooled)
 
 
-class RankLoss:
+class TransformersLoss:
     """A loss of `rankgrad.losses` as `compute_loss_func=` of a Trainer. Each row is ranked against its batch.
 
     The Trainer adds up the losses of accumulated batches, and multiplies by the number of processes. This class divides
@@ -117,7 +117,7 @@ class RankLoss:
         ValueError: reduction="none", a loss with weights, or a `GlobalBatch` with gather_across_devices.
 
     >>> from rankgrad.losses import SmoothAPLoss
-    >>> loss = RankLoss(SmoothAPLoss())
+    >>> loss = TransformersLoss(SmoothAPLoss())
     >>> loss({"embeddings": torch.eye(2)[[0, 0, 1, 1]]}, torch.tensor([0, 0, 1, 1])) < 1e-6  # each class is a point
     tensor(True)
     """
@@ -220,7 +220,7 @@ class ClassBatchTrainer(SavesLoss):
     >>> from transformers import TrainingArguments
     >>> from rankgrad.losses import SmoothAPLoss
     >>> data = Dataset.from_dict({"input": [[float(row)] for row in range(8)], "label": [0, 1] * 4})
-    >>> model, loss = nn.Linear(1, 2), RankLoss(SmoothAPLoss())
+    >>> model, loss = nn.Linear(1, 2), TransformersLoss(SmoothAPLoss())
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     args = TrainingArguments(folder, per_device_train_batch_size=4, report_to="none", use_cpu=True)
     ...     trainer = ClassBatchTrainer(model, args, train_dataset=data, compute_loss_func=loss, samples_per_class=2)
@@ -277,4 +277,4 @@ class _ClassOrder(Sampler[int]):
             yield from batch
 
 
-__all__ = ["EmbeddingModel", "EmbeddingOutput", "RankLoss", "RetrievalMetrics", "ClassBatchTrainer"]
+__all__ = ["EmbeddingModel", "EmbeddingOutput", "TransformersLoss", "RetrievalMetrics", "ClassBatchTrainer"]

@@ -17,7 +17,7 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncode
 from text_models import bert_folder, static_model
 
 from rankgrad import losses, metrics, trec
-from rankgrad.adapters.cross_encoder import RankLoss
+from rankgrad.adapters.cross_encoder import CrossEncoderLoss
 from rankgrad_workbench.trec.evaluators import GradedRerankingEvaluator
 
 QUERIES = ["my card", "a refund", "the pin"]
@@ -49,7 +49,7 @@ def scores_of(model) -> list[torch.Tensor]:
 @pytest.mark.parametrize("size", [None, 1, 4])
 def test_the_value_is_the_mean_over_the_lists_of_the_queries(model, size):
     loss = losses.LambdaLoss(k=10)
-    value = RankLoss(model, loss, mini_batch_size=size)([QUERIES, DOCUMENTS], labels())
+    value = CrossEncoderLoss(model, loss, mini_batch_size=size)([QUERIES, DOCUMENTS], labels())
     one_by_one = [
         loss.from_lists(scores, grades.float()) for scores, grades in zip(scores_of(model), labels(), strict=True)
     ]
@@ -59,7 +59,7 @@ def test_the_value_is_the_mean_over_the_lists_of_the_queries(model, size):
 def test_grades_of_0_and_1_are_hits_for_a_loss_without_grades(model):
     hits = [[1, 0, 1], [1, 0], [0, 1, 0, 0]]
     loss = losses.LogSumExpLoss(tau=1.0)
-    value = RankLoss(model, loss)([QUERIES, DOCUMENTS], labels(hits))
+    value = CrossEncoderLoss(model, loss)([QUERIES, DOCUMENTS], labels(hits))
     one_by_one = [
         loss.from_lists(scores, right.bool()) for scores, right in zip(scores_of(model), labels(hits), strict=True)
     ]
@@ -89,7 +89,7 @@ def test_it_trains_in_the_trainer_of_the_package(tmp_path):
         save_strategy="no",
         disable_tqdm=True,
     )
-    loss = RankLoss(own, losses.LambdaLoss(k=10))
+    loss = CrossEncoderLoss(own, losses.LambdaLoss(k=10))
     trainer = CrossEncoderTrainer(model=own, args=arguments, train_dataset=data, loss=loss, evaluator=evaluator)
     trainer.train()
     assert all(np.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
@@ -168,14 +168,14 @@ def test_values_of_lists_alone_are_called_too_high(model):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda model: RankLoss(static_model(), losses.LambdaLoss()), "CrossEncoder; got SentenceTransformer"),
-        (lambda model: RankLoss(model, torch.nn.MSELoss()), "got MSELoss"),
+        (lambda model: CrossEncoderLoss(static_model(), losses.LambdaLoss()), "CrossEncoder; got SentenceTransformer"),
+        (lambda model: CrossEncoderLoss(model, torch.nn.MSELoss()), "got MSELoss"),
         (
-            lambda model: RankLoss(model, losses.SumLoss({"a": losses.LambdaLoss()}, {"a": 1.0})),
+            lambda model: CrossEncoderLoss(model, losses.SumLoss({"a": losses.LambdaLoss()}, {"a": 1.0})),
             "loss with from_lists.*A SumLoss, a baseline or a memory compares embeddings.*got SumLoss",
         ),
-        (lambda model: RankLoss(model, losses.LambdaLoss(reduction="none")), "'none'"),
-        (lambda model: RankLoss(model, losses.LambdaLoss(), mini_batch_size=0), "mini_batch_size"),
+        (lambda model: CrossEncoderLoss(model, losses.LambdaLoss(reduction="none")), "'none'"),
+        (lambda model: CrossEncoderLoss(model, losses.LambdaLoss(), mini_batch_size=0), "mini_batch_size"),
         (lambda model: GradedRerankingEvaluator([]), "none of 0 samples"),
         (lambda model: GradedRerankingEvaluator([{"query": "a", "documents": []}]), r"samples\[0\] has no 'grades'"),
         (
@@ -200,11 +200,11 @@ def test_what_does_not_fit_is_refused_when_it_is_made(model, make, message):
 
 
 def test_labels_and_columns_that_do_not_fit_are_refused_when_they_come(model):
-    loss = RankLoss(model, losses.LogSumExpLoss(tau=1.0))
+    loss = CrossEncoderLoss(model, losses.LogSumExpLoss(tau=1.0))
     with pytest.raises(ValueError, match=r"\[3, 2, 4\]"):
         loss([QUERIES, DOCUMENTS], labels([[1], [1, 0], [0, 1, 0, 0]]))
     with pytest.raises(ValueError, match="go up to 3"):
-        RankLoss(model, losses.FastAPLoss())([QUERIES, DOCUMENTS], labels())
+        CrossEncoderLoss(model, losses.FastAPLoss())([QUERIES, DOCUMENTS], labels())
     with pytest.raises(ValueError, match="single documents"):
         loss([QUERIES, ["a", "b", "c"]], labels())
     with pytest.raises(TypeError, match="got SentenceTransformer"):
@@ -212,5 +212,5 @@ def test_labels_and_columns_that_do_not_fit_are_refused_when_they_come(model):
 
 
 def test_the_card_of_the_model_names_the_loss(model):
-    loss = RankLoss(model, losses.LambdaLoss(k=10))
+    loss = CrossEncoderLoss(model, losses.LambdaLoss(k=10))
     assert "LambdaLoss" in loss.get_config_dict()["loss"] and "2010" in loss.citation

@@ -31,12 +31,16 @@ from text_models import CLASSES, bert_folder, bert_model, sentences, splade_mode
 
 from rankgrad import losses
 from rankgrad.adapters.sentence_transformers import (
-    CachedRankLoss,
+    CachedSentenceTransformersLoss as CachedLoss,
+)
+from rankgrad.adapters.sentence_transformers import (
     ClassBatchSampler,
     GradedRetrievalEvaluator,
-    RankLoss,
     RetrievalEvaluator,
     SavesLoss,
+)
+from rankgrad.adapters.sentence_transformers import (
+    SentenceTransformersLoss as Loss,
 )
 from rankgrad.batches.distributed import GlobalBatch
 from rankgrad.batches.memory import CrossBatchMemory
@@ -83,7 +87,7 @@ def embedded(model, *columns):
 @pytest.mark.parametrize("name", [name for name in losses.LOSSES if name != "spearman"])
 def test_one_column_with_classes_is_our_loss_of_the_same_embeddings(name, bert):
     labels = torch.tensor(LABELS)
-    value, found = gradients(bert, RankLoss(bert, losses.LOSSES[name]()), [TEXTS], labels)
+    value, found = gradients(bert, Loss(bert, losses.LOSSES[name]()), [TEXTS], labels)
     bert.zero_grad()
     wanted = losses.LOSSES[name]()(*embedded(bert, TEXTS), labels)
     wanted.backward()
@@ -102,13 +106,13 @@ def test_hierarchical_and_multi_hot_labels_are_those_of_the_loss(bert):
     (rows,) = embedded(bert, TEXTS)
     for labels in (hierarchy, several):
         for kind in (losses.HAPLoss, losses.NDCGLoss, losses.SmoothAPLoss):
-            assert gradients(bert, RankLoss(bert, kind()), [TEXTS], labels)[0] == kind()(rows, labels)
+            assert gradients(bert, Loss(bert, kind()), [TEXTS], labels)[0] == kind()(rows, labels)
 
 
 def test_pairs_without_labels_rank_the_positives_of_all_for_each_anchor(bert):
     anchors, positives = TEXTS[::2], TEXTS[1::2]
     rows = embedded(bert, anchors, positives)
-    value, _ = gradients(bert, RankLoss(bert, losses.SmoothAPLoss()), [anchors, positives])
+    value, _ = gradients(bert, Loss(bert, losses.SmoothAPLoss()), [anchors, positives])
     unit = [torch.nn.functional.normalize(each) for each in rows]
     wanted = losses.SmoothAPLoss().from_scores(unit[0] @ unit[1].T, torch.eye(len(anchors), dtype=torch.bool))
     torch.testing.assert_close(value, wanted.detach())
@@ -120,7 +124,7 @@ def test_pairs_with_classes_have_several_positives_per_anchor(bert):
     anchors, positives, labels = TEXTS[::2], TEXTS[1::2], torch.tensor(LABELS[::2])
     rows = embedded(bert, anchors, positives)
     for given in (labels, torch.stack([labels // 3, labels], 1), torch.nn.functional.one_hot(labels).bool()):
-        value, _ = gradients(bert, RankLoss(bert, losses.HAPLoss(), labels="classes"), [anchors, positives], given)
+        value, _ = gradients(bert, Loss(bert, losses.HAPLoss(), labels="classes"), [anchors, positives], given)
         assert value == losses.HAPLoss()(rows[0], given, ref_emb=rows[1], ref_labels=given)
     assert len(labels.unique()) < len(labels)
 
@@ -130,7 +134,7 @@ def test_negatives_are_irrelevant_to_all(classes, bert):
     anchors, positives, hard, harder = (TEXTS[i::4] for i in range(4))
     labels = torch.tensor([0, 0, 1, 1, 2, 3]) if classes else None
     rows = embedded(bert, anchors, positives, hard, harder)
-    value, _ = gradients(bert, RankLoss(bert, losses.SupAPLoss()), [anchors, positives, hard, harder], labels)
+    value, _ = gradients(bert, Loss(bert, losses.SupAPLoss()), [anchors, positives, hard, harder], labels)
     unit = [torch.nn.functional.normalize(each) for each in rows]
     match = torch.eye(6, dtype=torch.bool) if labels is None else labels[:, None] == labels
     relevant = torch.cat([match, torch.zeros(6, 12, dtype=torch.bool)], dim=1)
@@ -144,7 +148,7 @@ def test_a_list_of_scores_grades_each_query_s_own_documents(name, normalize, ber
     columns = [TEXTS[i::4] for i in range(4)]
     scores = torch.rand(6, 3, generator=torch.Generator().manual_seed(0))
     loss = losses.LOSSES[name](normalize=normalize)
-    value, found = gradients(bert, RankLoss(bert, loss), columns, scores)
+    value, found = gradients(bert, Loss(bert, loss), columns, scores)
     query, *documents = embedded(bert, *columns)
     table = torch.empty(6, 3, dtype=torch.float64)
     for row in range(6):
@@ -158,18 +162,18 @@ def test_a_list_of_scores_grades_each_query_s_own_documents(name, normalize, ber
 def test_scores_that_are_integers_or_bools_are_gains_too(bert):
     columns = [TEXTS[i::4] for i in range(4)]
     grades = torch.tensor([[0, 1, 3]] * 6)
-    loss = RankLoss(bert, losses.NDCGLoss())
+    loss = Loss(bert, losses.NDCGLoss())
     assert gradients(bert, loss, columns, grades)[0] == gradients(bert, loss, columns, grades.double())[0]
-    ap = RankLoss(bert, losses.SmoothAPLoss())
+    ap = Loss(bert, losses.SmoothAPLoss())
     assert gradients(bert, ap, columns, grades > 0)[0] > 0
     with pytest.raises(ValueError, match="SmoothAPLoss|graded|gains|relevant"):
-        gradients(bert, RankLoss(bert, losses.CalibrationLoss()), columns, grades.double())
+        gradients(bert, Loss(bert, losses.CalibrationLoss()), columns, grades.double())
 
 
 def test_scored_pairs_are_one_list(bert):
     first, second = TEXTS[::2], TEXTS[1::2]
     scores = torch.rand(12, generator=torch.Generator().manual_seed(0)).double()
-    value, _ = gradients(bert, RankLoss(bert, losses.SpearmanLoss()), [first, second], scores)
+    value, _ = gradients(bert, Loss(bert, losses.SpearmanLoss()), [first, second], scores)
     cosines = torch.nn.functional.cosine_similarity(*embedded(bert, first, second))
     from scipy.stats import spearmanr
 
@@ -178,7 +182,7 @@ def test_scored_pairs_are_one_list(bert):
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_whole_number_beside_two_columns_is_what_it_is_said_to_be(cached, bert):
-    made, columns = CachedRankLoss if cached else RankLoss, [TEXTS[::2], TEXTS[1::2]]
+    made, columns = CachedLoss if cached else Loss, [TEXTS[::2], TEXTS[1::2]]
     numbers = torch.tensor(LABELS[::2])
     rows = embedded(bert, *columns)
     cosines = torch.nn.functional.cosine_similarity(*rows).unsqueeze(0)
@@ -198,7 +202,7 @@ def test_a_whole_number_beside_two_columns_is_what_it_is_said_to_be(cached, bert
 
 def test_labels_that_can_not_be_what_they_are_said_to_be_are_refused(bert):
     with pytest.raises(ValueError, match="labels must be .*'grade'"):
-        RankLoss(bert, losses.NDCGLoss(), labels="grade")
+        Loss(bert, losses.NDCGLoss(), labels="grade")
     for meaning, columns, labels in (
         ("classes", [TEXTS[:8]] * 2, torch.rand(8)),
         ("classes", [TEXTS[:8]] * 3, torch.ones(8, 2, dtype=torch.long)),
@@ -208,13 +212,13 @@ def test_labels_that_can_not_be_what_they_are_said_to_be_are_refused(bert):
         ("grades", [TEXTS[:8]] * 3, torch.ones(8, dtype=torch.long)),
     ):
         with pytest.raises(ValueError, match="class|grades|scores"):
-            RankLoss(bert, losses.NDCGLoss(), labels=meaning)(features(bert, *columns), labels)
+            Loss(bert, losses.NDCGLoss(), labels=meaning)(features(bert, *columns), labels)
 
 
 def test_the_terms_of_a_loss_come_by_name_and_add_up_to_it(bert):
     labels = torch.tensor(LABELS)
     loss = losses.ROADMAPLoss(weight=0.3)
-    terms = RankLoss(bert, loss)(features(bert, TEXTS), labels)
+    terms = Loss(bert, loss)(features(bert, TEXTS), labels)
     assert isinstance(terms, dict) and list(terms) == ["supap", "calibration"]
     (rows,) = embedded(bert, TEXTS)
     torch.testing.assert_close(terms["supap"].detach(), 0.7 * losses.SupAPLoss()(rows, labels).detach())
@@ -228,19 +232,19 @@ def test_a_sum_of_losses_comes_by_its_terms(bert):
     labels = torch.tensor(LABELS)
     parts = {"rank": losses.SupAPLoss(), "pairs": baselines.BinomialDevianceLoss()}
     loss = losses.SumLoss(parts, {"rank": 0.3, "pairs": 0.7})
-    terms = RankLoss(bert, loss)(features(bert, TEXTS), labels)
+    terms = Loss(bert, loss)(features(bert, TEXTS), labels)
     (rows,) = embedded(bert, TEXTS)
     assert list(terms) == ["rank", "pairs"]
     torch.testing.assert_close(terms["rank"].detach(), 0.3 * losses.SupAPLoss()(rows, labels).detach())
-    plain = gradients(bert, RankLoss(bert, loss), [TEXTS], labels)
+    plain = gradients(bert, Loss(bert, loss), [TEXTS], labels)
     torch.testing.assert_close(plain[0], loss(rows, labels).detach())
-    cached = gradients(bert, CachedRankLoss(bert, loss, 7), [TEXTS], labels)
+    cached = gradients(bert, CachedLoss(bert, loss, 7), [TEXTS], labels)
     torch.testing.assert_close(cached, plain, rtol=0, atol=1e-9)
-    assert "SumLoss" in RankLoss(bert, loss).get_config_dict()["loss"]
-    assert RankLoss(bert, loss).citation == RankLoss(bert, losses.SupAPLoss()).citation != ""
+    assert "SumLoss" in Loss(bert, loss).get_config_dict()["loss"]
+    assert Loss(bert, loss).citation == Loss(bert, losses.SupAPLoss()).citation != ""
     # an anchor and a positive are a batch and its references
     columns, own = [TEXTS[::2], TEXTS[1::2]], torch.tensor(LABELS[::2])
-    value, _ = gradients(bert, RankLoss(bert, loss, labels="classes"), columns, own)
+    value, _ = gradients(bert, Loss(bert, loss, labels="classes"), columns, own)
     anchors, positives = embedded(bert, *columns)
     torch.testing.assert_close(value, loss(anchors, own, ref_emb=positives, ref_labels=own).detach())
 
@@ -248,33 +252,33 @@ def test_a_sum_of_losses_comes_by_its_terms(bert):
 def test_a_baseline_trains_its_weights_too(bert):
     torch.manual_seed(0)
     labels, loss = torch.tensor(LABELS), baselines.CrossEntropyLoss(6, 16).double()
-    value, _ = gradients(bert, RankLoss(bert, loss), [TEXTS], labels)
+    value, _ = gradients(bert, Loss(bert, loss), [TEXTS], labels)
     (rows,) = embedded(bert, TEXTS)
     torch.testing.assert_close(value, loss(rows, labels).detach())
     assert loss.classifier.weight.grad.abs().max() > 0
-    assert not hasattr(RankLoss(bert, loss), "citation")
+    assert not hasattr(Loss(bert, loss), "citation")
 
 
 def test_what_a_sum_a_baseline_or_a_memory_can_not_do_is_said(bert, monkeypatch):
     total = losses.SumLoss({"rank": losses.SupAPLoss()}, {"rank": 1.0})
     with pytest.raises(ValueError, match="SumLoss takes only classes, but the data has negatives"):
-        RankLoss(bert, total)(features(bert, TEXTS[::3], TEXTS[1::3], TEXTS[2::3]))
+        Loss(bert, total)(features(bert, TEXTS[::3], TEXTS[1::3], TEXTS[2::3]))
     with pytest.raises(ValueError, match="SumLoss takes only classes, but the data has grades"):
-        RankLoss(bert, total)(features(bert, TEXTS[::2], TEXTS[1::2]), torch.rand(12))
+        Loss(bert, total)(features(bert, TEXTS[::2], TEXTS[1::2]), torch.rand(12))
     classifier = baselines.CrossEntropyLoss(6, 16).double()
     with pytest.raises(ValueError, match="CrossEntropyLoss compares the texts of one column.*needs one column"):
-        RankLoss(bert, classifier)(features(bert, TEXTS[::2], TEXTS[1::2]))
+        Loss(bert, classifier)(features(bert, TEXTS[::2], TEXTS[1::2]))
     memory = CrossBatchMemory(losses.SmoothAPLoss(), 8)
     for loss in (memory, GlobalBatch(memory), losses.SumLoss({"memory": memory}, {"memory": 1.0})):
         with pytest.raises(TypeError, match="CrossBatchMemory needs the sample id of each row"):
-            RankLoss(bert, loss)
+            Loss(bert, loss)
     monkeypatch.setattr("rankgrad.adapters.sentence_transformers.losses.world", lambda: (0, 2))
     with pytest.raises(ValueError, match="has weights of its own.*gather_across_devices=True"):
-        RankLoss(bert, classifier)(features(bert, TEXTS), torch.tensor(LABELS))
+        Loss(bert, classifier)(features(bert, TEXTS), torch.tensor(LABELS))
 
 
 def test_columns_and_labels_that_do_not_fit_are_refused_with_what_to_do(bert):
-    loss = RankLoss(bert, losses.NDCGLoss())
+    loss = Loss(bert, losses.NDCGLoss())
     for columns, labels, told in (
         ([TEXTS], None, "no label column. dataset.class_encode_column.* changes strings"),
         ([TEXTS], torch.rand(24), "with one column of texts, each text needs a class.*got a column of grades"),
@@ -289,17 +293,17 @@ def test_columns_and_labels_that_do_not_fit_are_refused_with_what_to_do(bert):
         with pytest.raises(ValueError, match=told):
             loss(features(bert, *columns), labels)
     with pytest.raises(ValueError, match="gather_across_devices=True"):
-        RankLoss(bert, GlobalBatch(losses.NDCGLoss()))(features(bert, TEXTS[:4], TEXTS[4:8]), None)
+        Loss(bert, GlobalBatch(losses.NDCGLoss()))(features(bert, TEXTS[:4], TEXTS[4:8]), None)
     with pytest.raises(ValueError, match="reduction='mean'"):
-        RankLoss(bert, losses.NDCGLoss(reduction="none"))
+        Loss(bert, losses.NDCGLoss(reduction="none"))
     with pytest.raises(ValueError, match="not both"):
-        RankLoss(bert, GlobalBatch(losses.NDCGLoss()), gather_across_devices=True)
+        Loss(bert, GlobalBatch(losses.NDCGLoss()), gather_across_devices=True)
     with pytest.raises(TypeError, match="SmoothAPLoss.*got CosineSimilarity"):
-        RankLoss(bert, torch.nn.CosineSimilarity())
+        Loss(bert, torch.nn.CosineSimilarity())
     with pytest.raises(TypeError, match="a loss of rankgrad.losses.*got GlobalBatch of a CosineSimilarity"):
-        RankLoss(bert, GlobalBatch(torch.nn.CosineSimilarity()))
+        Loss(bert, GlobalBatch(torch.nn.CosineSimilarity()))
     with pytest.raises(TypeError, match="SparseEncoder.*got Linear"):
-        RankLoss(torch.nn.Linear(2, 2), losses.NDCGLoss())
+        Loss(torch.nn.Linear(2, 2), losses.NDCGLoss())
 
 
 # --- cached gradients -------------------------------------------------------------------------------------------------
@@ -318,16 +322,16 @@ def test_the_cached_gradient_is_the_plain_one(layout, name, how, bert):
     columns, labels = LAYOUTS[layout]
     if layout == "scores" and name == "rambo_ap":
         labels = labels > 0.5
-    plain = gradients(bert, RankLoss(bert, losses.LOSSES[name]()), columns, labels)
-    cached = gradients(bert, CachedRankLoss(bert, losses.LOSSES[name](), **how), columns, labels)
+    plain = gradients(bert, Loss(bert, losses.LOSSES[name]()), columns, labels)
+    cached = gradients(bert, CachedLoss(bert, losses.LOSSES[name](), **how), columns, labels)
     torch.testing.assert_close(cached, plain, rtol=0, atol=1e-9)
     assert max(float(each.abs().max()) for each in plain[1]) > 1e-4
 
 
 def test_a_loss_of_several_terms_is_cached_as_one_number(bert):
     labels = torch.tensor(LABELS)
-    plain = gradients(bert, RankLoss(bert, losses.ROADMAPLoss()), [TEXTS], labels)
-    loss = CachedRankLoss(bert, losses.ROADMAPLoss(), 7)
+    plain = gradients(bert, Loss(bert, losses.ROADMAPLoss()), [TEXTS], labels)
+    loss = CachedLoss(bert, losses.ROADMAPLoss(), 7)
     torch.testing.assert_close(gradients(bert, loss, [TEXTS], labels), plain, rtol=0, atol=1e-9)
     assert set(loss.loss.stats) >= {"supap", "calibration"}
 
@@ -337,15 +341,15 @@ def test_both_passes_of_a_cached_loss_draw_the_same_dropout(dropping):
     dropping.train()
     labels = torch.tensor(LABELS)
     outcomes = []
-    for loss in (RankLoss(dropping, losses.SmoothAPLoss()), CachedRankLoss(dropping, losses.SmoothAPLoss(), 64)):
+    for loss in (Loss(dropping, losses.SmoothAPLoss()), CachedLoss(dropping, losses.SmoothAPLoss(), 64)):
         torch.manual_seed(5)
         outcomes.append(gradients(dropping, loss, [TEXTS], labels))
     torch.testing.assert_close(outcomes[1], outcomes[0], rtol=0, atol=1e-9)
     torch.manual_seed(6)
-    other = gradients(dropping, RankLoss(dropping, losses.SmoothAPLoss()), [TEXTS], labels)
+    other = gradients(dropping, Loss(dropping, losses.SmoothAPLoss()), [TEXTS], labels)
     assert other[0] != outcomes[0][0]  # dropout is there
     # in small parts the masks are others; the loss is still one function of the weights, and this its gradient
-    loss, weight, step = CachedRankLoss(dropping, losses.SmoothAPLoss(tau=0.5), 5), next(dropping.parameters()), 1e-6
+    loss, weight, step = CachedLoss(dropping, losses.SmoothAPLoss(tau=0.5), 5), next(dropping.parameters()), 1e-6
 
     def value(change: float) -> float:
         with torch.no_grad():
@@ -367,7 +371,7 @@ def test_both_passes_of_a_cached_loss_draw_the_same_dropout(dropping):
 def test_inside_matryoshka_the_cached_gradient_is_the_plain_one_of_all_widths(name, bert):
     labels = torch.tensor(LABELS)
     outcomes = []
-    for loss in (RankLoss(bert, losses.LOSSES[name]()), CachedRankLoss(bert, losses.LOSSES[name](), 5)):
+    for loss in (Loss(bert, losses.LOSSES[name]()), CachedLoss(bert, losses.LOSSES[name](), 5)):
         wrapped = MatryoshkaLoss(bert, loss, [16, 8, 4], [1, 0.5, 0.25])
         outcomes.append(gradients(bert, wrapped, [TEXTS], labels))
     bert.zero_grad()
@@ -384,20 +388,20 @@ def test_inside_matryoshka_the_cached_gradient_is_the_plain_one_of_all_widths(na
 def test_without_gradients_a_cached_loss_is_its_value(bert):
     labels = torch.tensor(LABELS)
     with torch.no_grad():
-        cached = CachedRankLoss(bert, losses.SmoothAPLoss(), 5)(features(bert, TEXTS), labels)
-        assert cached == RankLoss(bert, losses.SmoothAPLoss())(features(bert, TEXTS), labels)
+        cached = CachedLoss(bert, losses.SmoothAPLoss(), 5)(features(bert, TEXTS), labels)
+        assert cached == Loss(bert, losses.SmoothAPLoss())(features(bert, TEXTS), labels)
 
 
 def test_what_cannot_be_cached_is_refused():
-    with pytest.raises(ValueError, match="StaticEmbedding .*: use RankLoss"):
-        CachedRankLoss(static_model(), losses.SmoothAPLoss())
+    with pytest.raises(ValueError, match="StaticEmbedding .*: use SentenceTransformersLoss"):
+        CachedLoss(static_model(), losses.SmoothAPLoss())
 
 
 def test_settings_of_parts_are_checked(bert):
     with pytest.raises(ValueError, match="mini_batch_size.*>= 1; got 0"):
-        CachedRankLoss(bert, losses.SmoothAPLoss(), 0)
+        CachedLoss(bert, losses.SmoothAPLoss(), 0)
     with pytest.raises(ValueError, match="mini_batch_num_tokens.*>= 1; got -1"):
-        CachedRankLoss(bert, losses.SmoothAPLoss(), mini_batch_num_tokens=-1)
+        CachedLoss(bert, losses.SmoothAPLoss(), mini_batch_num_tokens=-1)
 
 
 # --- other encoders ---------------------------------------------------------------------------------------------------
@@ -408,13 +412,13 @@ def test_a_sparse_encoder_trains_and_is_evaluated(tmp_path):
     labels = torch.tensor(LABELS)
     (rows,) = embedded(model, TEXTS)
     loss = losses.SmoothAPLoss(normalize=False)  # it compares by inner products
-    value, found = gradients(model, RankLoss(model, loss), [TEXTS], labels)
+    value, found = gradients(model, Loss(model, loss), [TEXTS], labels)
     assert value == loss(rows, labels) and any(each.abs().max() > 0 for each in found)
 
-    wrapped = SpladeLoss(model, RankLoss(model, losses.ROADMAPLoss()), 0.1, use_document_regularizer_only=True)
+    wrapped = SpladeLoss(model, Loss(model, losses.ROADMAPLoss()), 0.1, use_document_regularizer_only=True)
     terms = wrapped(features(model, TEXTS), labels)
     assert list(terms) == ["supap", "calibration", "document_regularizer_loss"]
-    cached = gradients(model, CachedRankLoss(model, loss, 5), [TEXTS], labels)
+    cached = gradients(model, CachedLoss(model, loss, 5), [TEXTS], labels)
     torch.testing.assert_close(cached, (value, found), rtol=0, atol=1e-4)
 
     metrics = RetrievalEvaluator(TEXTS, LABELS)(model)
@@ -427,7 +431,7 @@ def test_token_vectors_are_refused_by_loss_and_evaluators(tmp_path):
 
     model = MultiVectorEncoder(modules=[Transformer(bert_folder(tmp_path / "tokens"))], device="cpu")
     with pytest.raises(TypeError, match="got MultiVectorEncoder.*loss.from_scores"):
-        RankLoss(model, losses.SmoothAPLoss())
+        Loss(model, losses.SmoothAPLoss())
     with pytest.raises(TypeError, match="RetrievalEvaluator.*got MultiVectorEncoder"):
         RetrievalEvaluator(TEXTS, LABELS)(model)
 
@@ -745,7 +749,7 @@ def test_its_trainer_learns_by_our_loss_from_our_batches_and_keeps_the_best_mode
     trainer, batches = train(
         tmp_path,
         model,
-        RankLoss(model, losses.ROADMAPLoss()),
+        Loss(model, losses.ROADMAPLoss()),
         load_best_model_at_end=True,
         metric_for_best_model="eval_dev_mAP@R",
     )
@@ -772,12 +776,12 @@ def test_its_trainer_learns_by_our_loss_from_our_batches_and_keeps_the_best_mode
 
 def test_a_training_that_goes_on_after_a_checkpoint_sees_the_batches_that_were_to_come(tmp_path):
     model = static_model()
-    _, whole = train(tmp_path / "a", model, RankLoss(model, losses.SmoothAPLoss()), save_steps=5)
+    _, whole = train(tmp_path / "a", model, Loss(model, losses.SmoothAPLoss()), save_steps=5)
     again = static_model()
     trainer, rest = train(
         tmp_path / "b",
         again,
-        RankLoss(again, losses.SmoothAPLoss()),
+        Loss(again, losses.SmoothAPLoss()),
         save_steps=5,
         resume=str(tmp_path / "a" / "checkpoint-15"),
     )
@@ -786,11 +790,11 @@ def test_a_training_that_goes_on_after_a_checkpoint_sees_the_batches_that_were_t
 
 
 STATES = {
-    "thresholds": lambda model: RankLoss(model, losses.AdaptiveROADMAPLoss()),
-    "margins": lambda model: RankLoss(model, losses.AdaptiveTripletLoss()),
-    "gathered": lambda model: RankLoss(model, GlobalBatch(losses.CalibrationLoss(quantiles=(0.5, 0.99)))),
-    "matryoshka": lambda model: MatryoshkaLoss(model, RankLoss(model, losses.AdaptiveROADMAPLoss()), [16, 8]),
-    "weights": lambda model: RankLoss(model, baselines.CrossEntropyLoss(CLASSES, 16)),
+    "thresholds": lambda model: Loss(model, losses.AdaptiveROADMAPLoss()),
+    "margins": lambda model: Loss(model, losses.AdaptiveTripletLoss()),
+    "gathered": lambda model: Loss(model, GlobalBatch(losses.CalibrationLoss(quantiles=(0.5, 0.99)))),
+    "matryoshka": lambda model: MatryoshkaLoss(model, Loss(model, losses.AdaptiveROADMAPLoss()), [16, 8]),
+    "weights": lambda model: Loss(model, baselines.CrossEntropyLoss(CLASSES, 16)),
 }
 
 
@@ -827,7 +831,7 @@ def test_losses_of_several_data_sets_have_their_states_by_name(tmp_path):
             use_cpu=True,
             dataloader_pin_memory=False,
         )
-        wrapped = {key: RankLoss(model, loss) for key, loss in kinds.items()}
+        wrapped = {key: Loss(model, loss) for key, loss in kinds.items()}
         data = {key: Dataset.from_dict({"text": texts, "label": labels}) for key in kinds}
         return ResumableTrainer(model=model, args=arguments, train_dataset=data, loss=wrapped)
 
@@ -846,7 +850,7 @@ def test_the_sampler_s_settings_travel_with_the_arguments(tmp_path):
     _, batches = train(
         tmp_path,
         model,
-        RankLoss(model, losses.SmoothAPLoss()),
+        Loss(model, losses.SmoothAPLoss()),
         batch_sampler=pickle.loads(pickle.dumps(factory)),
         max_steps=3,
         eval_strategy="no",
@@ -857,7 +861,7 @@ def test_the_sampler_s_settings_travel_with_the_arguments(tmp_path):
 
 def test_a_cached_loss_trains_a_bert(tmp_path):
     model = bert_model(tmp_path / "bert").float()
-    loss = CachedRankLoss(model, losses.SmoothAPLoss(tau=0.1), mini_batch_size=6)
+    loss = CachedLoss(model, losses.SmoothAPLoss(tau=0.1), mini_batch_size=6)
     trainer, _ = train(tmp_path, model, loss, max_steps=8, learning_rate=0.01, save_strategy="no", logging_steps=4)
     seen = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(seen) == 2 and seen[1] < seen[0]
@@ -867,13 +871,13 @@ def test_a_cached_loss_trains_a_bert(tmp_path):
 
 
 def test_the_model_card_s_words_about_a_loss(bert):
-    loss = CachedRankLoss(bert, losses.SmoothAPLoss(tau=0.02), 8)
+    loss = CachedLoss(bert, losses.SmoothAPLoss(tau=0.02), 8)
     config = loss.get_config_dict()
     assert json.loads(json.dumps(config)) == config and config["mini_batch_size"] == 8
     assert config["loss"].startswith("SmoothAPLoss(tau=0.02, ") and config["gather_across_devices"] is False
-    assert RankLoss(bert, GlobalBatch(losses.SmoothAPLoss())).get_config_dict()["gather_across_devices"]
+    assert Loss(bert, GlobalBatch(losses.SmoothAPLoss())).get_config_dict()["gather_across_devices"]
     for name, kind in losses.LOSSES.items():
-        cites = RankLoss(bert, kind())
+        cites = Loss(bert, kind())
         if name in ("spearman", "adaptive_roadmap"):  # of no paper
             assert not hasattr(cites, "citation")
             continue
@@ -885,15 +889,15 @@ def test_the_model_card_s_words_about_a_loss(bert):
 
 def test_a_model_card_has_no_entry_for_a_loss_without_a_paper(bert):
     card = SentenceTransformerModelCardData()
-    card.set_losses([RankLoss(bert, losses.AdaptiveROADMAPLoss())])
+    card.set_losses([Loss(bert, losses.AdaptiveROADMAPLoss())])
     assert list(card.citations) == ["Sentence Transformers"]
-    card.set_losses([RankLoss(bert, losses.SupAPLoss())])
-    assert list(card.citations) == ["Sentence Transformers", "RankLoss"]
+    card.set_losses([Loss(bert, losses.SupAPLoss())])
+    assert list(card.citations) == ["Sentence Transformers", "SentenceTransformersLoss"]
 
 
 def test_thresholds_that_follow_the_scores_move_once_a_step_with_cached_gradients_too(bert):
     moved = []
-    for made in (RankLoss, CachedRankLoss):
+    for made in (Loss, CachedLoss):
         loss = losses.AdaptiveROADMAPLoss()
         for _ in range(2):
             gradients(bert, made(bert, loss), [TEXTS], torch.tensor(LABELS))
@@ -905,12 +909,12 @@ def test_thresholds_that_follow_the_scores_move_once_a_step_with_cached_gradient
 
 def test_a_loss_copies_with_its_model():
     model = static_model()
-    loss = copy.deepcopy(RankLoss(model, losses.SmoothAPLoss()))
+    loss = copy.deepcopy(Loss(model, losses.SmoothAPLoss()))
     assert loss.model is not model
     labels = torch.tensor(LABELS)
     assert (
         gradients(loss.model, loss, [TEXTS], labels)[0]
-        == gradients(model, RankLoss(model, losses.SmoothAPLoss()), [TEXTS], labels)[0]
+        == gradients(model, Loss(model, losses.SmoothAPLoss()), [TEXTS], labels)[0]
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from small_runs import make_texts, small_texts, train
 
-from rankgrad.adapters.bi_encoder import SentenceTransformersLoss
+from rankgrad.adapters.bi_encoder import SentenceTransformersBaseline
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.losses import HAPLoss, SmoothAPLoss
 from rankgrad_workbench.cli import main
@@ -240,7 +240,7 @@ def test_pairs_of_a_batch_never_hold_their_own_class_as_wrong():
     # rounds: (1, 2) and (0, 3); then (4, 6) alone. Row 5 has no partner
     first = plain.compute_loss_from_embeddings([rows[[1, 0]], rows[[2, 3]]], labels)
     alone = plain.compute_loss_from_embeddings([rows[[4]], rows[[6]]], labels)
-    found = SentenceTransformersLoss("MultipleNegativesRankingLoss", scale=7.0)(rows, labels)
+    found = SentenceTransformersBaseline("MultipleNegativesRankingLoss", scale=7.0)(rows, labels)
     torch.testing.assert_close(found, (2 * first + alone) / 3)
 
 
@@ -252,14 +252,14 @@ def test_a_batch_triplet_is_theirs_and_cosent_takes_a_hierarchy():
     rows, labels = torch.randn(8, 3, generator=g), torch.arange(4).repeat_interleave(2)
     distance = theirs.BatchHardTripletLossDistanceFunction
     plain = theirs.BatchHardTripletLoss(torch.nn.Identity(), distance.cosine_distance, 0.3)
-    found = SentenceTransformersLoss("BatchHardTripletLoss", margin=0.3)(rows, labels)
+    found = SentenceTransformersBaseline("BatchHardTripletLoss", margin=0.3)(rows, labels)
     torch.testing.assert_close(found, plain.compute_loss_from_embeddings([rows], labels))
-    loss = SentenceTransformersLoss("CoSENTLoss")
+    loss = SentenceTransformersBaseline("CoSENTLoss")
     levels = torch.stack([labels // 2, labels], dim=1)
     assert loss(rows, levels) != loss(rows, labels)
     with pytest.raises(ValueError, match="one class per row; got a hierarchy"):
-        SentenceTransformersLoss("BatchHardTripletLoss")(rows, levels)
+        SentenceTransformersBaseline("BatchHardTripletLoss")(rows, levels)
     with pytest.raises(ValueError, match="'margn'; did you mean 'margin'"):
-        SentenceTransformersLoss("BatchHardTripletLoss", margn=1)
+        SentenceTransformersBaseline("BatchHardTripletLoss", margn=1)
     with pytest.raises(ValueError, match="no loss 'CosentLoss'"):
-        SentenceTransformersLoss("CosentLoss")
+        SentenceTransformersBaseline("CosentLoss")

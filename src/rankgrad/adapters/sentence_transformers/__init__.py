@@ -7,7 +7,7 @@ batch sampler, and an evaluator returns a dict.
 try:
     from .batches import ClassBatchSampler
     from .evaluation import GradedRetrievalEvaluator, RetrievalEvaluator
-    from .losses import CachedRankLoss, RankLoss
+    from .losses import CachedSentenceTransformersLoss, SentenceTransformersLoss
 except ModuleNotFoundError as error:
     from ...common.extras import missing
 
@@ -16,8 +16,8 @@ except ModuleNotFoundError as error:
 from ..trainer_loss import SavesLoss as SavesLoss
 
 __all__ = [
-    "RankLoss",
-    "CachedRankLoss",
+    "SentenceTransformersLoss",
+    "CachedSentenceTransformersLoss",
     "ClassBatchSampler",
     "RetrievalEvaluator",
     "GradedRetrievalEvaluator",

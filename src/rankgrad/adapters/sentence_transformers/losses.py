@@ -39,7 +39,7 @@ class Components(dict[str, Tensor]):
     __rmul__ = __mul__
 
 
-class RankLoss(nn.Module):
+class SentenceTransformersLoss(nn.Module):
     r"""A loss of `rankgrad.losses` as a loss of sentence-transformers. The columns of the data set decide what is ranked.
 
     | columns | label column | what is ranked |
@@ -78,7 +78,7 @@ class RankLoss(nn.Module):
     >>> from sentence_transformers.sentence_transformer.modules import BoW
     >>> from rankgrad.losses import SmoothAPLoss
     >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
-    >>> loss = RankLoss(model, SmoothAPLoss())
+    >>> loss = SentenceTransformersLoss(model, SmoothAPLoss())
     >>> loss([model.preprocess(["red", "red", "green", "green"])], torch.tensor([0, 0, 1, 1])) < 1e-6
     tensor(True)
     """  # noqa: E501  # rows of a table
@@ -274,20 +274,20 @@ def _bibtex(loss: nn.Module) -> str:
     )
 
 
-class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the library is not followed by mypy
-    """`RankLoss` for batches whose activations do not fit into memory.
+class CachedSentenceTransformersLoss(CachedLossMixin, SentenceTransformersLoss):  # type: ignore[misc]  # untyped
+    """`SentenceTransformersLoss` for batches whose activations do not fit into memory.
 
-    It embeds the texts in parts, and once more in the backward pass. The gradient is that of `RankLoss`. The cost is a
-    second forward pass. Dropout uses the same masks both times. It works inside MatryoshkaLoss.
+    It embeds the texts in parts, and once more in the backward pass. The gradient is that of the other class. The cost
+    is a second forward pass. Dropout uses the same masks both times. It works inside MatryoshkaLoss.
 
     Args:
         model: a SentenceTransformer or SparseEncoder, but not with a StaticEmbedding: its inputs cannot be divided, and
             it needs little memory.
-        loss: see `RankLoss`.
+        loss: see `SentenceTransformersLoss`.
         mini_batch_size: number of texts of a column that are embedded at once.
         mini_batch_num_tokens: number of tokens that are embedded at once, in place of a number of texts.
-        labels: see `RankLoss`.
-        gather_across_devices: see `RankLoss`.
+        labels: see `SentenceTransformersLoss`.
+        gather_across_devices: see `SentenceTransformersLoss`.
         show_progress_bar: show the progress over the parts.
 
     Returns (of a call):
@@ -296,7 +296,7 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
     >>> from sentence_transformers.sentence_transformer.modules import BoW
     >>> from rankgrad.losses import SmoothAPLoss
     >>> model = SentenceTransformer(modules=[BoW(["red", "green"])], device="cpu")
-    >>> loss = CachedRankLoss(model, SmoothAPLoss(), mini_batch_size=2)
+    >>> loss = CachedSentenceTransformersLoss(model, SmoothAPLoss(), mini_batch_size=2)
     >>> loss([model.preprocess(["red", "red", "green", "green"])], torch.tensor([0, 0, 1, 1])) < 1e-6
     tensor(True)
     """
@@ -315,7 +315,8 @@ class CachedRankLoss(CachedLossMixin, RankLoss):  # type: ignore[misc]  # the li
         super().__init__(model, loss, labels=labels, gather_across_devices=gather_across_devices)
         if has_static_embedding_input(model):
             raise ValueError(
-                "a StaticEmbedding has almost no activations, and its batches cannot be divided: use RankLoss"
+                "a StaticEmbedding has almost no activations, and its batches cannot be divided: use "
+                "SentenceTransformersLoss"
             )
         self.mini_batch_size = integer(mini_batch_size, "mini_batch_size counts texts embedded at once", low=1)
         self.mini_batch_num_tokens = (

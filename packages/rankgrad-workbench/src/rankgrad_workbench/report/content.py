@@ -164,7 +164,7 @@ class RunContent(ABC):
 
 
 # Wrappers around a loss: of another library, or passed in Python. The page shows the name of the wrapped loss.
-SHELLS = ("CalledLoss", "SentenceTransformersLoss")
+SHELLS = ("CalledLoss", "SentenceTransformersBaseline")
 
 
 def loss_name(config: Mapping[str, Any]) -> str:
