@@ -11,8 +11,7 @@ from rankgrad_papers.datasets.official import Official
 from rankgrad_workbench.datasets import DATASETS
 
 ROOT = Path(__file__).parents[1]
-LABORATORY = ROOT / "papers" / "docs" / "datasets.md"
-PAGES = {"names": ROOT / "docs" / "datasets.md", "papers": LABORATORY, "published": LABORATORY}
+PAGES = {ROOT / "docs" / "datasets.md": ("names",), ROOT / "papers" / "docs" / "datasets.md": ("papers", "published")}
 
 
 def tables() -> dict[str, list[list[str]]]:
@@ -49,18 +48,21 @@ def _number(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
-def written(name: str, page: str) -> str:
-    """The page with its table as it should be."""
-    head, *rows = tables()[name]
-    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
-    begin, end = f"<!-- {name}: made by docs/make_datasets.py -->", f"<!-- end of {name} -->"
-    block = "\n".join([begin, *lines, end])
-    page, found = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, page, flags=re.DOTALL)
-    if found != 1:
-        raise ValueError(f"{PAGES[name]} needs the lines {begin!r} and {end!r} once each")
+def written(path: Path, page: str) -> str:
+    """The page with its tables as they should be."""
+    for name in PAGES[path]:
+        head, *rows = tables()[name]
+        lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+        begin, end = f"<!-- {name}: made by docs/make_datasets.py -->", f"<!-- end of {name} -->"
+        block = "\n".join([begin, *lines, end])
+        page, found = re.subn(
+            f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, block=block: block, page, flags=re.DOTALL
+        )
+        if found != 1:
+            raise ValueError(f"{path} needs the lines {begin!r} and {end!r} once each")
     return page
 
 
 if __name__ == "__main__":
-    for name, path in PAGES.items():
-        path.write_text(written(name, path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(written(path, path.read_text(encoding="utf-8")), encoding="utf-8")
