@@ -4,9 +4,8 @@ import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from rankgrad import distributed, losses
+from rankgrad import datasets, distributed, losses
 from rankgrad.adapters.torchmetrics import RetrievalReport
-from rankgrad_workbench import datasets
 
 
 class Embedder(lightning.LightningModule):  # noqa: D101
