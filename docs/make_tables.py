@@ -114,11 +114,16 @@ def losses() -> str:
     """A row for each loss."""
     head = "| name | class | what it optimises | paper | sees | gains |\n|---|---|---|---|---|---|\n"
     rows = [
-        f"| `{name}` | `{kind.__name__}` | {kind.optimises} | {kind.source} "
+        f"| `{name}` | `{kind.__name__}` | {kind.optimises} | {_links(kind.source)} "
         f"| {'differences' if kind.differences_only else 'absolute scores'} | {'yes' if kind.graded else '–'} |\n"
         for name, kind in LOSSES.items()
     ]
     return head + "".join(rows)
+
+
+def _links(source: str) -> str:
+    """The links of a source; the reference has it whole."""
+    return ", ".join(re.findall(r"\[[^\]]+\]\([^)]+\)", source)) or source
 
 
 def rates() -> str:
