@@ -479,9 +479,22 @@ def test_settings_of_a_run_are_checked_before_its_files_are_read():
         ("data.sides=[9,8]", "longer must be"),
         ("loss.margin=-1", "margin"),
         ("optimizer.lr=-1", r"optimizer\.lr"),
+        ("model.rois=0", "model: rois counts boxes"),
+        ("model.anchors=[[8]]", "model: anchors must be 2 lists"),
+        ("evaluation.pictures=-1", "evaluation.pictures counts"),
+        ("data.workers=-1", "data.workers counts"),
+        ("data.format=pascal", "data.format must be"),
+        ("init=nowhere.pt", "nowhere.pt does not exist"),
+    ):
+        with pytest.raises((OSError, ValueError), match=message):
+            build(compose([*settings, wrong], "detect"), quiet=True)
+    for wrong, message in (
+        ("model.backbone=vgg", "model: unknown backbone 'vgg'"),
+        ("model.norm=frozen", "model: frozen layers need weights"),
+        ("model.weights=nowhere.pt", "model.weights=nowhere.pt does not exist"),
     ):
         with pytest.raises(ValueError, match=message):
-            build(compose([*settings, wrong], "detect"), quiet=True)
+            build(compose([*settings, "model=faster_rcnn", wrong], "detect"), quiet=True)
 
 
 def test_batches_hold_every_image_at_most_once_and_go_on_where_they_stopped():

@@ -46,15 +46,49 @@ def build_detector(
     """
     if kind not in KINDS:
         raise ValueError(f"unknown model {kind!r}; known: {', '.join(KINDS)}")
-    for name in ("rois", "detections", "proposals"):  # with 0, torchvision trains on nothing and finds nothing
-        if name in options:
-            integer(options[name], f"{name} counts boxes", low=1)
-    for name in ("positive_share", "score_threshold"):
-        if name in options:
-            number(options[name], f"{name} is a fraction", low=0, high=1)
     if kind == "small":
         return small_rcnn(num_classes, sides, **options)
     return faster_rcnn(num_classes, sides, loaded=loaded, **options)
+
+
+def _boxes(
+    num_classes: int,
+    sides: tuple[int, int],
+    *,
+    rois: int,
+    proposals: int,
+    positive_share: float = 0.25,
+    score_threshold: float = 0.0,
+    detections: int = 100,
+) -> dict[str, Any]:
+    """The arguments of torchvision's `FasterRCNN` that all models have.
+
+    Args:
+        num_classes: number of classes C, without background.
+        sides: shorter and longest side of images.
+        rois: proposals per image that are classified in training.
+        proposals: largest number of proposals per image and level in evaluation, before and after suppression.
+        positive_share: largest fraction of `rois` that may be positive.
+        score_threshold: detections with a lower score are dropped. Use 0 for evaluation, because an AP loss does not
+            fix the scale of the scores.
+        detections: largest number of detections per image.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    for name, count in (("rois", rois), ("detections", detections), ("proposals", proposals)):
+        integer(count, f"{name} counts boxes", low=1)  # with 0, torchvision trains on nothing and finds nothing
+    return {
+        "num_classes": num_classes + 1,
+        "min_size": sides[0],
+        "max_size": sides[1],
+        "rpn_pre_nms_top_n_test": proposals,
+        "rpn_post_nms_top_n_test": proposals,
+        "box_batch_size_per_image": rois,
+        "box_positive_fraction": number(positive_share, "positive_share is a fraction", low=0, high=1),
+        "box_score_thresh": number(score_threshold, "score_threshold is a fraction", low=0, high=1),
+        "box_detections_per_img": detections,
+    }
 
 
 def faster_rcnn(
@@ -66,12 +100,8 @@ def faster_rcnn(
     weights: str | None = None,
     norm: str = "frozen",
     trainable_stages: int = 3,
-    rois: int = 512,
-    positive_share: float = 0.25,
-    score_threshold: float = 0.0,
-    detections: int = 100,
-    proposals: int = 1000,
     loaded: bool = False,
+    **options: Any,
 ) -> FasterRCNN:
     """Faster R-CNN of torchvision with a feature pyramid (Ren et al., NeurIPS 2015; Lin et al., CVPR 2017).
 
@@ -85,17 +115,13 @@ def faster_rcnn(
             scratch.
         trainable_stages: number of trainable stages of 5, counted from the end; with 3 the stem and the first stage
             are frozen.
-        rois: proposals per image that are classified in training.
-        positive_share: largest fraction of them that may be positive.
-        score_threshold: detections with a lower score are dropped. Use 0 for evaluation, because an AP loss does not
-            fix the scale of the scores.
-        detections: largest number of detections per image.
-        proposals: largest number of proposals per image and level in evaluation, before and after suppression.
         loaded: see `build_detector`.
+        options: see `_boxes`; 512 rois and 1000 proposals.
 
     Raises:
         ValueError: the backbone is unknown, or frozen layers have no weights.
     """
+    boxes = _boxes(num_classes, sides, **{"rois": 512, "proposals": 1000, **options})
     if backbone not in BACKBONES:
         raise ValueError(f"unknown backbone {backbone!r}; known: {', '.join(BACKBONES)}")
     one_of(norm, "norm", ("frozen", "batch"))
@@ -114,19 +140,7 @@ def faster_rcnn(
         import timm
 
         load_backbone(body, timm.create_model(name, pretrained=True).state_dict(), name)
-    pyramid = _resnet_fpn_extractor(body, trainable_stages)
-    return FasterRCNN(
-        pyramid,
-        num_classes=num_classes + 1,
-        min_size=sides[0],
-        max_size=sides[1],
-        rpn_pre_nms_top_n_test=proposals,
-        rpn_post_nms_top_n_test=proposals,
-        box_batch_size_per_image=rois,
-        box_positive_fraction=positive_share,
-        box_score_thresh=score_threshold,
-        box_detections_per_img=detections,
-    )
+    return FasterRCNN(_resnet_fpn_extractor(body, trainable_stages), **boxes)
 
 
 def load_backbone(body: nn.Module, state: dict[str, Any], source: str) -> None:
@@ -197,11 +211,7 @@ def small_rcnn(
     ratios: Sequence[float] = (1.0,),
     hidden: int = 256,
     cells: int = 5,
-    rois: int = 64,
-    positive_share: float = 0.25,
-    score_threshold: float = 0.0,
-    detections: int = 100,
-    proposals: int = 200,
+    **options: Any,
 ) -> FasterRCNN:
     """A Faster R-CNN that trains from scratch in minutes on a CPU: torchvision's parts around `SmallPyramid`.
 
@@ -215,12 +225,9 @@ def small_rcnn(
         ratios: height : width of the anchors.
         hidden: width of the two layers after a region.
         cells: a region is pooled to cells x cells.
-        rois: proposals per image that are classified in training.
-        positive_share: largest fraction of them that may be positive.
-        score_threshold: detections with a lower score are dropped.
-        detections: largest number of detections per image.
-        proposals: largest number of proposals per image and level, before and after suppression.
+        options: see `_boxes`; 64 rois and 200 proposals, in training twice as many.
     """
+    boxes = _boxes(num_classes, sides, **{"rois": 64, "proposals": 200, **options})
     body = SmallPyramid(widths, channels, finest)
     levels = 3 if finest == 4 else 2
     if len(anchors) != levels or len({len(sides) for sides in anchors}) != 1:
@@ -233,21 +240,14 @@ def small_rcnn(
     pool = MultiScaleRoIAlign([str(level) for level in range(levels)], output_size=cells, sampling_ratio=2)
     return FasterRCNN(
         body,
-        min_size=sides[0],
-        max_size=sides[1],
         rpn_anchor_generator=generator,
         box_roi_pool=pool,
         box_head=TwoMLPHead(channels * cells**2, hidden),
-        box_predictor=FastRCNNPredictor(hidden, num_classes + 1),
-        rpn_pre_nms_top_n_train=2 * proposals,
-        rpn_post_nms_top_n_train=2 * proposals,
-        rpn_pre_nms_top_n_test=proposals,
-        rpn_post_nms_top_n_test=proposals,
+        box_predictor=FastRCNNPredictor(hidden, boxes.pop("num_classes")),
+        rpn_pre_nms_top_n_train=2 * boxes["rpn_pre_nms_top_n_test"],
+        rpn_post_nms_top_n_train=2 * boxes["rpn_post_nms_top_n_test"],
         rpn_batch_size_per_image=128,
-        box_batch_size_per_image=rois,
-        box_positive_fraction=positive_share,
-        box_score_thresh=score_threshold,
-        box_detections_per_img=detections,
+        **boxes,
     )
 
 

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from rankgrad.batches.distributed import GlobalBatch, on_first
-from rankgrad.common.checks import integer
+from rankgrad.common.checks import integer, one_of
 from rankgrad.losses.score_memory import ScoreMemory
 from rankgrad_workbench.datasets.fingerprint import fingerprint
 from rankgrad_workbench.files import write_npz, write_text
@@ -39,7 +39,7 @@ from .adapter import check_ranking, use_ap_loss
 from .check import off_counts
 from .coco_ap import coco_ap
 from .data import DetectionData, DetectionSet
-from .formats import AUTO, format_of, load_scenes
+from .formats import AUTO, FORMATS, format_of, load_scenes
 from .models import build_detector
 from .page import write_page
 from .scenes import Scene, Scenes
@@ -190,7 +190,7 @@ def build(config: Mapping[str, Any], quiet: bool = False, say: runner.Say = runn
     if loss is not None:
         # ranks the proposals of all processes. It also wraps a single process, so a state fits any number of processes
         with section("ranking"):
-            in_use = use_ap_loss(model, GlobalBatch(loss), **asdict(settings.ranking))
+            in_use = use_ap_loss(model, GlobalBatch(loss), **settings.ranking)
     module = DetectorModule(model, {**settings.optimizer, "extended": settings.extended}, settings.seed, in_use)
     images = _train_images(settings, scenes.train.scenes)
     data = DetectionData(images, settings.train.batch_size, settings.seed, settings.data.workers)
@@ -229,15 +229,36 @@ def check_settings(settings: DetectorSettings, trust: Sequence[str] = ()) -> nn.
         check_ious(how.ious)
     integer(settings.train.batch_size, "train.batch_size counts images", low=1)
     with section("ranking"):
-        check_ranking(**asdict(settings.ranking))
+        check_ranking(**settings.ranking)
+    _check_model(settings)
     integer(how.batch_size, "evaluation.batch_size counts images", low=1)
     integer(how.every, "evaluation.every counts epochs", low=0)
+    integer(how.pictures, "evaluation.pictures counts pictures", low=0)
+    integer(settings.data.workers, "data.workers counts processes", low=0)
+    one_of(settings.data.format, "data.format", (AUTO, *FORMATS))
     check_optimizer(settings.optimizer)
     if settings.loss.get("_target_") is None:
         return None
     given = {key: value for key, value in settings.loss.items() if key != "name"}
     loss: nn.Module = make(given, slot="loss", trust=trust, where="loss")
     return loss
+
+
+def _check_model(settings: DetectorSettings) -> None:
+    """Build the model without weights, and look for the files of weights."""
+    options = dict(settings.model)
+    weights = options.get("weights")
+    with section("model"), torch.device("meta"), torch.random.fork_rng(devices=[]):
+        loaded = bool(settings.init or options.get("pretrained") or weights)
+        build_detector(options.pop("kind"), 1, settings.data.sides, loaded=loaded, **options)
+    if weights is not None and not Path(weights).is_file():
+        raise ConfigError(f"model.weights={weights} does not exist, or is no file")
+    if settings.init is not None:
+        _read(_weights_of(settings.init))
+
+
+def _weights_of(init: str) -> Path:
+    return Run(Path(init)).weights if Path(init).is_dir() else Path(init)
 
 
 def load_images(settings: DetectorSettings) -> RunScenes:
@@ -275,11 +296,10 @@ def detector_of(settings: DetectorSettings, classes: int) -> nn.Module:
         loaded = settings.init is not None
         model: nn.Module = build_detector(options.pop("kind"), classes, settings.data.sides, loaded=loaded, **options)
     if settings.init is not None:
-        source = Path(settings.init)
-        state = _read(Run(source).weights if source.is_dir() else source)["state"]
+        state = _read(_weights_of(settings.init))["state"]
         wrong = misfits(dict(model.state_dict()), state)
         if wrong:
-            raise ConfigError(f"{source} does not hold the model of these settings: {'; '.join(wrong)}")
+            raise ConfigError(f"{settings.init} does not hold the model of these settings: {'; '.join(wrong)}")
         model.load_state_dict(state)
     return model
 

@@ -23,17 +23,6 @@ class DetectionImages:
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """`ranking`: the arguments of `adapter.use_ap_loss`."""
-
-    weight: float
-    score: str
-    warmup: int
-    fade: int
-    keep: float
-
-
-@dataclass(frozen=True)
 class Training:
     """`train`: batches, and how images are changed."""
 
@@ -51,6 +40,7 @@ class DetectionEvaluation:
     inclusive: bool
     batch_size: int
     every: int
+    pictures: int
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,7 @@ class DetectorSettings:
     data: DetectionImages
     model: Mapping[str, Any]
     loss: Mapping[str, Any]
-    ranking: Ranking
+    ranking: Mapping[str, Any]
     train: Training
     optimizer: Mapping[str, Any]
     evaluation: DetectionEvaluation
