@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,20 +32,11 @@ from rankgrad.ranks.lists import asynchronous, require
 from rankgrad.ranks.relaxations import Heaviside, Sigmoid, SupStep
 from rankgrad.ranks.types import PerQuery, Ranks
 
-if TYPE_CHECKING:
-    from typing_extensions import NotRequired, Unpack
-
 MemoryFor = Literal["map", "both"]
 Background = Literal["first", "last"] | None
 
 
-class LossOptions(TypedDict):
-    """Keyword arguments that every detection loss takes (see `DetectionRankLoss`)."""
-
-    memory: NotRequired[int]
-    weights: NotRequired[tuple[float, float]]
-    memory_for: NotRequired[MemoryFor]
-    check_finite: NotRequired[bool | None]
+OPTIONS = ("weights", "memory_for", "check_finite")  # what every detection loss takes, beside memory
 
 
 class DetectionRankLoss(nn.Module):
@@ -222,7 +213,7 @@ class DetectionRankLoss(nn.Module):
         """The constructor's arguments, as they appear in the printed loss."""
         named = inspect.signature(type(self).__init__).parameters.values()
         names = [p.name for p in named if p.name != "self" and p.kind is not p.VAR_KEYWORD]
-        names = [name for name in dict.fromkeys([*names, *LossOptions.__annotations__]) if name != "memory"]
+        names = [name for name in dict.fromkeys([*names, *OPTIONS]) if name != "memory"]
         return ", ".join([*(f"{name}={getattr(self, name)!r}" for name in names), f"memory={self.memory.batches}"])
 
     def __getstate__(self) -> dict[str, object]:
@@ -322,7 +313,7 @@ class DetectionSmoothAPLoss(DetectionRankLoss):
     tensor(True)
     """
 
-    def __init__(self, tau: float = 0.1, **common: Unpack[LossOptions]) -> None:
+    def __init__(self, tau: float = 0.1, **common: Any) -> None:
         step = Sigmoid(tau)
         super().__init__(Soft(step, step), **common)
         self.tau = tau
@@ -345,7 +336,7 @@ class DetectionSupAPLoss(DetectionRankLoss):
     tensor(True)
     """
 
-    def __init__(self, tau: float = 0.1, rho: float = 10.0, delta: float = 0.5, **common: Unpack[LossOptions]) -> None:
+    def __init__(self, tau: float = 0.1, rho: float = 10.0, delta: float = 0.5, **common: Any) -> None:
         super().__init__(Soft(Heaviside(), SupStep(tau, rho, delta)), **common)
         self.tau, self.rho, self.delta = tau, rho, delta
 

@@ -134,10 +134,9 @@ def draw(scene: Scene, marked: Sequence[Mark], width: int = WIDTH) -> Image:
             _dashed(pen, box, COLOURS[mark.kind])
         else:
             pen.rectangle(box, outline=COLOURS[mark.kind], width=2)
-    tags: list[tuple[float, float, float, float]] = []
     for mark, box in ordered:
         text = mark.text + (f": {mark.kind}" if mark.kind in WRONG else " missed" if mark.kind == MISSED else "")
-        tags.append(_tag(pen, font, box, text, COLOURS[mark.kind], image.size, tags))
+        _tag(pen, font, box, text, COLOURS[mark.kind], image.size)
     return image
 
 
@@ -151,25 +150,10 @@ def _dashed(pen: Any, box: Sequence[float], colour: str) -> None:
             pen.line([(x, start), (x, min(start + DASH, bottom))], fill=colour, width=3)
 
 
-def _tag(
-    pen: Any,
-    font: Any,
-    box: Sequence[float],
-    text: str,
-    colour: str,
-    size: tuple[int, int],
-    others: Sequence[tuple[float, float, float, float]],
-) -> tuple[float, float, float, float]:
-    """Write a text at a corner of a box, inside the image, and if possible not over another text."""
-    left, top, right, bottom = box
+def _tag(pen: Any, font: Any, box: Sequence[float], text: str, colour: str, size: tuple[int, int]) -> None:
+    """Write a text above a box, or at its top inside the image."""
     wide, high = pen.textlength(text, font=font) + 6, 16
-    x = min(max(left, 0), size[0] - wide)
-    places = [(x, top - high), (x, bottom), (x, top), (x, bottom - high), (min(max(right - wide, 0), x + wide), top)]
-    inside = [(a, min(max(b, 0), size[1] - high)) for a, b in places]
-    free = [
-        (a, b) for a, b in inside if all(a + wide <= o[0] or o[2] <= a or b + high <= o[1] or o[3] <= b for o in others)
-    ]
-    a, b = (free or inside)[0]
-    pen.rectangle((a, b, a + wide, b + high), fill=colour)
-    pen.text((a + 3, b), text, fill="white", font=font)
-    return a, b, a + wide, b + high
+    x = min(max(box[0], 0), size[0] - wide)
+    y = min(max(box[1] - high, 0), size[1] - high)
+    pen.rectangle((x, y, x + wide, y + high), fill=colour)
+    pen.text((x + 3, y), text, fill="white", font=font)

@@ -18,16 +18,10 @@ ROW = TaskRow(
     mains=("AP50",),
     kept=(
         *(
-            "data.name",
-            "data.root",
-            "data.format",
-            "data.train",
-            "data.test",
-            "data.classes",
-            "data.sides",
-            "data.cache",
+            f"data.{name}"
+            for name in ("name", "root", "format", "train", "test", "classes", "sides", "cache", "workers")
         ),
-        *("data.workers", "model.kind", "loss.name"),
+        *("model.kind", "loss.name"),
     ),
     own_losses=True,
     compares="detect compare",

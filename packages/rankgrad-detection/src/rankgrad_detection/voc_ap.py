@@ -25,10 +25,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
+from torchvision.ops import box_iou
 
 from rankgrad.common.checks import Numbers, number, tensor
 from rankgrad.common.text import aligned, shown
+from rankgrad.evaluation.json_report import fits
 from rankgrad_workbench.files import read_json
 
 from .scenes import Scene
@@ -41,6 +44,17 @@ IOUS = (0.5, 0.75)
 LEARNED = "images of the training"  # name of a count
 COCO = "AP50_95"  # name of the mean of COCO's AP, see `coco_ap`
 CURVE_POINTS = 200  # largest number of points of a stored precision-recall curve
+_NUMBER = (float, None)
+_ROW = dict.fromkeys(("area", "eleven", "max_recall", "best_f1", "threshold"), _NUMBER)
+# Shapes of the content of `DetectionReport.to_dict`.
+SHAPES: Mapping[str, Any] = {
+    "values": {str: _NUMBER},
+    "per_class": {str: {str: {**_ROW, "objects": int, "detections": int, "curve": [[float]]}}},
+    "counts": {str: int},
+    "inclusive": bool,
+    "settings": {},
+    "coco": {str: _NUMBER},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,13 +327,8 @@ def overlaps(one: FloatArray, other: FloatArray, inclusive: bool = False) -> Flo
     >>> overlaps(np.array([[0.0, 0.0, 2.0, 2.0]]), np.array([[1.0, 0.0, 3.0, 2.0]])).round(3)
     array([[0.333]])
     """
-    extra = 1.0 if inclusive else 0.0
-    low = np.maximum(one[:, None, :2], other[None, :, :2])
-    high = np.minimum(one[:, None, 2:], other[None, :, 2:])
-    common = np.clip(high - low + extra, 0, None).prod(2)
-    areas = [(boxes[:, 2:] - boxes[:, :2] + extra).prod(1) for boxes in (one, other)]
-    union = areas[0][:, None] + areas[1][None] - common
-    share: FloatArray = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    edges = [torch.from_numpy(boxes + [0.0, 0.0, inclusive, inclusive]) for boxes in (one, other)]
+    share: FloatArray = box_iou(*edges).nan_to_num(0).numpy()
     return share
 
 
@@ -418,17 +427,17 @@ def read_content(path: Path) -> dict[str, Any]:
     """
     content = read_json(path, "values", "per_class", "counts", "inclusive", "settings")
     content.setdefault("coco", {})
-    values = content["values"] if _numbers(content["values"]) else {}
-    names = {name for name in values if "_" not in name}
-    paired = {f"{name}{end}" for name in names for end in ("", "_11")} == set(values) - {COCO}
-    paired &= _numbers(content["coco"]) and set(content["coco"]) == set(content["per_class"] if COCO in values else ())
-    classes = list(content["per_class"].values()) if isinstance(content["per_class"], dict) else []
-    same = all(isinstance(entry, dict) and set(entry) == names for entry in classes)
-    settings = isinstance(content["settings"], dict) and isinstance(content["inclusive"], bool)
-    rows = [row for entry in classes for row in entry.values()] if same else []
-    if not (paired and rows and all(map(_is_row, rows)) and _numbers(content["counts"]) and settings):
-        raise ValueError(f"{path} is damaged: it is not a report of a detector")
-    return content
+    wrong = [name for name, shape in SHAPES.items() if not fits(content[name], shape)]
+    if not wrong:
+        values, classes = set(content["values"]), content["per_class"]
+        names = {name for name in values if "_" not in name}
+        paired = {f"{name}{end}" for name in names for end in ("", "_11")} == values - {COCO}
+        paired &= set(content["coco"]) == set(classes if COCO in values else ())
+        rows = [row for entry in classes.values() if set(entry) == names for row in entry.values()]
+        points = all(len(point) == 2 for row in rows for point in row["curve"])
+        if paired and points and rows and len(rows) == len(names) * len(classes):
+            return content
+    raise ValueError(f"{path} is damaged: it is not a report of a detector")
 
 
 def table(content: Mapping[str, Any]) -> str:
@@ -503,9 +512,6 @@ def scored(image: str, scores: Numbers, detections: int) -> FloatArray:
     return found
 
 
-_ROW = {"objects", "detections", "area", "eleven", "max_recall", "best_f1", "threshold", "curve"}
-
-
 def _row(result: ClassResult) -> dict[str, Any]:
     threshold, f1 = result.best_f1
     return {
@@ -518,22 +524,6 @@ def _row(result: ClassResult) -> dict[str, Any]:
         "threshold": _plain(threshold),
         "curve": curve_points(result),
     }
-
-
-def _is_row(row: Any) -> bool:
-    """Whether this has the form that `_row` returns."""
-    if not isinstance(row, dict) or set(row) != _ROW or not isinstance(row["curve"], list):
-        return False
-    pairs = all(isinstance(point, list) and len(point) == 2 for point in row["curve"])
-    numbers = {name: value for name, value in row.items() if name != "curve"}
-    return pairs and _numbers(numbers) and all(_numbers(dict(enumerate(point))) for point in row["curve"])
-
-
-def _numbers(values: Any) -> bool:
-    """Whether this is a dict whose values are numbers or None."""
-    return isinstance(values, dict) and all(
-        value is None or isinstance(value, (int, float)) for value in values.values()
-    )
 
 
 def _plain(value: float) -> float | None:
