@@ -309,6 +309,7 @@ def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
     assert warning in shown
     assert main([*words, "--split", "train"]) == 0
     assert warning in page.read_text()
+    assert main([*words[:3], "--split", "train", "--root", str(tree)]) == 0 and warning in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

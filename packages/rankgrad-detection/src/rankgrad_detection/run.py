@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -48,13 +49,7 @@ from .task import DETECTIONS
 from .training import DetectorModule, detect
 from .voc_ap import LEARNED, DetectionReport, Detections, check_ious, evaluate_voc, read_content, table
 
-
-@dataclass(frozen=True)
-class EvaluatedDetections:
-    """AP, and the detections from which it was computed."""
-
-    report: DetectionReport
-    found: list[Detections]
+Evaluated = tuple[DetectionReport, list[Detections]]  # AP, and the detections from which it was computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +131,10 @@ class DetectionTask:
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate a detector that was trained before. One with a new head finds nothing before it is trained."""
         if self.settings.init is not None and (fresh or not on_first(run.before.exists)):
-            _, found = self.evaluate(trainer, self.trained())
-            on_first(lambda: write_text(run.before, found.report.to_json()))
+            _, (report, _) = self.evaluate(trainer, self.trained())
+            on_first(lambda: write_text(run.before, report.to_json()))
 
-    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedDetections]:
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
         """AP as VOC and as COCO measure it."""
         detections = detect(
             model,
@@ -150,20 +145,20 @@ class DetectionTask:
             device=trainer.strategy.root_device,
         )
         report = evaluate(detections, self.scenes.test, self.settings, self.scenes.learned)
-        return report.values, EvaluatedDetections(report, detections)
+        return report.values, (report, detections)
 
     def trained(self) -> nn.Module:
         """The detector."""
         return self.module.model
 
-    def write(self, run: Run, result: EvaluatedDetections, facts: dict[str, Any]) -> str:
+    def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
         """Write weights, detections, facts and page, and return the report."""
-        test = self.scenes.test
+        test, (report, found) = self.scenes.test, result
         _save_model(run.weights, self.module.model, self.settings, test.class_names)
-        save_detections(run.folder / DETECTIONS, result.found, test)
+        save_detections(run.folder / DETECTIONS, found, test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        write_page(run.page, self.config, result.report, result.found, test, run, self.trust)
-        return result.report.to_json()
+        write_page(run.page, self.config, report, found, test, run, self.trust)
+        return report.to_json()
 
 
 def build(config: Mapping[str, Any], quiet: bool = False, say: runner.Say = runner.silent) -> DetectionTask:
@@ -245,10 +240,10 @@ def check_settings(settings: DetectorSettings, trust: Sequence[str] = ()) -> nn.
 
 
 def _check_model(settings: DetectorSettings) -> None:
-    """Build the model without weights, and look for the files of weights."""
+    """Build the model for one class and without weights, as a test, and look for the files of weights."""
     options = dict(settings.model)
     weights = options.get("weights")
-    with section("model"), torch.device("meta"), torch.random.fork_rng(devices=[]):
+    with section("model"), torch.random.fork_rng(devices=[]):
         loaded = bool(settings.init or options.get("pretrained") or weights)
         build_detector(options.pop("kind"), 1, settings.data.sides, loaded=loaded, **options)
     if weights is not None and not Path(weights).is_file():
@@ -355,14 +350,12 @@ def evaluate_run(
         raise FileNotFoundError(f"{run.weights} does not exist: give the folder of a finished run of a detector")
     config = plain(load(run.config, trust))
     settings = typed(DetectorSettings, config)
-    data, how = settings.data, settings.evaluation
-    if root is not None:
-        data = replace(data, root=str(root.absolute()), format=AUTO)
-    if ious is not None:
-        how = replace(how, ious=tuple(ious))
+    own, how = settings.data, settings.evaluation
+    data = own if root is None else replace(own, root=str(root.absolute()), format=AUTO)
+    how = replace(
+        how, ious=how.ious if ious is None else tuple(ious), inclusive=how.inclusive if inclusive is None else inclusive
+    )
     check_ious(how.ious)
-    if inclusive is not None:
-        how = replace(how, inclusive=inclusive)
     settings = replace(settings, data=data, evaluation=how)
     model, names = load_detector(run.weights)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -370,15 +363,9 @@ def evaluate_run(
     off_counts(test)
     images = DetectionSet(test.scenes, *data.sides)
     detections = detect(model, images, batch_size=how.batch_size, workers=data.workers, progress=progress)
-    learned = 0 if root is not None else _learned(data, names, test)
-    report = evaluate(detections, test, settings, learned)
+    report = evaluate(detections, test, settings, _learned(own, names, test))
     if page is not None:
-        shown = {
-            **config,
-            "data": {**config["data"], "root": data.root, "format": data.format},
-            "evaluation": {**config["evaluation"], **asdict(how)},
-        }
-        write_page(page, shown, report, detections, test)
+        write_page(page, {**config, "data": asdict(data), "evaluation": asdict(how)}, report, detections, test)
     return report
 
 
@@ -391,7 +378,8 @@ def _learned(data: DetectionImages, names: Sequence[str], test: Scenes) -> int:
 
 
 def _common(scenes: Scenes, test: Scenes) -> int:
-    return len({scene.path for scene in scenes.scenes} & {scene.path for scene in test.scenes})
+    one, other = ({os.path.realpath(scene.path) for scene in each.scenes} for each in (scenes, test))
+    return len(one & other)
 
 
 def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
@@ -453,11 +441,7 @@ def save_detections(path: Path, detections: Sequence[Detections], test: Scenes) 
     write_npz(path, columns)
 
 
-TASK: runner.TaskType[EvaluatedDetections] = runner.TaskType(
-    "detection",
-    lambda config: f"{config.data.name}-{config.loss.name}",
-    build,
-)
+TASK: runner.TaskType[Evaluated] = runner.TaskType("detection", lambda c: f"{c.data.name}-{c.loss.name}", build)
 
 
 #: Train a detector, evaluate it and write the folder. It is `runner.train` with this task.
