@@ -122,9 +122,11 @@ def test_a_shape_of_key_points_that_is_none_is_said(yolo, shape):
 def test_a_line_that_does_not_have_the_key_points_of_the_shape_is_named(yolo):
     with (yolo / "data.yaml").open("a") as file:
         file.write("\nkpt_shape: [4, 3]\n")
-    (yolo / "labels" / "test" / "009.txt").write_text(pose(5, 3))
-    with pytest.raises(ValueError, match=r"009\.txt, line 1 must be .* or a box and 4 key points \(kpt_shape\)"):
-        load_scenes(yolo, "test")
+    for line, remedy in ((pose(5, 3), ""), (pose(4, 3) + " .9", r".*To leave a confidence out: cut -d' ' -f1-17")):
+        (yolo / "labels" / "test" / "009.txt").write_text(line)
+        message = r"009\.txt, line 1 must be .* or a box and 4 key points \(kpt_shape\)"
+        with pytest.raises(ValueError, match=message + remedy):
+            load_scenes(yolo, "test")
 
 
 @pytest.mark.parametrize(
@@ -156,8 +158,8 @@ def test_circles_with_the_same_number_of_corners_are_polygons(yolo):
     ("line", "remedy"),
     [
         ("0 .5 .5 .2 .2 .93", "confidence of a detection"),
-        ("0 .1 .1 .4 .1 .4 .3 .1 .3 .87", "a confidence must be left out"),
-        ("0 .1 .1 2 .1 1 .3 .1 .3 .2 .2 2", "a confidence must be left out"),
+        ("0 .1 .1 .4 .1 .4 .3 .1 .3 .87", "To leave a confidence out: cut -d' ' -f1-9"),
+        ("0 .1 .1 2 .1 1 .3 .1 .3 .2 .2 2", "Key points after a box need their shape"),
         ("0 .5 .5 .2 .2 .4 .4 2 .6 .6 2", "Key points after a box need their shape"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from rankgrad_workbench.datasets.images import image_size, some
-from rankgrad_workbench.datasets.inspection import NOT_COMPARABLE, CountWarning, Inspection, Observation
+from rankgrad_workbench.datasets.inspection import NOT_COMPARABLE, CountWarning, Inspection, Observation, Status
 
 from .annotations import Wrong
 from .formats import AUTO, FORMATS, format_of
@@ -26,6 +26,7 @@ COUNTS = {
 }
 YEARS = ("2007", "2012")
 SHOWN = 5
+TOLD = "{} images, {} objects ({} with the difficult ones)"
 APART = {("trainval", "test"), ("train", "test"), ("val", "test"), ("train", "val")}  # have no image in common
 
 
@@ -82,9 +83,8 @@ def off_counts(scenes: Scenes) -> str:
     wanted, counts = tuple(map(sum, zip(*published, strict=True))), _counts(scenes)
     if wanted == counts:
         return ""
-    told = "{} images, {} objects ({} with the difficult ones)"
-    text = f"{scenes.name} does not have the published counts: {told.format(*counts)} instead of "
-    text += f"{told.format(*wanted)}. {NOT_COMPARABLE}"
+    text = f"{scenes.name} does not have the published counts: {TOLD.format(*counts)} instead of "
+    text += f"{TOLD.format(*wanted)}. {NOT_COMPARABLE}"
     warnings.warn(text, CountWarning, stacklevel=2)
     return text
 
@@ -103,27 +103,24 @@ def _home(root: Path, year: str | None) -> Path | None:
 
 def _official(root: Path, split: str, images: bool) -> list[Observation]:
     wrong: list[Wrong] = []
-    private = [Observation("note", "2012/test has no public annotations, so it cannot be evaluated")]
     try:
         scenes = load_voc(root, split, wrong=wrong)
+        missing = _unusable(wrong)
     except (OSError, ValueError) as error:
-        if split == "2012/test":
-            return private
         todo = "unpack the official archive of this set into the same VOCdevkit"
-        return [Observation("wrong", f"{split}: {error}", todo)]
-    if wrong:
-        return private if split == "2012/test" else _unusable(wrong)
-    counts = _counts(scenes)
-    text = f"{split}: {counts[0]} images, {counts[1]} objects ({counts[2]} with the difficult ones)"
-    published = COUNTS.get(split)
+        missing = [Observation("wrong", f"{split}: {error}", todo)]
+    if missing and split == "2012/test":
+        return [Observation("note", "2012/test has no public annotations, so it cannot be evaluated")]
+    if missing:
+        return missing
+    counts, published = _counts(scenes), COUNTS.get(split)
+    text = f"{split}: {TOLD.format(*counts)}"
     if published is None or published == counts:
-        findings = [Observation("ok", text)]
+        finding = Observation("ok", text)
     else:
-        wanted = f"published: {published[0]} images, {published[1]} objects ({published[2]})"
-        findings = [
-            Observation("wrong", f"{text}; {wanted}", "unpack the archive again; otherwise numbers are not comparable")
-        ]
-    return findings + _boxes(split, scenes) + (_sizes(split, scenes) if images else [])
+        todo = "unpack the archive again; otherwise numbers are not comparable"
+        finding = Observation("wrong", f"{text}; published: {TOLD.format(*published)}", todo)
+    return [finding, *_boxes(split, scenes), *(_sizes(split, scenes) if images else [])]
 
 
 def _plain(home: Path, images: bool, name: str) -> list[Observation]:
@@ -152,13 +149,9 @@ def _plain(home: Path, images: bool, name: str) -> list[Observation]:
             continue
         listed[split] = scenes
         wrong += without
-        if without:
-            text = (
-                f"{replace(scenes, notes=()).summary()}; {len(without)} images have an annotation that cannot be used"
-            )
-            findings.append(Observation("note", text))
-        else:
-            findings.append(Observation("ok", replace(scenes, notes=()).summary()))
+        text = replace(scenes, notes=()).summary()  # the notes have lines of their own
+        text += f"; {len(without)} images have an annotation that cannot be used" if without else ""
+        findings.append(Observation("note" if without else "ok", text))
         findings += _boxes(split, scenes) + (_sizes(split, scenes) if images else [])
     return findings + _unusable(wrong) + _overlap(listed)
 
@@ -203,25 +196,24 @@ def _sizes(split: str, scenes: Scenes) -> list[Observation]:
     broken, other, as_stored = [], [], []
     for scene in scenes.scenes:
         try:
-            image = scene.image()
-            upright = image_size(scene.path)
+            size, upright = scene.image().size, image_size(scene.path)[::-1]
         except OSError:
             broken.append(scene.name)
             continue
-        if image.size != scene.size:
-            other.append(f"{scene.name} ({image.width} x {image.height}, annotated {scene.size})")
-        elif image.size != upright[::-1]:
+        if size != scene.size:
+            other.append(f"{scene.name} ({size[0]} x {size[1]}, annotated {scene.size})")
+        elif size != upright:
             as_stored.append(scene.name)
-    findings = []
-    if broken:
-        text = f"{split}: {len(broken)} images can't be decoded, e.g. {some(broken, SHOWN)}"
-        findings.append(Observation("wrong", text, "get these files again"))
-    if other:
-        text = f"{split}: {len(other)} images have another size than annotated, e.g. {some(other, SHOWN)}"
-        findings.append(Observation("note", f"{text}; the size of the file is used"))
-    if as_stored:
-        text = f"{split}: {len(as_stored)} images have an EXIF tag that turns them, but were annotated as stored"
-        findings.append(Observation("note", f"{text}: they are not turned, e.g. {some(as_stored, SHOWN)}"))
+    findings: list[Observation] = []
+    kinds: tuple[tuple[list[str], Status, str, str], ...] = (
+        (broken, "wrong", "can't be decoded", ""),
+        (other, "note", "have another size than annotated", "; the size of the file is used"),
+        (as_stored, "note", "have an EXIF tag that turns them, but were annotated as stored: they are not turned", ""),
+    )
+    for names, status, what, rest in kinds:
+        if names:
+            text = f"{split}: {len(names)} images {what}, e.g. {some(names, SHOWN)}{rest}"
+            findings.append(Observation(status, text, "get these files again" if status == "wrong" else ""))
     return findings or [Observation("ok", f"{split}: every image decodes and has the annotated size")]
 
 

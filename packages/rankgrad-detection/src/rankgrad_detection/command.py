@@ -79,20 +79,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Run the chosen action."""
-    {"train": _train, "compare": _compare, "evaluate": _evaluate, "check": _check}[arguments.action](
-        arguments, settings
-    )
+    if arguments.action == "train":
+        train_one(["detect", "train"], with_out(arguments, settings), arguments.cfg)
+    elif arguments.action == "compare":
+        compare_losses(arguments, settings, "detect train")
+    else:
+        {"evaluate": _evaluate, "check": _check}[arguments.action](arguments)
 
 
-def _train(arguments: argparse.Namespace, settings: list[str]) -> None:
-    train_one(["detect", "train"], with_out(arguments, settings), arguments.cfg)
-
-
-def _compare(arguments: argparse.Namespace, settings: list[str]) -> None:
-    compare_losses(arguments, settings, "detect train")
-
-
-def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
+def _evaluate(arguments: argparse.Namespace) -> None:
     from rankgrad_workbench.cli.outputs import check_output
     from rankgrad_workbench.files import write_text
     from rankgrad_workbench.settings import packages
@@ -127,7 +122,7 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
             print(f"wrote {path}")
 
 
-def _check(arguments: argparse.Namespace, settings: list[str]) -> None:
+def _check(arguments: argparse.Namespace) -> None:
     from rankgrad_workbench.cli.paths import require
 
     from .check import inspect_boxes

@@ -289,12 +289,13 @@ class DetectionAPLoss(DetectionRankLoss):
         # torch's CPU generator uses 32 bits of a seed, so both numbers are hashed into 32 bits
         seed = int(np.random.SeedSequence((self.seed, self.memory.count)).generate_state(1)[0])
         generator = torch.Generator(parts[0].scores.device).manual_seed(seed)
-        moved_boxes = []
-        for scores, targets, _ in parts:
-            shift = torch.randn(scores.shape, generator=generator, dtype=scores.dtype, device=scores.device)
-            shift = shift.abs_().mul_(self.margin / 2)
-            moved_boxes.append(scores + torch.where(targets, -shift, shift))
-        return moved_boxes
+        return [part.scores + self._shift(part, generator) for part in parts]
+
+    def _shift(self, part: Scored, generator: torch.Generator) -> Tensor:
+        scores = part.scores
+        shift = torch.randn(scores.shape, generator=generator, dtype=scores.dtype, device=scores.device)
+        shift = shift.abs_().mul_(self.margin / 2)
+        return torch.where(part.targets, -shift, shift)
 
 
 class DetectionSmoothAPLoss(DetectionRankLoss):

@@ -97,14 +97,13 @@ class Lines:
         )
 
     def _remedy(self, values: int) -> str:
-        if self.points is None and values > 5:
-            return f"{KEY_POINTS}, and a confidence must be left out"
-        if values == 5:
-            return (
-                ". A sixth number is the confidence of a detection, or an angle, and no part of an annotation. "
-                "To leave a confidence out: cut -d' ' -f1-5"
+        remedy = ""
+        if values > 4 and self._is_box_or_more(values - 1):
+            remedy = (
+                ". The last number may be the confidence of a detection, or an angle, and is no part of an annotation. To "
+                f"leave a confidence out: cut -d' ' -f1-{values}"
             )
-        return ""
+        return remedy + (KEY_POINTS if self.points is None and values > 5 else "")
 
     def notes(self, split: str) -> list[str]:
         """What is to be said about polygons.
