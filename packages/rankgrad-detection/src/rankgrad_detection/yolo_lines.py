@@ -100,8 +100,8 @@ class Lines:
         remedy = ""
         if values > 4 and self._is_box_or_more(values - 1):
             remedy = (
-                ". The last number may be the confidence of a detection, or an angle, and is no part of an annotation. To "
-                f"leave a confidence out: cut -d' ' -f1-{values}"
+                ". The last number may be the confidence of a detection, or an angle, and is no part of an annotation. "
+                f"To leave a confidence out: cut -d' ' -f1-{values}"
             )
         return remedy + (KEY_POINTS if self.points is None and values > 5 else "")
 
