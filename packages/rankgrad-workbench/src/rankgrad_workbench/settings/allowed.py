@@ -23,6 +23,7 @@ from rankgrad.common import plugins
 from rankgrad.common.checks import as_keys, closest, spelled
 from rankgrad.common.extras import FROM_CLONE
 
+OURS = ("rankgrad.", "rankgrad_workbench.")
 TARGET = "_target_"
 
 
@@ -46,7 +47,7 @@ class Offer:
     @property
     def ours(self) -> bool:
         """Whether the module is part of rankgrad; else it is of pytorch-metric-learning, which may be missing."""
-        return self.module.startswith("rankgrad.")
+        return self.module.startswith(OURS)
 
     def things(self) -> dict[str, Any]:
         """Name -> class or function. This imports the module."""
@@ -265,7 +266,7 @@ def _listed(
     if plugin is not None:
         return plugin, name
     known = [f"{offer.module}.{name}" for offer in offers if offer.ours for name in offer.things()]
-    if target.startswith(("rankgrad.", "pytorch_metric_learning.")) or "." not in target:
+    if target.startswith((*OURS, "pytorch_metric_learning.")) or "." not in target:
         names = [name.rpartition(".")[2] for name in known] if "." not in target else known
         hint = closest(target, names)
         raise ConfigError(f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad{hint} Nothing was run")

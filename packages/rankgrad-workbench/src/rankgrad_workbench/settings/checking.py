@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from rankgrad.common.checks import integer, number, one_of
 from rankgrad.common.text import shown
 
-from .allowed import TARGET, ConfigError, check
+from .allowed import OURS, TARGET, ConfigError, check
 from .at_path import check_unpacked
 from .hydra import composed
 from .kinds import of_settings
@@ -51,10 +51,10 @@ def check_paths(config: DictConfig) -> None:
         FileNotFoundError: naming the setting.
         ValueError: the data are an archive.
     """
-    loader = str(OmegaConf.select(config, f"data.load.{TARGET}") or "rankgrad.")
+    loader = str(OmegaConf.select(config, f"data.load.{TARGET}") or OURS[0])
     # the loader of a plug-in may fetch its data
     data = ("data.root", "data.load.images", "data.load.corpus", "data.load.queries")
-    for key in ("init", "model.weights", *(data if loader.startswith("rankgrad.") else ())):
+    for key in ("init", "model.weights", *(data if loader.startswith(OURS) else ())):
         path = OmegaConf.select(config, key)
         if path is not None and key in data:
             check_unpacked(path)
