@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ from small_runs import FEW_WEIGHTS as TINY
 from small_runs import die_after_writes
 
 from rankgrad.evaluation import Report
+from rankgrad.losses import RaMBORecallLoss
 from rankgrad_papers.analysis.decomposability import class_batches
 from rankgrad_papers.experiments import catalogue, computed, measures, merged, outcome, page, picture, standin
 from rankgrad_papers.experiments import reproduce as reproduce_module
@@ -55,6 +57,20 @@ WITHOUT_NUMBER = {("PNP-Ib", ""), ("RaMBO: No margin", ""), ("SupAP", "DG_AP"), 
 
 
 # ------------------------------------------------------------------------------------------------------- the numbers
+
+
+@pytest.mark.parametrize("stand_in", [None, "glyphs"])
+def test_rambos_published_variant_can_be_set(tmp_path, stand_in):
+    published = ["loss.aggregation=pooled", "loss.rank_factor=4"]
+    how = {"data_roots": [] if stand_in else [str(tmp_path)], "stand_in": stand_in, "seeds": "0", "dry_run": True}
+    lines = reproduce("rambo/table3", published, tmp_path / "out", **how).splitlines()
+    commands = [shlex.split(line.partition("rankgrad train ")[2]) for line in lines if "rankgrad train" in line]
+    assert len(commands) == 2
+    for words in commands:
+        config = compose([word for word in words if not word.startswith("out=")])
+        loss = make(config.loss, slot="loss")
+        assert (loss.aggregation, loss.rank_factor) == ("pooled", 4) and config.memory.batches == 3
+        assert loss.penalty(torch.ones(1)) == RaMBORecallLoss(weight=loss.weight).penalty(torch.full((1,), 4.0))
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,38 @@ class Weights:
         return table[index] + slope[index] * (above - whole)
 
 
-def as_penalty(weight: str | Penalty | Sequence[float]) -> Penalty:
-    """RaMBO's `weight` argument: "log", "loglog", a sequence w_1 .. w_K, or a callable W(R) with W(0) = 0."""
+@dataclass(frozen=True)
+class Scaled:
+    """W(c R).
+
+    Args:
+        penalty: W.
+        factor: c > 0.
+
+    >>> Scaled(Log(), 3.0)(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 1.3863])
+    """
+
+    penalty: Penalty
+    factor: float
+
+    def __post_init__(self) -> None:
+        number(self.factor, "rank_factor multiplies the ranks", above=0)
+
+    def __call__(self, above: Tensor) -> Tensor:
+        """W(c R)."""
+        return self.penalty(self.factor * above)
+
+
+def as_penalty(weight: str | Penalty | Sequence[float], factor: float = 1.0) -> Penalty:
+    """RaMBO's `weight` argument: "log", "loglog", a sequence w_1 .. w_K, or a callable W(R) with W(0) = 0.
+
+    Args:
+        weight: W.
+        factor: c > 0 of W(c R).
+    """
+    if factor != 1:
+        return Scaled(as_penalty(weight), factor)
     named: dict[str, Penalty] = {"log": Log(), "loglog": LogLog()}
     if isinstance(weight, str) and weight in named:
         return named[weight]
@@ -164,4 +194,4 @@ def as_penalty(weight: str | Penalty | Sequence[float]) -> Penalty:
     return Weights(tuple(number(w, "weight is a list of w_1 .. w_K", low=0) for w in weight))
 
 
-__all__ = ["Identity", "Log", "LogLog", "XLog", "Rational", "Power", "Weights"]
+__all__ = ["Identity", "Log", "LogLog", "XLog", "Rational", "Power", "Scaled", "Weights"]

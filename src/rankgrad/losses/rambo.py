@@ -38,6 +38,7 @@ class RaMBORecallLoss(RankLoss):
             batch.
         both_ranks: differentiate both ranks of eq. 17, as it is printed. False: the rank among the relevant items is a
             constant of the gradient, as in the published code.
+        rank_factor: c > 0 of W(c r). In the published code it is 1 + batches of its memory (`RowMemory`).
         common: see `RetrievalLoss`.
 
     >>> import torch
@@ -57,13 +58,14 @@ class RaMBORecallLoss(RankLoss):
         normalized_ranks: bool = True,
         aggregation: Aggregation = "query",
         both_ranks: bool = False,
+        rank_factor: float = 1.0,
         **common: Unpack[Common],
     ) -> None:
-        super().__init__(
-            Blackbox(lambda_, margin, normalized_ranks, both_ranks=both_ranks), penalty=as_penalty(weight), **common
-        )
+        box = Blackbox(lambda_, margin, normalized_ranks, both_ranks=both_ranks)
+        super().__init__(box, penalty=as_penalty(weight, rank_factor), **common)
         self.lambda_, self.margin, self.weight = lambda_, margin, weight
         self.normalized_ranks, self.aggregation, self.both_ranks = normalized_ranks, aggregation, both_ranks
+        self.rank_factor = rank_factor
         aggregate(aggregation)  # raises on a misspelt name
 
     def read(self, ranks: Ranks) -> PerQuery:
