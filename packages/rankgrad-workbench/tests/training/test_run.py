@@ -23,6 +23,7 @@ from rankgrad_workbench.models.build import build_model
 from rankgrad_workbench.models.weights import load_weights
 from rankgrad_workbench.report import read_runs, write_report
 from rankgrad_workbench.runs.folder import Run
+from rankgrad_workbench.runs.log import read_rows
 from rankgrad_workbench.settings import ConfigError, compose, options
 from rankgrad_workbench.tasks.retrieval import building, evaluating
 from rankgrad_workbench.tasks.retrieval import task as runs
@@ -89,6 +90,14 @@ def test_a_run_that_ends_below_the_untrained_network_says_so_in_its_last_lines_a
         assert last.startswith(f"! training made the network worse: {words}. Try optimizer.lr") == bool(told)
         page = write_report(tmp_path / "page.html", read_runs([run.folder])).read_text()
         assert (f"training made the network worse: {words}. Try" in page.partition("<section")[0]) == bool(told)
+
+
+def test_the_first_step_is_logged_so_that_a_short_run_has_a_curve(photos, tmp_path):
+    for name, more in (("every 5", "trainer.log_every_n_steps=5"), ("none", "trainer.log_every_n_steps=0")):
+        run = train(*small(photos, more), f"out={tmp_path / name}")
+        rows = read_rows(run.logs)
+        assert [row["step"] for row in rows] == (["0", "4"] if name == "every 5" else [])
+        assert all(float(row["grad_norm"]) > 0 for row in rows)
 
 
 def test_two_runs_with_the_same_seed_are_alike_and_another_seed_is_not(photos, finished, tmp_path):
@@ -293,7 +302,7 @@ WRONG = [
     (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),
     (["trainer.max_epochs=-1"], "trainer.max_epochs counts epochs and must be an integer >= 0; got -1"),
     (["optimizer.schedule=stairs"], "unknown optimizer.schedule .stairs.; known: cosine, constant, steps"),
-    (["loggers=[wandb]"], "unknown logger 'wandb'; known: csv, tensorboard"),
+    (["loggers=[wandb]"], "loggers must be .csv. or .tensorboard.; got .wandb."),
     (["trainer.precision=3"], "Precision 3 is invalid"),
     (["trainer.accelerator=abacus"], "invalid accelerator name"),
     (["trainer.accelerator=cpu", "trainer.devices=0"], "trainer.devices must be >= 1, or auto; got 0"),

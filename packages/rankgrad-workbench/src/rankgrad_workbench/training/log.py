@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from ..runs.folder import Run
 from ..runs.log import LogTable
 from ..settings import ConfigError
-from .module import TrainedModule
+from .module import TrainedModule, is_logged
 
 LOGGERS = ("csv", "tensorboard")
 
@@ -98,12 +98,11 @@ class WriteLog(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Write every `trainer.log_every_n_steps` steps."""
-        step, every = trainer.global_step, cast(Any, trainer).log_every_n_steps
+        """Write the first step, and every `trainer.log_every_n_steps` steps."""
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
-        if every and whole and step % every == 0:
+        if whole and is_logged(trainer, trainer.global_step):
             noted = {name: float(value) for name, value in cast(TrainedModule, pl_module).noted.items()}
-            write(trainer.loggers, {"epoch": trainer.current_epoch, **noted}, step - 1)
+            write(trainer.loggers, {"epoch": trainer.current_epoch, **noted}, trainer.global_step - 1)
 
 
 def write(to: Sequence[Logger], values: Mapping[str, float], step: int) -> None:

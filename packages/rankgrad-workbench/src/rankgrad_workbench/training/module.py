@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -44,6 +44,12 @@ def check_optimizer(settings: Mapping[str, Any]) -> None:
     number(settings.get("momentum", 0.0), "optimizer.momentum is a fraction", low=0, high=1)
     for epoch in settings.get("milestones") or ():
         number(epoch, "each entry of optimizer.milestones is an epoch", low=0)
+
+
+def is_logged(trainer: L.Trainer, step: int) -> bool:
+    """Whether the numbers of a step, counted from 1, are logged: the first, then each `trainer.log_every_n_steps`th."""
+    every = cast(Any, trainer).log_every_n_steps
+    return bool(every) and (step == 1 or step % every == 0)
 
 
 class TrainedModule(L.LightningModule):
@@ -86,8 +92,7 @@ class TrainedModule(L.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the length of the gradient: 0 or exploding is the first sign of trouble."""
-        every = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every and (self.trainer.global_step + 1) % every == 0:  # only the steps that are logged
+        if is_logged(self.trainer, self.trainer.global_step + 1):
             grads = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
             if grads:
                 self.noted["grad_norm"] = torch.stack(grads).norm()
