@@ -19,8 +19,8 @@ HELP = """\
 Compute ranking metrics for a training run, for embeddings in a file (npz or parquet), or for TREC run files.
 
   rankgrad evaluate RUN_OR_FILE
-  rankgrad evaluate RUN --root new.csv    a run of task=scores, on other rows
-  rankgrad evaluate RUN --root FOLDER     a run of task=search, on another collection: the model, BM25, and their fusion
+  rankgrad evaluate RUN --root PLACE      on other images, texts or rows; what the run was trained on is left out.
+                                          A run of task=search: another collection, by the model, BM25 and their fusion
   rankgrad evaluate RUN.trec [RUN2.trec ...] --qrels QRELS [-o FOLDER]
 
 An npz holds embeddings [n, d] and labels [n] (integers or strings). It may also hold ids, groups (such as cameras),
@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "root": dict(
         type=Path,
         metavar="PLACE",
-        help="other data (default: the run's). task=scores: file of rows; task=search: collection",
+        help="other data like the run's (default: the run's own). task=search: collection",
     ),
     "corpus": dict(type=Path, metavar="FILE", help="for task=search: documents, if --root is qrels"),
     "queries": dict(type=Path, metavar="FILE", help="for task=search: queries, if --root is qrels"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import combinations
+from itertools import permutations
 from pathlib import Path
 
 import torch
@@ -139,7 +139,7 @@ def same_pictures(groups: Sequence[Hashable], small: Sequence[bytes], *, within:
         rows_of.setdefault(groups[row], []).append(row)
     rows = [*map(torch.tensor, rows_of.values())]
     pairs: dict[int, int] = {}
-    for one, other in zip(rows, rows, strict=True) if within else combinations(rows, 2):
+    for one, other in zip(rows, rows, strict=True) if within else permutations(rows, 2):
         bright = mean[other]
         for part in torch.split(one, BLOCK):
             low, high = torch.searchsorted(bright, mean[part[[0, -1]]] + torch.tensor([-APART, APART])).tolist()

@@ -37,7 +37,7 @@ def evaluate_model(
         model: inputs (images, texts or vectors) -> embeddings.
         table: test rows.
         transform: transform for evaluation.
-        settings: ks, batch_size, bootstrap, clusters, extra (more metrics), levels (use super-labels, too).
+        settings: ks, batch_size, bootstrap, clusters, extra (more metrics), levels (use super-labels, too), similarity.
         workers: number of workers of the DataLoader.
         seed: seed of bootstrap and k-means.
         progress: show a bar for everything that takes longer than two seconds.
@@ -60,6 +60,7 @@ def evaluate_model(
     )
     embeddings = embedded(table, transform)
     how: dict[str, Any] = {"ks": tuple(settings["ks"]), "progress": progress, "device": device, "shared": True}
+    how["similarity"] = settings.get("similarity", "cosine")
     asked = {"extra": tuple(settings.get("extra", ())), "seed": seed}
     asked |= {name: settings[name] for name in ("bootstrap", "clusters")}
     truth = by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth

@@ -1,16 +1,16 @@
-"""A run, or a file of embeddings -> its report again, with other metrics if they are asked for."""
+"""A run, or a file of embeddings -> its report again, with other metrics or on other data if it is asked for."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from rankgrad.batches.distributed import world
+from rankgrad.batches.distributed import on_first, world
 from rankgrad.common.text import shown
 from rankgrad.evaluation import Report, evaluate
 
@@ -24,6 +24,7 @@ OF_TEXT = (".run", ".trec", ".res", ".txt", ".csv", ".tsv", ".json", ".jsonl", "
 def evaluate_run(
     source: Path,
     *,
+    root: Path | None = None,
     ks: Sequence[int] = (1, 2, 4, 8),
     extra: Sequence[str] = (),
     similarity: Literal["cosine", "inner product", "euclidean"] = "cosine",
@@ -37,6 +38,8 @@ def evaluate_run(
 
     Args:
         source: folder of a run, or an npz or parquet of embeddings. The state of an unfinished run is evaluated.
+        root: other data like that of the run: a folder of images, or a file. Its test rows are evaluated; if it has no
+            split, all its rows. Rows of the training are left out, and `notes` has their number. None: the embeddings.
         ks: see `evaluation.evaluate`.
         extra: likewise.
         similarity: likewise.
@@ -48,9 +51,18 @@ def evaluate_run(
 
     Raises:
         FileNotFoundError: there is no such run or file.
-        ValueError: a file is damaged, or its rows cannot be evaluated.
+        ValueError: a file is damaged, its rows cannot be evaluated, or all rows of other data were trained on.
     """
     file, run = source, Run(source)
+    if root is not None:
+        if not run.config.exists():
+            raise ValueError(f"{shown(source)} is no run, so it has no model for the data of --root")
+        from .other_data import evaluate_on, is_own_data
+
+        if not is_own_data(run, root, trust):
+            how: dict[str, Any] = {"ks": ks, "extra": extra, "similarity": similarity, "clusters": clusters}
+            how |= {"levels": levels, "bootstrap": bootstrap, "device": device}
+            return evaluate_on(run, _weights(run, trust), root, trust, **how)
     if source.is_dir():
         if not run.config.exists() and not run.embeddings.exists():
             raise FileNotFoundError(
@@ -86,6 +98,15 @@ def evaluate_run(
         shared=True,
         **evaluated_columns(columns),
     )
+
+
+def _weights(run: Run, trust: Sequence[str]) -> Path:
+    """The file of a run's model, also if the run is not finished."""
+    if run.weights.exists() and not run.interrupted:
+        return run.weights
+    from .unfinished import saved_weights
+
+    return on_first(lambda: saved_weights(run, trust))
 
 
 def _of_state(run: Run, trust: Sequence[str]) -> Path:
