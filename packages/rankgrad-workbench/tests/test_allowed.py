@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from rankgrad import losses, metrics, penalties, ranks, relaxations
-from rankgrad_detection.losses import DETECTION_LOSSES
 from rankgrad_workbench.datasets import DATASETS, transforms
-from rankgrad_workbench.settings.allowed import SLOTS, ConfigError, check, find, make, named, packages
+from rankgrad_workbench.settings.allowed import OURS, SLOTS, ConfigError, check, find, make, named, packages
 
 
 def listed(slot: str) -> dict[str, object]:
@@ -27,11 +26,12 @@ def listed(slot: str) -> dict[str, object]:
 
 def test_the_lists_hold_what_our_tables_hold():
     assert {f"rankgrad.losses.{kind.__name__}" for kind in losses.LOSSES.values()} <= set(listed("loss"))
-    assert {f"rankgrad_detection.losses.{kind.__name__}" for kind in DETECTION_LOSSES.values()} <= set(listed("loss"))
     assert {f"rankgrad_workbench.datasets.{load.__name__}" for load in DATASETS.values()} <= set(listed("data"))
     for slot, module in (("step", relaxations), ("penalty", penalties), ("ranks", ranks), ("transform", transforms)):
         classes = [n for n, t in vars(module).items() if inspect.isclass(t) and not n.startswith("_")]
-        ours = [name for name in classes if getattr(module, name).__module__.startswith("rankgrad")]
+        ours = [
+            name for name in classes if getattr(module, name).__module__.startswith(f"{module.__name__.split('.')[0]}.")
+        ]
         assert {f"{module.__name__}.{name}" for name in ours} <= set(listed(slot))
     assert listed("metric")["rankgrad.metrics.average_precision"] is metrics.average_precision
 
@@ -39,7 +39,7 @@ def test_the_lists_hold_what_our_tables_hold():
 def test_nothing_on_a_list_is_of_another_package_or_private():
     for slot in SLOTS:
         for name, thing in listed(slot).items():
-            assert thing.__module__.startswith("rankgrad.") and not name.rpartition(".")[2].startswith("_")  # type: ignore[attr-defined]
+            assert thing.__module__.startswith(OURS) and not name.rpartition(".")[2].startswith("_")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("slot", ["loss", "miner", "distance", "reducer", "regularizer"])

@@ -35,9 +35,9 @@ from rankgrad_workbench.datasets import (
 )
 from rankgrad_workbench.datasets import base as datasets_base
 from rankgrad_workbench.datasets import cache as datasets_cache
-from rankgrad_workbench.datasets.contact_sheet import FontWarning
 from rankgrad_workbench.datasets.folder import EMPTY, read_folder
 from rankgrad_workbench.datasets.images import check_image
+from rankgrad_workbench.datasets.sheet import FontWarning
 from rankgrad_workbench.datasets.transforms import Collate, PhotoEval, PhotoTrain
 from rankgrad_workbench.files import temporary
 
