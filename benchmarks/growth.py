@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankgrad import ops
-from rankgrad.losses import LambdaLoss, LogSumExpLoss, SupAPLoss
+from rankgrad.losses import InfoNCELoss, LambdaLoss, SupAPLoss
 from rankgrad_papers.timing import memory
 from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of, exponent
 from rankgrad_papers.timing.growth import BATCH, LENGTH, LISTS, titles
@@ -24,10 +24,10 @@ HITS, LENGTH_OF_LISTS = 10, 1_000
 LARGEST_MATRIX = 8_192
 ROUNDS = 3
 
-OF_BATCHES = {"softmax": LogSumExpLoss(normalize=False), "supap": SupAPLoss(normalize=False)}
+OF_BATCHES = {"softmax": InfoNCELoss(normalize=False), "supap": SupAPLoss(normalize=False)}
 IN_BATCHES = [f"{loss}, {way}" for loss in OF_BATCHES for way in ("matrix", "tiles")]
 OF_LISTS: dict[str, Callable[..., Tensor]] = {
-    "softmax": LogSumExpLoss(tau=1.0).from_scores,
+    "softmax": InfoNCELoss(tau=1.0).from_scores,
     "supap": SupAPLoss(tau=0.1).from_scores,
     "lambda": LambdaLoss(k=10).from_scores,
     "soft_rank": lambda scores, relevant: ops.soft_rank(scores)[relevant].mean(),

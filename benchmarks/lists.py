@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rankgrad.losses import (
+    InfoNCELoss,
     LambdaLoss,
     ListNetLoss,
-    LogSumExpLoss,
     NDCGLoss,
     RetrievalLoss,
     SLatKLoss,
@@ -27,7 +27,7 @@ LOSSES = {"smooth_ap": SmoothAPLoss, "supap": SupAPLoss}
 #: Losses of a recommender, of which most items of a list are irrelevant. The scores are logits.
 OF_LONG_LISTS = {
     "list_net": ListNetLoss(),
-    "log_sum_exp": LogSumExpLoss(tau=1.0),
+    "info_nce": InfoNCELoss(tau=1.0),
     "sl_at_k": SLatKLoss(tau=1.0),
     "ndcg": NDCGLoss(tau=0.1),
     "supndcg": SupNDCGLoss(),
@@ -102,15 +102,15 @@ def _long_lists(options: Options) -> tuple[list[ResultTable], list[Check]]:
         chosen = OF_LONG_LISTS if many < 10_000 else {"list_net": OF_LONG_LISTS["list_net"]}
         actions |= {name: _step(scores, partial(_from_scores, loss, relevant)) for name, loss in chosen.items()}
         times = alternate(actions, options.rounds, f"lists of {items}", clock_of(options.device))
-        over = [name for name in (SOFTMAX, "list_net", "log_sum_exp") if name in times]
+        over = [name for name in (SOFTMAX, "list_net", "info_nce") if name in times]
         rows: list[list[Cell]] = [
             [name, time.ms, *(time.over(times[other]) for other in over)] for name, time in times.items()
         ]
         title = f"{many:,} lists of {items:,} with {hits} relevant items"
         columns = ("loss", "ms", *(f"x {other}" for other in over))
         tables.append(ResultTable(title, columns, rows, "Scores float32; forward and backward to them."))
-        slow = {name: times[name].over(times["log_sum_exp"]) for name in OF_NDCG if name in times}
-        checks += [Check(f"{name} over log_sum_exp, {title}", ratio, 3.0) for name, ratio in slow.items()]
+        slow = {name: times[name].over(times["info_nce"]) for name in OF_NDCG if name in times}
+        checks += [Check(f"{name} over info_nce, {title}", ratio, 3.0) for name, ratio in slow.items()]
     return tables, checks
 
 

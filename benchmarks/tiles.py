@@ -16,7 +16,7 @@ from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_
 from rankgrad_papers.timing.results import Cell, Check, Options, Result, ResultTable
 
 DIM = 256
-NAMES = ("log_sum_exp", "supap", "adaptive_roadmap")
+NAMES = ("info_nce", "supap", "adaptive_roadmap")
 WAYS = ("matrix", "tiles")
 PRODUCTS = "products"
 #: A batch of this size is measured by tiles alone, and its time on some of its queries against all of it.

@@ -55,7 +55,6 @@ The page of benchmarks is written as a whole, from the json files beside it.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Sequence
@@ -73,7 +72,7 @@ from rankgrad_papers.studies.matrix import LOSSES as MATRIX
 from rankgrad_papers.studies.matrix_verdicts import Matrix
 from rankgrad_papers.studies.photographs_verdicts import JUDGED, Photographs
 from rankgrad_papers.studies.search import tested
-from rankgrad_papers.values import Setting, Values, read
+from rankgrad_papers.values import Setting, Values, read, read_rows
 from rankgrad_papers.values import difference as minus
 from rankgrad_workbench.runs.provenance import MADE
 
@@ -156,8 +155,7 @@ def table(what: str) -> str:
     file, columns, *parts = _parted(what)
     shown = [name.strip() for name in columns.split(",") if name.strip()]
     path = RESULTS / file
-    with path.open(encoding="utf-8", newline="") as opened:
-        rows = list(csv.DictReader(opened))
+    _, rows = read_rows(path)
     if {"value", "by_seed"}.isdisjoint(rows[0]):
         shown = shown or [name for name in rows[0] if name not in MADE]
         return _markdown([shown, *([row[name] for name in shown] for row in rows)])

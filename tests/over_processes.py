@@ -26,7 +26,7 @@ from rankgrad.losses.baselines import CrossEntropyLoss
 
 ROWS, CLASSES, DIM = 12, 5, 4
 # Losses of which one is exact, one has statistics over the batch, and one a memory.
-TILED = ("supap", "log_sum_exp", "adaptive_roadmap", "rambo_recall", "adaptive_roadmap memory")
+TILED = ("supap", "info_nce", "adaptive_roadmap", "rambo_recall", "adaptive_roadmap memory")
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 # Rows of each process: uneven, with classes that are on one process only, and a process without any.
 SPLITS: dict[int, tuple[tuple[int, ...], ...]] = {

@@ -67,7 +67,7 @@ GROWING = {
     ),
 }
 # An exponential step and a square overflow earlier, which is an error of its own: docs/numerics.md.
-LINEAR = [name for name in GROWING if name not in ("log_sum_exp", "margin_mse")]
+LINEAR = [name for name in GROWING if name not in ("info_nce", "margin_mse")]
 LIMITS = {torch.float16: 6e4, torch.bfloat16: 9e29, torch.float32: 1e30, torch.float64: 1e300}
 
 
@@ -119,11 +119,11 @@ def test_embeddings_that_are_normalised_may_have_any_length(name, length):
 
 def test_step_that_overflows_where_scores_do_not_is_an_error():
     scores, relevant = torch.tensor([[0.1, 0.2], [0.0, 1e25]]), torch.tensor([[True, False]] * 2)
-    loss = losses.LogSumExpLoss(0.05)
+    loss = losses.InfoNCELoss(0.05)
     assert loss.from_scores(scores[:1], relevant[:1]).isfinite()
     with pytest.raises(ValueError, match="overflows: .* first in query 1"):
         loss.from_scores(scores, relevant)
-    assert losses.LogSumExpLoss(0.05, check_finite=False).from_scores(scores, relevant).isinf()
+    assert losses.InfoNCELoss(0.05, check_finite=False).from_scores(scores, relevant).isinf()
     far = torch.tensor([[0.0, 1e9]], requires_grad=True)  # 2e10 temperatures apart
     value = loss.from_scores(far, relevant[:1])
     value.backward()

@@ -42,26 +42,26 @@ def test_a_fold_is_judged_by_the_trial_that_is_the_best_on_the_others(tmp_path):
 
 def test_with_one_trial_each_loss_has_its_defaults_and_shared_folds_are_compared(tmp_path):
     values = tmp_path / "losses.csv"
-    for loss, setting, numbers in (("supap", "tau=0.01", (50, 60)), ("log_sum_exp", "tau=0.1", (40, 52, 99))):
+    for loss, setting, numbers in (("supap", "tau=0.01", (50, 60)), ("info_nce", "tau=0.1", (40, 52, 99))):
         for fold, number in zip(fine_tuned.FOLDS, numbers, strict=False):
             key = {"data": "banking77", "loss": loss, "setting": setting, "rate": "2e-5"}
             append(values, key, dict.fromkeys(fine_tuned.METRICS, number), unit=fold)
     found = read(values)
-    assert fine_tuned.tuned(found, "banking77", "log_sum_exp", "AP", 1) == {"1/3": 40, "2/3": 52, "3/3": 99}
-    assert fine_tuned.tuned(found, "banking77", "log_sum_exp", "AP") == {}
+    assert fine_tuned.tuned(found, "banking77", "info_nce", "AP", 1) == {"1/3": 40, "2/3": 52, "3/3": 99}
+    assert fine_tuned.tuned(found, "banking77", "info_nce", "AP") == {}
     lines = list(fine_tuned.verdicts(values, 1))
     assert len(lines) == 2 * len(fine_tuned.METRICS)
-    assert all("supap − log_sum_exp" in line and "+9.00" in line for line in lines)
+    assert all("supap − info_nce" in line and "+9.00" in line for line in lines)
     assert all("sets: 1 " in line for line in lines[::2]) and all("folds: 2 " in line for line in lines[1::2])
     folds = {"banking77 1/3": 50, "banking77 2/3": 60}, {"banking77 1/3": 40, "banking77 2/3": 52}
-    assert fine_tuned.paired(found, "supap", "log_sum_exp", "AP", 1, by_fold=True) == folds
+    assert fine_tuned.paired(found, "supap", "info_nce", "AP", 1, by_fold=True) == folds
 
 
 def test_the_table_has_the_folds_of_the_loss_with_most_of_them_and_the_untouched_network(tmp_path):
     values = tmp_path / "losses.csv"
     for loss, setting, numbers in (
         ("supap", "tau=0.01", (50, 60)),
-        ("log_sum_exp", "tau=0.1", (40, 52, 99)),
+        ("info_nce", "tau=0.1", (40, 52, 99)),
         ("roadmap", "weight=0.5", (7,)),
     ):
         for fold, number in zip(fine_tuned.FOLDS, numbers, strict=False):
@@ -74,12 +74,12 @@ def test_the_table_has_the_folds_of_the_loss_with_most_of_them_and_the_untouched
     assert fine_tuned.compared(found) == [
         ["loss", "banking77, 3 folds", "mean mAP@R"],
         ["untouched", "30.0 / 20.0", "20.0"],
-        ["log_sum_exp", "63.7 / 63.7", "63.7"],
+        ["info_nce", "63.7 / 63.7", "63.7"],
     ]
     assert fine_tuned.compared(found, ["1/3"]) == [
         ["loss", "banking77, 1 fold", "mean mAP@R"],
         ["untouched", "30.0 / 20.0", "20.0"],
         ["supap", "50.0 / 50.0", "50.0"],
-        ["log_sum_exp", "40.0 / 40.0", "40.0"],
+        ["info_nce", "40.0 / 40.0", "40.0"],
         ["roadmap", "7.0 / 7.0", "7.0"],
     ]

@@ -155,7 +155,7 @@ def test_what_was_tuned_at_full_length_is_written_once_with_the_settings_that_we
     for _ in range(2):
         full_length.main(["--data-root", "DIR", "--values", str(tmp_path / "a.csv"), "--runs", str(tmp_path)])
     assert {"trials=8", "folds=2", "seeds=0,1,2,3,4", "data=omniglot"} <= {*asked[0]}
-    assert read(tmp_path / "a.csv").units({"loss": "log_sum_exp"}, "mAP@R") == {str(n): n for n in range(5)}
+    assert read(tmp_path / "a.csv").units({"loss": "info_nce"}, "mAP@R") == {str(n): n for n in range(5)}
     chosen = (tmp_path / "a-chosen.csv").read_text(encoding="utf-8").splitlines()
     made = ",".join(made_by().values())
     assert chosen[1:] == [f"{loss},optimizer.lr=0.1 memory=none,{made}" for loss in full_length.LOSSES]

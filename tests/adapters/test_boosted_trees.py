@@ -189,7 +189,7 @@ def test_an_estimator_of_lightgbm_stops_by_our_metric_only_without_one_of_its_ow
     (rows, hits), (fresh, wanted) = rare(), rare(seed=1)
     seen = {}
     model = lightgbm.LGBMClassifier(
-        objective=of_lightgbm.objective(losses.LogSumExpLoss(tau=1.0), one_list=True),
+        objective=of_lightgbm.objective(losses.InfoNCELoss(tau=1.0), one_list=True),
         **{"metric": metric, "n_estimators": 200, "num_leaves": 7, "n_jobs": 1, "verbose": -1, "learning_rate": 0.3},
     )
     model.fit(
@@ -210,7 +210,7 @@ def test_an_estimator_of_lightgbm_stops_by_our_metric_only_without_one_of_its_ow
 def test_an_estimator_of_xgboost_stops_early_on_one_metric():
     (rows, hits), (fresh, wanted) = rare(), rare(seed=1)
     model = xgboost.XGBClassifier(
-        objective=of_xgboost.objective(losses.LogSumExpLoss(tau=1.0), one_list=True),
+        objective=of_xgboost.objective(losses.InfoNCELoss(tau=1.0), one_list=True),
         eval_metric=of_xgboost.metrics("ROC AUC", one_list=True),
         callbacks=[xgboost.callback.EarlyStopping(rounds=5, maximize=True)],
         **{"n_estimators": 200, "n_jobs": 1, "max_depth": 3},
@@ -271,7 +271,7 @@ def test_xgboost_stops_early_on_our_metric():
 def test_all_rows_are_one_list_where_one_says_so():
     average_precision_score = pytest.importorskip("sklearn.metrics").average_precision_score
     (rows, hits), (fresh, wanted) = rare(), rare(seed=1)
-    loss, seen = losses.LogSumExpLoss(tau=1.0), {}
+    loss, seen = losses.InfoNCELoss(tau=1.0), {}
     data = lightgbm.Dataset(rows, hits)
     model = lightgbm.train(
         {**QUIET, "objective": of_lightgbm.objective(loss, one_list=True)},

@@ -30,8 +30,8 @@ from rankgrad.adapters.sklearn import EVERY, PATIENCE, RankClassifier, Ranker, _
 from rankgrad.losses import (
     LOSSES,
     AdaptiveROADMAPLoss,
+    InfoNCELoss,
     LambdaLoss,
-    LogSumExpLoss,
     RankLoss,
     ROCAUCLoss,
     SmoothAPLoss,
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_model_and_the_random_numbers_of_torch_stay
 
 def test_a_search_compares_losses_by_our_metric():
     rows, hits = rare()
-    losses = [LogSumExpLoss(tau=0.1), SmoothAPLoss(tau=1.0)]
+    losses = [InfoNCELoss(tau=0.1), SmoothAPLoss(tau=1.0)]
     pipeline = make_pipeline(QuantileTransformer(n_quantiles=50), RankClassifier(**SMALL))
     search = GridSearchCV(pipeline, {"rankclassifier__loss": losses}, scoring=scorer("P@10"), cv=StratifiedKFold(2))
     search.fit(rows, hits)
@@ -365,8 +365,8 @@ def test_losses_have_names_and_their_settings_are_parameters():
     given = RankClassifier(SmoothAPLoss(tau=0.5), **SMALL).fit(rows, hits)
     np.testing.assert_array_equal(named.decision_function(rows), given.decision_function(rows))
     # the loss of the default has the settings of the default, as by the command
-    default, log_sum_exp = (RankClassifier(loss, **SMALL).fit(rows, hits) for loss in (None, "log_sum_exp"))
-    np.testing.assert_array_equal(default.decision_function(rows), log_sum_exp.decision_function(rows))
+    default, info_nce = (RankClassifier(loss, **SMALL).fit(rows, hits) for loss in (None, "info_nce"))
+    np.testing.assert_array_equal(default.decision_function(rows), info_nce.decision_function(rows))
     assert RankClassifier().set_params(loss__tau=0.3).loss.tau == 0.3
     assert clone(RankClassifier(SmoothAPLoss(tau=0.5))).get_params()["loss__tau"] == 0.5
     pipeline = make_pipeline(StandardScaler(), RankClassifier("smooth_ap", **SMALL))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rankgrad.losses import LogSumExpLoss, RankLoss
+from rankgrad.losses import InfoNCELoss, RankLoss
 from rankgrad.losses.penalties import Log
 from rankgrad.ranks import Soft, blocks
 from rankgrad.ranks.relaxations import Exponential, Heaviside
@@ -42,7 +42,7 @@ def test_products_give_the_sums_of_pairs(counted, dtype, graded):
     relevant[3], relevant[5], valid[9] = False, True, False
     gains = relevant * (1 + torch.arange(200) % 3).to(dtype) if graded else relevant
     for mask in (None, valid):
-        taken, (products, pairs) = counted(LogSumExpLoss(), scores, gains, mask)
+        taken, (products, pairs) = counted(InfoNCELoss(), scores, gains, mask)
         assert taken
         for one, other in zip(products, pairs, strict=True):
             tolerance = 1e-6 if dtype == torch.float32 else 1e-13
@@ -51,11 +51,11 @@ def test_products_give_the_sums_of_pairs(counted, dtype, graded):
 
 def test_beyond_the_cap_and_when_pairs_are_asked_for_every_pair_is_computed(counted):
     far, relevant = torch.tensor([[0.0, 70.0, 1.0]]), torch.tensor([[True, False, False]])
-    assert counted(LogSumExpLoss(tau=1.0), far / 2, relevant)[0]
-    assert not counted(LogSumExpLoss(tau=1.0), far, relevant)[0]
+    assert counted(InfoNCELoss(tau=1.0), far / 2, relevant)[0]
+    assert not counted(InfoNCELoss(tau=1.0), far, relevant)[0]
     # the lowest relevant item decides
     two = torch.tensor([[0.0, 70.0, 1.0, 69.0]]), torch.tensor([[True, False, False, True]])
-    taken, (one, other) = counted(LogSumExpLoss(tau=1.0), *two)
+    taken, (one, other) = counted(InfoNCELoss(tau=1.0), *two)
     assert not taken and torch.equal(one[0], other[0])
     slow = RankLoss(Soft(Heaviside(), Exponential(1.0), method="pairs"), penalty=Log())
     assert not counted(slow, far / 2, relevant)[0]

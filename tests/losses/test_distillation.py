@@ -88,13 +88,13 @@ def test_grades_beyond_the_highest_are_refused_and_others_are_probabilities():
 
 
 @pytest.mark.parametrize("scale", [1.0, 20.0, 50.0])
-def test_log_sum_exp_is_the_softmax_loss_of_sentence_transformers(scale):
+def test_info_nce_is_the_softmax_loss_of_sentence_transformers(scale):
     theirs = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
     query, documents, _ = drawn(6, 2)
     columns = [query, documents[:, 0], documents[:, 1]]  # a positive and a hard negative for each query
     wanted = theirs.MultipleNegativesRankingLoss(torch.nn.Identity(), scale=scale)
     wanted = wanted.compute_loss_from_embeddings(columns, None)
-    mine = losses.LogSumExpLoss(tau=1 / scale)(
+    mine = losses.InfoNCELoss(tau=1 / scale)(
         query, ref_emb=torch.cat(columns[1:]), relevant=torch.eye(6, 12, dtype=torch.bool)
     )
     torch.testing.assert_close(mine, wanted, rtol=1e-6, atol=1e-6)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from rankgrad import metrics
 from rankgrad.losses import (
+    InfoNCELoss,
     LambdaLoss,
     ListNetLoss,
-    LogSumExpLoss,
     NDCGLoss,
     RankLoss,
     ROCAUCLoss,
@@ -65,8 +65,8 @@ HARD = Soft(Heaviside(), SupStep())
 BOUNDS = {
     "roc auc": (ROCAUCLoss(**NONE), metrics.roc_auc),
     "ap, supap": (SupAPLoss(**NONE), metrics.average_precision),
-    "ap, log-sum-exp": (LogSumExpLoss(**NONE), metrics.average_precision),
-    "mrr, log-sum-exp": (LogSumExpLoss(**NONE), metrics.reciprocal_rank),
+    "ap, log-sum-exp": (InfoNCELoss(**NONE), metrics.average_precision),
+    "mrr, log-sum-exp": (InfoNCELoss(**NONE), metrics.reciprocal_rank),
     "ap, list_net": (ListNetLoss(**NONE), metrics.average_precision),
     "mrr, list_net": (ListNetLoss(**NONE), metrics.reciprocal_rank),
     "ndcg, list_net": (ListNetLoss(**NONE), metrics.ndcg),

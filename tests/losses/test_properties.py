@@ -82,7 +82,7 @@ DEFAULTS = {
     "adaptive_triplet": reference.adaptive_triplet,
     "supap": sup(),
     "smooth_ap": per_query(reference.ap_loss(reference.sigmoid(0.01), reference.sigmoid(0.01))),
-    "log_sum_exp": per_query(reference.penalty_loss(math.log1p, reference.exponential(0.04))),
+    "info_nce": per_query(reference.penalty_loss(math.log1p, reference.exponential(0.04))),
     "pnp": pnp(),
     "rambo_recall": rambo_value(reference.recall_cost("loglog")),
     "rambo_ap": rambo_value(reference.ap_cost),
@@ -728,7 +728,7 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-ON_THREADS = ("supap", "log_sum_exp", "rambo_recall")  # the others take seconds each
+ON_THREADS = ("supap", "info_nce", "rambo_recall")  # the others take seconds each
 
 
 @pytest.mark.parametrize(
@@ -1115,7 +1115,7 @@ OPTIONS = {
     "adaptive_triplet": {"margin": 0.4, "weight": 0.25, "quantiles": (0.4, 0.9)},
     "supap": {"rho": 10.0, "offset": 1.44, "tie": "official"},
     "smooth_ap": {"tau": 0.05, "reduction": "none"},
-    "log_sum_exp": {"tau": 0.02, "pull": 0.9},
+    "info_nce": {"tau": 0.02, "pull": 0.9},
     "pnp": {"variant": "Ib", "b": 4.0},
     "rambo_recall": {"lambda_": 0.2, "margin": 0.05, "weight": (1.0, 0.5), "aggregation": "pooled", "both_ranks": True},
     "rambo_ap": {"lambda_": 0.2, "normalized_ranks": False},

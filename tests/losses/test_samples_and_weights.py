@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rankgrad.losses import LambdaLoss, ListNetLoss, LogSumExpLoss, SLatKLoss, SmoothAPLoss
+from rankgrad.losses import InfoNCELoss, LambdaLoss, ListNetLoss, SLatKLoss, SmoothAPLoss
 
-SUMS = [ListNetLoss(0.7), LogSumExpLoss(tau=0.7), SLatKLoss(k=3, tau=0.7, tau_weight=0.5)]
+SUMS = [ListNetLoss(0.7), InfoNCELoss(tau=0.7), SLatKLoss(k=3, tau=0.7, tau_weight=0.5)]
 WEIGHTED = [*SUMS, LambdaLoss(), LambdaLoss(k=3), *(LambdaLoss(name) for name in ("map", "mrr"))]
 
 

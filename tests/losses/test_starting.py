@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankgrad.losses import AdaptiveROADMAPLoss, LogSumExpLoss, RetrievalLoss, SupAPLoss
+from rankgrad.losses import AdaptiveROADMAPLoss, InfoNCELoss, RetrievalLoss, SupAPLoss
 
 RECOMMENDED = {
     "adaptive_roadmap": AdaptiveROADMAPLoss,
-    "log_sum_exp": lambda: LogSumExpLoss(pull=0.9),
+    "info_nce": lambda: InfoNCELoss(pull=0.9),
     "supap": SupAPLoss,
 }
 CLASSES, EACH, DIM = 8, 8, 32

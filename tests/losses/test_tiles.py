@@ -10,7 +10,7 @@ from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import (
     LOSSES,
     CalibrationLoss,
-    LogSumExpLoss,
+    InfoNCELoss,
     RaMBORecallLoss,
     RankLoss,
     RecallAtKLoss,
@@ -181,7 +181,7 @@ def test_a_sum_and_a_memory_go_by_tiles(small, monkeypatch):
         memory(e.detach() + 0.1, labels(QUERIES), ids=torch.arange(QUERIES))
         return memory(e, labels(QUERIES), ids=torch.arange(QUERIES))
 
-    memory = small(lambda: CrossBatchMemory(LogSumExpLoss(), size=64), twice, rows(QUERIES))
+    memory = small(lambda: CrossBatchMemory(InfoNCELoss(), size=64), twice, rows(QUERIES))
     for one, other in zip(memory[0][2:], memory[1][2:], strict=True):
         torch.testing.assert_close(other, one, rtol=1e-12, atol=1e-15)
 

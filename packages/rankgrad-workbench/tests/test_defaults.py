@@ -121,14 +121,14 @@ def test_a_loss_that_is_named_keeps_the_defaults_of_the_data(data):
 
 
 def test_a_named_loss_keeps_the_defaults_of_rows_and_texts_and_what_is_given_wins():
-    assert compose(["loss=log_sum_exp", "data.root=x"], "scores").loss == default_loss("rows")
-    texts = ["data=text", "data.root=x", "loss=log_sum_exp"]
+    assert compose(["loss=info_nce", "data.root=x"], "scores").loss == default_loss("rows")
+    texts = ["data=text", "data.root=x", "loss=info_nce"]
     assert compose([*texts, "loss.tau=0.3"]).loss.tau == 0.3
-    assert compose(["loss=log_sum_exp"]).loss == losses.settings("log_sum_exp")  # of images
-    assert own_settings("log_sum_exp:tau=0.2", texts[:2], "train") == ["loss=log_sum_exp", "loss.tau=0.2"]
+    assert compose(["loss=info_nce"]).loss == losses.settings("info_nce")  # of images
+    assert own_settings("info_nce:tau=0.2", texts[:2], "train") == ["loss=info_nce", "loss.tau=0.2"]
 
 
-@pytest.mark.parametrize("name", sorted({*OTHER_LOSSES["documents"], "log_sum_exp"}))
+@pytest.mark.parametrize("name", sorted({*OTHER_LOSSES["documents"], "info_nce"}))
 def test_a_loss_for_logits_has_a_temperature_for_cosines_in_a_search_alone_and_what_is_given_wins(name):
     words, usual = [f"loss={name}", "data.root=x"], losses.settings(name)
     loss = compose(words, "search").loss
@@ -149,7 +149,7 @@ def test_one_line_of_the_table_changes_the_default_loss(monkeypatch):
     try:
         for settled in (compose([]), _settings(([], []), None, None, {}, False)):
             assert settled.loss._target_.endswith("SupAPLoss") and settled.loss.tau == 0.5
-        assert compose(["data=text", "data.root=x"]).loss._target_.endswith("LogSumExpLoss")
+        assert compose(["data=text", "data.root=x"]).loss._target_.endswith("InfoNCELoss")
     finally:
         composed.cache_clear()
 
@@ -222,11 +222,9 @@ def test_fit_and_command_train_n_grams_with_the_same_loss_and_rate(tmp_path, cap
     labels = [text.split()[0] for text in texts]
     few = {"trainer.max_epochs": 0, "evaluation.bootstrap": 0, "evaluation.clusters": "none", "threads": 1}
     for place, model in enumerate((NGrams(4, 64), build_model("ngrams", dim=4, buckets=64))):
-        rankgrad.fit(
-            model, (texts, labels), "log_sum_exp", test=0.5, out=tmp_path / str(place), settings=few, quiet=True
-        )
+        rankgrad.fit(model, (texts, labels), "info_nce", test=0.5, out=tmp_path / str(place), settings=few, quiet=True)
         told = capsys.readouterr().out
-        assert "optimizer.lr 0.03, for ngrams from scratch" in told and "LogSumExpLoss with tau=0.1" in told
+        assert "optimizer.lr 0.03, for ngrams from scratch" in told and "InfoNCELoss with tau=0.1" in told
 
 
 def test_models_of_rows_bring_their_rates():
@@ -266,7 +264,7 @@ def test_a_run_says_which_loss_and_rate_it_takes_and_why(files, tmp_path):
     told = said([*fine, "optimizer.lr=0.01"])
     assert "optimizer.lr 0.01" in told and "as given" in told and "0.0003" in told
     told = said(small_texts(texts))
-    assert "loss LogSumExpLoss" in told and "default for texts" in told and "optimizer.lr 0.03" in told
+    assert "loss InfoNCELoss" in told and "default for texts" in told and "optimizer.lr 0.03" in told
 
 
 def test_batches_have_all_classes_where_there_are_few_and_the_summary_says_so(tmp_path):
@@ -309,7 +307,7 @@ def test_a_module_of_ones_own_is_trained_by_the_same_rules(tmp_path, capsys):
     rankgrad.fit(Letters(), (texts, labels), test=0.5, out=tmp_path / "run", settings=few, quiet=True)
     told = capsys.readouterr().out
     assert "batches of 2 classes" in told and "sampler.classes_per_batch=16" in told
-    assert "loss LogSumExpLoss" in told and "optimizer.lr 0.001" in told
+    assert "loss InfoNCELoss" in told and "optimizer.lr 0.001" in told
     with pytest.raises(ConfigError, match="resume=True"):
         rankgrad.fit(Letters(), (texts, labels), test=0.5, out=tmp_path / "run", settings=few, quiet=True)
 

@@ -34,6 +34,8 @@ from rankgrad_workbench.runs.provenance import MADE, joined, made_by
 SEED, UNIT, METRIC, VALUE = "seed", "unit", "metric", "value"
 # The columns of an ID.csv that identify a row.
 _REPRODUCED = ("row", "backbone", "dim", "batch_size", "image_size", "varies", "settings")
+# Loss in the files of before -> its name now. The files stay as they were measured.
+_RENAMED = {"log_sum_exp": "info_nce"}
 
 Setting = Mapping[str, str]
 
@@ -141,15 +143,23 @@ def difference(one: Mapping[str, float], other: Mapping[str, float]) -> PairedDi
     return paired_t_test([one[unit] for unit in common], [other[unit] for unit in common])
 
 
+def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Columns and rows of a csv file; losses have the names of now."""
+    with path.open(encoding="utf-8", newline="") as opened:
+        reader = csv.DictReader(opened)
+        columns, rows = list(reader.fieldnames or ()), list(reader)
+    for old, new in _RENAMED.items():
+        rows = [{name: text.replace(old, new) for name, text in row.items()} for row in rows]
+    return columns, rows
+
+
 def read(path: Path) -> Values:
     """Read the values of a file; the columns are described at the top of this module.
 
     Raises:
         ValueError: a column is missing, or a value is not a number.
     """
-    with path.open(encoding="utf-8", newline="") as opened:
-        reader = csv.DictReader(opened)
-        columns, rows = list(reader.fieldnames or ()), list(reader)
+    columns, rows = read_rows(path)
     if "by_seed" in columns:
         return Values(_reproduced(rows), path.name)
     if not {METRIC, VALUE} <= {*columns} or not {SEED, UNIT} & {*columns}:

@@ -36,7 +36,7 @@ class CrossEncoderLoss(nn.Module):
     Args:
         model: a CrossEncoder with one output.
         loss: a loss with reduction="mean". The temperatures of most losses are for cosines; see docs/scores.md for
-            scores without bounds, such as `LambdaLoss(k=10)` or `LogSumExpLoss(tau=1.0)`.
+            scores without bounds, such as `LambdaLoss(k=10)` or `InfoNCELoss(tau=1.0)`.
         mini_batch_size: (query, document) pairs in one forward pass; None: all pairs of the batch. Smaller passes need
             less memory at a time, but the graph of all of them is kept.
 

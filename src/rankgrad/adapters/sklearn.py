@@ -268,7 +268,7 @@ class RankClassifier(ClassifierMixin, _Network):  # type: ignore[misc]
     above it as are positive.
 
     Args:
-        loss: a loss of `rankgrad.losses`, or its name in `losses.LOSSES`. None: LogSumExpLoss(tau=0.1). Or
+        loss: a loss of `rankgrad.losses`, or its name in `losses.LOSSES`. None: InfoNCELoss(tau=0.1). Or
             "cross_entropy" or "squared_error". Its settings are parameters, too: set_params(loss__tau=0.1).
         hidden: number of units of each hidden layer; an integer for one layer, () for a linear model.
         steps: largest number of steps of AdamW, with a cycle of the learning rate.

@@ -12,11 +12,11 @@ from typing import Any, Literal
 #: Kind of rows -> name of its default loss, and the settings that differ from the defaults of that loss.
 LOSSES: dict[str, tuple[str, Mapping[str, float]]] = {
     "images": ("adaptive_roadmap", {}),
-    "texts": ("log_sum_exp", {"tau": 0.1}),  # docs/your-texts.md#the-loss
+    "texts": ("info_nce", {"tau": 0.1}),  # docs/your-texts.md#the-loss
     "vectors": ("adaptive_roadmap", {}),
-    "rows": ("log_sum_exp", {"tau": 0.1}),  # docs/scores.md#train-from-a-file
+    "rows": ("info_nce", {"tau": 0.1}),  # docs/scores.md#train-from-a-file
     "queries": ("lambda", {}),  # docs/scores.md#train-from-a-file
-    "documents": ("log_sum_exp", {"tau": 0.1}),  # docs/search-documents.md
+    "documents": ("info_nce", {"tau": 0.1}),  # docs/search-documents.md
 }
 #: Kind of rows -> another loss -> its settings that differ from the defaults of its class. A temperature of 1 is for
 #: logits, but the scores of documents are cosines: docs/search-documents.md#what-is-trained

@@ -12,7 +12,7 @@ LOSSES: dict[str, str] = {
     "adaptive_triplet": "rankgrad.losses.adaptive_triplet:AdaptiveTripletLoss",
     "supap": "rankgrad.losses.average_precision:SupAPLoss",
     "smooth_ap": "rankgrad.losses.average_precision:SmoothAPLoss",
-    "log_sum_exp": "rankgrad.losses.log_sum_exp:LogSumExpLoss",
+    "info_nce": "rankgrad.losses.info_nce:InfoNCELoss",
     "pnp": "rankgrad.losses.pnp:PNPLoss",
     "rambo_recall": "rankgrad.losses.rambo:RaMBORecallLoss",
     "rambo_ap": "rankgrad.losses.rambo:RaMBOAPLoss",

@@ -20,9 +20,9 @@ from .base import RetrievalLoss, still
 from .distillation import GradeBCELoss, ListDistillationLoss, MarginMSELoss
 from .graded import HAPLoss, NDCGLoss, RecallAtKLoss
 from .histogram import FastAPLoss, SoftBinAPLoss
+from .info_nce import InfoNCELoss
 from .lambda_loss import LambdaLoss
 from .list_net import ListNetLoss, SLatKLoss
-from .log_sum_exp import LogSumExpLoss
 from .pnp import PNPLoss
 from .rambo import RaMBOAPLoss, RaMBORecallLoss
 from .rank_loss import RankLoss
@@ -96,7 +96,7 @@ __all__ = [
     "LambdaLoss",
     "ListDistillationLoss",
     "ListNetLoss",
-    "LogSumExpLoss",
+    "InfoNCELoss",
     "MarginMSELoss",
     "NDCGLoss",
     "PNPLoss",

@@ -449,7 +449,7 @@ class RetrievalLoss(CheckedLoss):
             if name not in self.takes:
                 raise TypeError(
                     f"{type(self).__name__} does not take {name}: it is for losses that are sums over items, such as "
-                    "ListNetLoss, SLatKLoss and LogSumExpLoss (weights: also LambdaLoss)"
+                    "ListNetLoss, SLatKLoss and InfoNCELoss (weights: also LambdaLoss)"
                 )
             factors = tensor_on(scores.device, values, name)
             if factors.shape != scores.shape or not factors.is_floating_point():

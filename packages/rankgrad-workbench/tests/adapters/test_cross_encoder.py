@@ -58,7 +58,7 @@ def test_the_value_is_the_mean_over_the_lists_of_the_queries(model, size):
 
 def test_grades_of_0_and_1_are_hits_for_a_loss_without_grades(model):
     hits = [[1, 0, 1], [1, 0], [0, 1, 0, 0]]
-    loss = losses.LogSumExpLoss(tau=1.0)
+    loss = losses.InfoNCELoss(tau=1.0)
     value = CrossEncoderLoss(model, loss)([QUERIES, DOCUMENTS], labels(hits))
     one_by_one = [
         loss.from_lists(scores, right.bool()) for scores, right in zip(scores_of(model), labels(hits), strict=True)
@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_refused_when_it_is_made(model, make, message):
 
 
 def test_labels_and_columns_that_do_not_fit_are_refused_when_they_come(model):
-    loss = CrossEncoderLoss(model, losses.LogSumExpLoss(tau=1.0))
+    loss = CrossEncoderLoss(model, losses.InfoNCELoss(tau=1.0))
     with pytest.raises(ValueError, match=r"\[3, 2, 4\]"):
         loss([QUERIES, DOCUMENTS], labels([[1], [1, 0], [0, 1, 0, 0]]))
     with pytest.raises(ValueError, match="go up to 3"):

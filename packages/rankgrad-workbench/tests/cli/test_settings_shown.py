@@ -24,7 +24,7 @@ from rankgrad_workbench.settings import compose
             "train",
             ["height of the network's input", "if there are no train/"],
         ),
-        (["loss=log_sum_exp", "memory=sum"], "train", []),
+        (["loss=info_nce", "memory=sum"], "train", []),
     ],
 )
 def test_settings_keep_their_values_and_gain_their_comments(overrides, tree, told):

@@ -116,7 +116,7 @@ def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_p
 
 
 def test_a_variant_can_set_what_is_not_the_losss_by_its_whole_name(photos, tmp_path, here):
-    variants = ["pnp", "pnp:alpha=2+optimizer.lr=0.5", "log_sum_exp:pull=0.9"]
+    variants = ["pnp", "pnp:alpha=2+optimizer.lr=0.5", "info_nce:pull=0.9"]
     compare(
         [f"loss={','.join(variants)}", "seeds=0", *small(photos, "optimizer.lr=0.25", "trainer.max_epochs=1")], tmp_path
     )

@@ -87,7 +87,7 @@ def test_the_test_rows_are_those_that_the_table_holds_out_and_are_named_by_their
 
 
 @pytest.mark.parametrize(
-    ("name", "loss", "metric"), [("list", "LogSumExpLoss", "AP"), ("queries", "LambdaLoss", "NDCG@10")]
+    ("name", "loss", "metric"), [("list", "InfoNCELoss", "AP"), ("queries", "LambdaLoss", "NDCG@10")]
 )
 def test_the_settings_of_a_run_say_which_loss_and_which_metric_auto_was(finished, name, loss, metric):
     config = load(finished[name].config)
@@ -440,14 +440,14 @@ def test_settings_of_a_loss_and_of_the_model_are_searched_on_folds(tables, tmp_p
     words = settings(tables["list"], "trainer.max_epochs=1")
     own = ("space.optimizer.lr=log(1e-3,1e-1)", "space.model.hidden=[8],[4,4]")
     words = [word for word in words if not word.startswith(("optimizer.lr", "model.hidden"))]
-    search = ("tune", "loss=log_sum_exp", "trials=2", "folds=2", "seeds=0", *own)
+    search = ("tune", "loss=info_nce", "trials=2", "folds=2", "seeds=0", *own)
     assert main([*search, *words, "-o", str(tmp_path)]) == 0
     assert "Chosen by AP" in capsys.readouterr().out
     outcome = json.loads((tmp_path / "tune.json").read_text())
-    assert set(outcome["spaces"]["log_sum_exp"]) == {
+    assert set(outcome["spaces"]["info_nce"]) == {
         *("loss.tau", "loss.pull", "model.dropout", "model.hidden", "optimizer.lr")
     }
-    assert len(outcome["winners"]["log_sum_exp"]["folds"]) == 2
+    assert len(outcome["winners"]["info_nce"]["folds"]) == 2
     (final,) = json.loads((tmp_path / "final" / "compare.json").read_text())["values"].values()
     assert final["AP"]
 

@@ -85,7 +85,7 @@ from rankgrad_workbench.settings.kinds import TASKS
         (["task=search", "data=beir"], "unknown data 'beir'. Known: documents"),
         (["loggers=null"], "loggers is a list such as loggers=['csv']; got None"),
         (["evaluation.extra=null"], "evaluation.extra is a list such as"),
-        (["loss=infonce"], "unknown loss 'infonce'; did you mean 'pml/ntxent'?"),
+        (["loss=infonce"], "unknown loss 'infonce'; did you mean 'info_nce'?"),
         (["model=resnet50"], "For a network of timm: model=timm model.name=resnet50; of sentence-transformers: "),
         (["loss=pnp:alpha=1+variant=Ds"], "are given after it: loss=pnp loss.alpha=1 loss.variant=Ds; got"),
         (["loss=recall_at_k(k=[1,2])"], "are given after it: loss=recall_at_k loss.k=[1,2]; got"),

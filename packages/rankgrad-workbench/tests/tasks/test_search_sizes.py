@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_searches import beir, settings
 
-from rankgrad.losses import AdaptiveROADMAPLoss, ListNetLoss, LogSumExpLoss
+from rankgrad.losses import AdaptiveROADMAPLoss, InfoNCELoss, ListNetLoss
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.search import task
@@ -24,7 +24,7 @@ def batch(dim: int = 8) -> tuple[torch.Tensor, ...]:
     return rows[0].requires_grad_(), rows[1], relevance, torch.rand(5, 12, generator=drawn) > 0.1
 
 
-@pytest.mark.parametrize("loss", [LogSumExpLoss(tau=0.1), ListNetLoss(tau=0.1)])
+@pytest.mark.parametrize("loss", [InfoNCELoss(tau=0.1), ListNetLoss(tau=0.1)])
 def test_loss_is_the_mean_over_the_widths_each_normalised_again(loss):
     queries, documents, relevance, valid = batch()
     found, scores = loss_of_widths(loss, queries, documents, relevance, valid, [2, 5])
@@ -39,7 +39,7 @@ def test_loss_is_the_mean_over_the_widths_each_normalised_again(loss):
 @pytest.mark.parametrize("widths", [[], [8]])
 def test_all_columns_alone_are_the_loss_itself(widths):
     queries, documents, relevance, valid = batch()
-    loss = LogSumExpLoss(tau=0.1)
+    loss = InfoNCELoss(tau=0.1)
     found, _ = loss_of_widths(loss, queries, documents, relevance, valid, widths)
     assert torch.equal(found, loss.from_scores(queries @ documents.T, relevance, valid))
 

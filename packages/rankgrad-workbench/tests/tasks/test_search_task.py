@@ -131,9 +131,7 @@ def test_runs_are_read_compared_and_searched(folder, finished, tmp_path, capsys,
     )
     assert "Beside other systems" in pages.read_text()
     monkeypatch.setattr(comparing, "Children", Here)
-    words = settings(
-        folder, "loss=log_sum_exp,ndcg", "seeds=0", "trainer.max_epochs=1", "-o", str(tmp_path / "compared")
-    )
+    words = settings(folder, "loss=info_nce,ndcg", "seeds=0", "trainer.max_epochs=1", "-o", str(tmp_path / "compared"))
     assert main(["compare", *words]) == 0
     told = capsys.readouterr().out
     assert "untrained" in told and "ndcg" in told and "NDCG@10" in told
@@ -143,12 +141,12 @@ def test_settings_are_chosen_on_folds_of_the_training_queries(folder, tmp_path, 
     monkeypatch.setattr(comparing, "Children", Here())
     monkeypatch.setattr(forking, "possible", lambda: False)
     own = ["space.sampler.negatives_per_query=0,1", "space.train.encoders=1,2", "space.loss.tau=0.1,0.2"]
-    words = ["loss=log_sum_exp", "trials=2", "folds=2", "seeds=0", *own, "trainer.max_epochs=1"]
+    words = ["loss=info_nce", "trials=2", "folds=2", "seeds=0", *own, "trainer.max_epochs=1"]
     assert main(["tune", *words, *settings(folder), "-o", str(tmp_path)]) == 0
     assert "Chosen by NDCG@10 on held-out training data" in capsys.readouterr().out
     outcome = json.loads((tmp_path / "tune.json").read_text())
-    assert {"sampler.negatives_per_query", "train.encoders", "loss.tau"} <= {*outcome["spaces"]["log_sum_exp"]}
-    assert len(outcome["winners"]["log_sum_exp"]["folds"]) == 2
+    assert {"sampler.negatives_per_query", "train.encoders", "loss.tau"} <= {*outcome["spaces"]["info_nce"]}
+    assert len(outcome["winners"]["info_nce"]["folds"]) == 2
     (final,) = json.loads((tmp_path / "final" / "compare.json").read_text())["values"].values()
     assert {*final} == {"NDCG@10", "MRR@10", "Recall@100"} and len(final["NDCG@10"]) == 1
 

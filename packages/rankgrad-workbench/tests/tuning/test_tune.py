@@ -157,7 +157,7 @@ def test_a_link_in_the_folder_of_a_search_is_not_written_through(made, tmp_path,
 
 
 # Quick for one loss of each kind: several parameters, choices, a composition, proxies, pairs with a miner.
-QUICK = ("roadmap", "pnp", "recall_at_k", "log_sum_exp", "pml/proxy_anchor", "pml/multi_similarity")
+QUICK = ("roadmap", "pnp", "recall_at_k", "info_nce", "pml/proxy_anchor", "pml/multi_similarity")
 
 
 @cache
@@ -195,7 +195,7 @@ def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, mon
 
 @pytest.mark.parametrize(
     ("loss", "setting"),
-    [(loss, "loss.tau") for loss in ("smooth_ap", "supap", "supndcg", "ndcg", "pnp", "log_sum_exp")]
+    [(loss, "loss.tau") for loss in ("smooth_ap", "supap", "supndcg", "ndcg", "pnp", "info_nce")]
     + [("recall_at_k", "loss.tau1")],
 )
 def test_temperatures_of_logits_go_up_to_2_and_hold_the_default(loss, setting):
@@ -343,7 +343,7 @@ def test_trials_look_at_held_out_training_classes_only_and_the_defaults_come_fir
 def test_the_first_main_metric_of_the_task_that_its_runs_compute_is_maximised(made, tmp_path, shares, metric):
     made.shares = shares
     words = ["task=scores", "data=table", f"data.root={tmp_path / 'rows.csv'}", "threads=1", "seeds=none"]
-    search = ["loss=log_sum_exp,list_net", "trials=2", "folds=2"]
+    search = ["loss=info_nce,list_net", "trials=2", "folds=2"]
     made.last = 3
     with pytest.raises(KeyboardInterrupt):
         tune([*words, *search], tmp_path / "out")

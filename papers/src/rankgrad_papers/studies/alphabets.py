@@ -46,7 +46,7 @@ _MOVING = (
 #: Method -> its settings, the loss first. The search does not change these settings.
 METHODS: Mapping[str, Sequence[str]] = {
     "adaptive_roadmap": ("loss=adaptive_roadmap",),
-    "log_sum_exp": ("loss=log_sum_exp",),
+    "info_nce": ("loss=info_nce",),
     "pml/multi_similarity": ("loss=pml/multi_similarity",),
     "pml/triplet": ("loss=pml/batch_hard_triplet",),
     # ranks or thresholds: SupAP's share of the default loss, and the moving thresholds with losses of pairs

@@ -38,7 +38,7 @@ PASSES = 60  # the former number of epochs
 LOGISTIC = "logistic regression"
 LOSSES: Mapping[str, Sequence[str]] = {
     "cross_entropy": ("loss=cross_entropy",),
-    "log_sum_exp": ("loss=log_sum_exp", "loss.tau=0.1"),
+    "info_nce": ("loss=info_nce", "loss.tau=0.1"),
 }
 # Model, rate, steps; "60 passes": as many steps as these have. Those that decide a sentence come first.
 ROWS: Sequence[tuple[str, str, str]] = (

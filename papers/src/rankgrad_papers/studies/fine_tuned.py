@@ -34,7 +34,7 @@ LOSSES: Mapping[str, tuple[str, str]] = {
     "supap": ("tau=0.01", "tau=0.05"),
     "roadmap": ("weight=0.5", "weight=0.75"),
     "smooth_ap": ("tau=0.01", "tau=0.05"),
-    "log_sum_exp": ("tau=0.1", "tau=0.04"),
+    "info_nce": ("tau=0.1", "tau=0.04"),
     "pnp": ("alpha=4", "alpha=1"),
     "rambo_ap": ("lambda_=4", "lambda_=1"),
     "rambo_recall": ("lambda_=4", "lambda_=1"),

@@ -21,7 +21,7 @@ from ..values import Values, read
 from . import command, fine_tuned
 from .fine_tuned import DATA, FOLDS, SHARED, settings_of
 
-LABELS = ("supap", "adaptive_roadmap", "log_sum_exp", "pml/multi_similarity")
+LABELS = ("supap", "adaptive_roadmap", "info_nce", "pml/multi_similarity")
 #: What is changed -> (its settings, the losses that are trained with it). The base changes nothing.
 CHANGED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "base": ((), (*LABELS, "roadmap", "rambo_recall")),
@@ -31,8 +31,8 @@ CHANGED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "batch 32": (("sampler.classes_per_batch=8",), ("supap", "roadmap")),
     "λ = 0.2": (("loss.lambda_=0.2",), ("rambo_recall",)),
     "λ = 20": (("loss.lambda_=20",), ("rambo_recall",)),
-    "SGD": (("optimizer.name=sgd",), ("adaptive_roadmap", "log_sum_exp")),
-    "SGD, rate .003": (("optimizer.name=sgd", "optimizer.lr=0.003"), ("adaptive_roadmap", "log_sum_exp")),
+    "SGD": (("optimizer.name=sgd",), ("adaptive_roadmap", "info_nce")),
+    "SGD, rate .003": (("optimizer.name=sgd", "optimizer.lr=0.003"), ("adaptive_roadmap", "info_nce")),
     "batch 512": (("sampler.samples_per_class=32", "train.sub_batch=64"), ("supap",)),
 }
 

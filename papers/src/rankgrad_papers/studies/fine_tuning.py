@@ -92,7 +92,7 @@ PHOTOGRAPHS: Mapping[str, Recipe] = {
     "multi_similarity": replace(BASE, loss="pml/multi_similarity"),
     "norm=recalibrated": replace(BASE, norm="recalibrated"),
 }
-_TEXTS = Recipe(loss="log_sum_exp:tau=0.1", lr=2e-5, norm="batch")
+_TEXTS = Recipe(loss="info_nce:tau=0.1", lr=2e-5, norm="batch")
 SENTENCES: Mapping[str, Recipe] = {
     "base": _TEXTS,
     "lr=1e-4": replace(_TEXTS, lr=1e-4),

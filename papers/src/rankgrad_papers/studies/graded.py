@@ -58,7 +58,7 @@ def cost_of(method: str, own: int) -> Cost:
         "ndcg": from_lists(losses.NDCGLoss(tau, "exp2")),
         "lambda, NDCG@10": from_lists(losses.LambdaLoss(k=10, tau=tau)),
         "lambda, AP": of_hits(losses.LambdaLoss("map", tau=tau)),
-        "log_sum_exp": of_hits(losses.LogSumExpLoss(tau)),
+        "info_nce": of_hits(losses.InfoNCELoss(tau)),
         "lambda, MRR": of_hits(losses.LambdaLoss("mrr", tau=tau)),
     }
     return costs[method]
@@ -67,7 +67,7 @@ def cost_of(method: str, own: int) -> Cost:
 #: Method -> the metric that its loss is made for, or "".
 METHODS: Mapping[str, str] = {
     **{"squared error": "", "RankNet": "", "ListNet": ""},
-    **{"ndcg": "NDCG@10", "lambda, NDCG@10": "NDCG@10", "lambda, AP": "AP", "log_sum_exp": "AP", "lambda, MRR": "MRR"},
+    **{"ndcg": "NDCG@10", "lambda, NDCG@10": "NDCG@10", "lambda, AP": "AP", "info_nce": "AP", "lambda, MRR": "MRR"},
 }
 
 

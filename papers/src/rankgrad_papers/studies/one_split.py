@@ -13,7 +13,6 @@ not show what another split would give. If the command is interrupted, run it ag
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from pathlib import Path
 from rankgrad_workbench.runs.folder import Run
 
 from ..trainings import Training, train_missing
+from ..values import read_rows
 from . import alphabets, command, loss_setting
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -117,7 +117,7 @@ TABLES: Mapping[str, Table] = {
         SHORT,
         rows=_losses(
             *("adaptive_roadmap", "adaptive_triplet", "roadmap", "supap", "smooth_ap", "h_ap", "ndcg", "calibration"),
-            *("log_sum_exp:pull=0.9", "log_sum_exp:tau=0.02", "fastap", "softbin_ap", "recall_at_k"),
+            *("info_nce:pull=0.9", "info_nce:tau=0.02", "fastap", "softbin_ap", "recall_at_k"),
             *("rambo_ap", "rambo_recall", "rambo_recall:weight=log", "auc:step=0.05+slope=100"),
             *("pnp:variant=Ds", "pnp:alpha=1", "pnp", "pnp:variant=O", "pnp:variant=Ib", "pnp:variant=Iu"),
             *("pml/multi_similarity", "pml/contrastive", "pml/triplet", "cross_entropy"),
@@ -146,7 +146,7 @@ TABLES: Mapping[str, Table] = {
         "omniglot",
         LETTERS,
         rows={
-            **_losses("adaptive_roadmap", "pml/multi_similarity", "log_sum_exp"),
+            **_losses("adaptive_roadmap", "pml/multi_similarity", "info_nce"),
             ("pml/multi_similarity, linear layer",): ("loss=pml/multi_similarity", *_LINEAR),
         },
     ),
@@ -154,7 +154,7 @@ TABLES: Mapping[str, Table] = {
         "omniglot",
         _FINE_TUNED,
         rows=_losses(
-            *("adaptive_roadmap", "roadmap", "supap", "smooth_ap", "rambo_ap", "log_sum_exp:pull=0.9"),
+            *("adaptive_roadmap", "roadmap", "supap", "smooth_ap", "rambo_ap", "info_nce:pull=0.9"),
             *("pnp:variant=Ds", "pml/multi_similarity", "pml/triplet"),
         ),
         weights=True,
@@ -192,8 +192,7 @@ def winners(trials: Path) -> Rows:
     A search of `roadmap` with quantiles is a search of `adaptive_roadmap`. This loss did not have its own name at that
     time.
     """
-    with trials.open(encoding="utf-8", newline="") as opened:
-        found = [row for row in csv.DictReader(opened) if row["state"] == "complete"]
+    found = [row for row in read_rows(trials)[1] if row["state"] == "complete"]
     metric = next(name for name in ("mAP@R", "H-AP") if name in found[0])
     rows: dict[tuple[str, ...], Sequence[str]] = {}
     for loss in dict.fromkeys(row["loss"] for row in found):

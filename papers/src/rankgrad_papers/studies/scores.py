@@ -61,7 +61,7 @@ def _squared(scores: Tensor, relevance: Tensor, query: Tensor | None) -> Tensor:
 TEMPERATURES: dict[tuple[str, str, str], Cost] = {
     ("cross-entropy", "", "scores"): _cross_entropy,
     **{("smooth_ap", f"{t}", "scores"): from_lists(losses.SmoothAPLoss(t)) for t in (0.01, 0.1, 1.0, 10.0)},
-    **{("log_sum_exp", f"{t}", "scores"): from_lists(losses.LogSumExpLoss(t)) for t in (0.01, 0.1, 1.0, 10.0)},
+    **{("info_nce", f"{t}", "scores"): from_lists(losses.InfoNCELoss(t)) for t in (0.01, 0.1, 1.0, 10.0)},
     **{("supap", f"{t}", "scores"): from_lists(losses.SupAPLoss(t, 1 / t, 5 * t)) for t in (0.01, 0.1, 1.0)},
     **{("smooth_ap", f"{t}", "scores / std"): of_spread(losses.SmoothAPLoss(t)) for t in (0.1, 1.0)},
     ("roc_auc", "1.0", "scores"): from_lists(losses.ROCAUCLoss()),

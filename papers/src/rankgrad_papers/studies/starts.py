@@ -36,7 +36,7 @@ LOSSES: Mapping[str, Sequence[str]] = {
     "adaptive_roadmap": ("loss=adaptive_roadmap",),
     "adaptive_roadmap, margin 0": ("loss=adaptive_roadmap", "loss.margin=0"),
     "pml/multi_similarity": ("loss=pml/multi_similarity",),
-    "log_sum_exp, pull .9": ("loss=log_sum_exp", "loss.pull=0.9"),
+    "info_nce, pull .9": ("loss=info_nce", "loss.pull=0.9"),
     "supap": ("loss=supap",),
     "roadmap": ("loss=roadmap",),
 }

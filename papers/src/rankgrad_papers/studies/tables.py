@@ -75,7 +75,7 @@ def cost_of(method: str, own: int, lists: Lists, test_rows: int) -> Cost:
         "cross-entropy": cross_entropy,
         "weighted cross-entropy": partial(cross_entropy, weight=ratio ** (0.25, 0.5, 0.75, 1.0)[own]),
         "focal": partial(focal, gamma=(1.0, 2.0, 3.0, 5.0)[own]),
-        "log_sum_exp": from_lists(losses.LogSumExpLoss(tau)),
+        "info_nce": from_lists(losses.InfoNCELoss(tau)),
         "roc_auc": from_lists(losses.ROCAUCLoss(tau)),
         "roc_auc, fpr .05": from_lists(losses.ROCAUCLoss(tau, fpr=0.05)),
         "lambda, P@k": from_lists(losses.LambdaLoss("precision", k=k, tau=tau)),
@@ -86,7 +86,7 @@ def cost_of(method: str, own: int, lists: Lists, test_rows: int) -> Cost:
 #: Method -> the metric that its loss is made for, or "".
 METHODS: Mapping[str, str] = {
     **{"cross-entropy": "", "weighted cross-entropy": "", "focal": ""},
-    **{"log_sum_exp": "AP", "roc_auc": "ROC AUC", "roc_auc, fpr .05": "partial ROC AUC", "lambda, P@k": "P@100"},
+    **{"info_nce": "AP", "roc_auc": "ROC AUC", "roc_auc, fpr .05": "partial ROC AUC", "lambda, P@k": "P@100"},
 }
 
 

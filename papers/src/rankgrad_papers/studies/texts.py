@@ -1,7 +1,7 @@
 """Losses for texts, and the learning rate of SGD: the command's defaults, on folds of the training intents of two sets.
 
     python -m rankgrad_papers.studies.texts --data-root DIR
-    python -m rankgrad_papers.studies.texts --data-root DIR "log_sum_exp, tau .1, adamw, 1"
+    python -m rankgrad_papers.studies.texts --data-root DIR "info_nce, tau .1, adamw, 1"
 
 DIR has the folders clinc150 and banking77. A third of the training intents is held out and evaluated. The intents of
 validation and test are not read. A cell is a row of the table and a fold. Its values are added to the csv when its
@@ -31,18 +31,18 @@ SHARED = (
     *("trainer.max_epochs=10", "evaluation.split=val"),
     *("evaluation.before=false", "evaluation.bootstrap=0", "evaluation.clusters=none", "threads=1"),
 )
-SGD = ("loss=log_sum_exp", "loss.tau=0.2", "optimizer.name=sgd")
+SGD = ("loss=info_nce", "loss.tau=0.2", "optimizer.name=sgd")
 #: (loss, optimiser, rate as a multiple of AdamW's) -> settings. AdamW's rate for ngrams is .03.
 ROWS: Mapping[tuple[str, str, str], Sequence[str]] = {
-    ("log_sum_exp, tau .2", "adamw", "1"): ("loss=log_sum_exp", "loss.tau=0.2"),
-    ("log_sum_exp, tau .1", "adamw", "1"): ("loss=log_sum_exp", "loss.tau=0.1"),
-    ("log_sum_exp, tau .2", "sgd", "40"): (*SGD, "optimizer.lr=1.2"),
-    ("log_sum_exp, tau .2", "sgd", "100"): (*SGD, "optimizer.lr=3"),
+    ("info_nce, tau .2", "adamw", "1"): ("loss=info_nce", "loss.tau=0.2"),
+    ("info_nce, tau .1", "adamw", "1"): ("loss=info_nce", "loss.tau=0.1"),
+    ("info_nce, tau .2", "sgd", "40"): (*SGD, "optimizer.lr=1.2"),
+    ("info_nce, tau .2", "sgd", "100"): (*SGD, "optimizer.lr=3"),
     ("pml/supcon", "adamw", "1"): ("loss=pml/supcon",),
     ("st/batch_semi_hard_triplet", "adamw", "1"): ("loss=st/batch_semi_hard_triplet",),
     ("pml/multi_similarity", "adamw", "1"): ("loss=pml/multi_similarity",),
     ("adaptive_roadmap", "adamw", "1"): ("loss=adaptive_roadmap",),
-    ("untrained", "adamw", "1"): ("loss=log_sum_exp", "optimizer.lr=1e-12", "trainer.max_epochs=1"),
+    ("untrained", "adamw", "1"): ("loss=info_nce", "optimizer.lr=1e-12", "trainer.max_epochs=1"),
 }
 
 NAMED = {", ".join(row): row for row in ROWS}

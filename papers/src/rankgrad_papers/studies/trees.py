@@ -55,10 +55,10 @@ LOSSES: dict[str, tuple[losses.RetrievalLoss, bool]] = {
     "lambda, k=10": (losses.LambdaLoss(k=10), False),
     "lambda, map": (losses.LambdaLoss("map"), True),
     "lambda, mrr": (losses.LambdaLoss("mrr"), True),
-    "log_sum_exp": (losses.LogSumExpLoss(1.0), True),
+    "info_nce": (losses.InfoNCELoss(1.0), True),
 }
 #: Division -> the objectives that are compared on it.
-JUDGED = {1: ("lambdarank", "lambda, k=10", "lambda, map", "lambda, mrr"), 2: ("lambdarank", "log_sum_exp")}
+JUDGED = {1: ("lambdarank", "lambda, k=10", "lambda, map", "lambda, mrr"), 2: ("lambdarank", "info_nce")}
 JUDGES = {
     "NDCG@10": losses.RankLoss(exact_ranks, metric=partial(metrics.ndcg, k=10, gain="exp2")),
     "AP": losses.RankLoss(exact_ranks, metric=metrics.average_precision),
@@ -239,7 +239,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for part in range(3):
             for lists in ("lightgbm", "mq2008"):
                 divided = partial(parts, graded(given.data_root, lists), 0, part)
-                for name in ("lambda, k=10", "lambda, map", "log_sum_exp", "lambdarank"):
+                for name in ("lambda, k=10", "lambda, map", "info_nce", "lambdarank"):
                     for curvature in CURVATURES if name in LOSSES else [""]:
                         setting = {"objective": name, "curvature": curvature}
                         measure("curvature", setting, f"{lists} {part}", divided)
@@ -256,7 +256,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if "rare" in given.only:
         for seed in (0, 1):
             for lists in TABLES:
-                for name in ("binary", "log_sum_exp"):
+                for name in ("binary", "info_nce"):
                     divided = partial(table, given.data_root, lists, seed)
                     measure("rare", {"objective": name}, lists, divided, str(seed))
 

@@ -65,8 +65,8 @@ def _part(loss: str) -> str:
 def of_kind(losses: str, kind: str) -> list[str]:
     """The settings that the losses of loss= have for a kind of rows.
 
-    >>> of_kind("log_sum_exp+supap", "texts"), of_kind("log_sum_exp", "images"), of_kind("list_net", "documents")
-    (['loss.losses.log_sum_exp.tau=0.1'], [], ['loss.tau=0.1'])
+    >>> of_kind("info_nce+supap", "texts"), of_kind("info_nce", "images"), of_kind("list_net", "documents")
+    (['loss.losses.info_nce.tau=0.1'], [], ['loss.tau=0.1'])
     """
     several = losses.split("+")
     default, own = defaults.LOSSES[kind]

@@ -89,7 +89,7 @@ def fit_scores(
     test   table: 40 rows, 3 features; 5 relevant (12.5 %)
     3 columns encoded as 3 numbers
     batches of 128 rows, 17 of them relevant; 1 an epoch
-    loss LogSumExpLoss with tau=0.1, the default for one list; loss=NAME takes another
+    loss InfoNCELoss with tau=0.1, the default for one list; loss=NAME takes another
     few relevant rows choose the epoch: 4. ...
     trainer.max_epochs 2, as given; at most 2 steps
     ['AP', 'P@100', 'ROC AUC', 'ROC AUC@FPR=0.05']

@@ -1,4 +1,4 @@
-"""Log-sum-exp of the irrelevant scores against each relevant score: the log of ranks with an exponential step."""
+"""InfoNCE: each relevant item against the irrelevant ones, which is the log of ranks with an exponential step."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class LogSumExpLoss(RankLoss):
-    r"""log(1 + number of irrelevant items above), counted with an exponential step, mean over the relevant items.
+class InfoNCELoss(RankLoss):
+    r"""InfoNCE: minus the log-softmax of each relevant item among the irrelevant ones, mean over the relevant items.
 
         L = mean_q mean_{p in P_q} log(1 + sum_{n in N_q} exp((s_n - s_p) / tau))
 
-    It is RaMBO's log penalty (CVPR 2020, section 4.5) on ranks relaxed by `relaxations.Exponential`. It is an upper
-    bound of the penalty of the exact ranks. With tau = 1 and pull = 1 it is the (N + 1)-tuplet loss of Sohn (NeurIPS
-    2016, eq. 6) with all irrelevant items of the list. The gradient never becomes 0, and is largest for the hardest
-    items.
+    With one relevant item it is InfoNCE (van den Oord et al., 2018, arXiv:1807.03748, eq. 4); with tau = 1 it is the
+    (N + 1)-tuplet loss of Sohn (NeurIPS 2016, eq. 6) with all irrelevant items of the list. It is also RaMBO's log
+    penalty (CVPR 2020, section 4.5), log(1 + number of irrelevant items above), counted with the step
+    `relaxations.Exponential`, so it is an upper bound of the penalty of the exact ranks. The gradient never becomes 0,
+    and is largest for the hardest items.
 
     Args:
         tau: temperature in score units, > 0.
@@ -34,13 +35,13 @@ class LogSumExpLoss(RankLoss):
         common: see `RetrievalLoss`. In float32, scores about 1e10 temperatures apart overflow and raise an error.
 
     >>> import torch
-    >>> LogSumExpLoss(tau=0.4).from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
+    >>> InfoNCELoss(tau=0.4).from_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
     tensor(1.4076)
     """
 
-    optimises: ClassVar[str] = "log of exponential ranks"
+    optimises: ClassVar[str] = "softmax over the irrelevant items: log of exponential ranks"
     source: ClassVar[str] = (
-        "Sohn, NeurIPS 2016, "
+        "van den Oord et al. 2018, [1807.03748](https://arxiv.org/abs/1807.03748); Sohn, NeurIPS 2016, "
         "[6b180037](https://papers.nips.cc/paper/2016/hash/6b180037abbebea991d8b1232f8a8ca9-Abstract.html); "
         "RaMBO's log penalty on relaxed ranks"
     )
