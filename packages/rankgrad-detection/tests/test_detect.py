@@ -484,7 +484,6 @@ def test_a_trained_faster_rcnn_comes_back_without_the_weights_it_started_from(tm
         ("faster_rcnn", {}, "frozen layers need weights: model.pretrained=true"),
         ("faster_rcnn", {"backbone": "vgg"}, "unknown backbone 'vgg'; known: resnet50"),
         ("faster_rcnn", {"norm": "group"}, "norm must be 'frozen' or 'batch'; got 'group'"),
-        ("small", {"finest": 2}, "finest must be 4 or 8; got 2"),
         ("small", {"anchors": [[8], [16], [32]]}, "anchors must be 2 lists of equal length"),
         ("small", {"anchors": [[8], [-16]]}, "must be > 0; got"),
         ("small", {"widths": [8]}, "widths must be four numbers"),

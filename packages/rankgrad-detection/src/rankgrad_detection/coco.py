@@ -21,6 +21,7 @@ from .annotations import Read, Sources, Wrong, chosen, gathered, label
 from .paths import confined, first_below, spellings
 from .scenes import LARGEST, LeftOut, Scene, Scenes, some_names
 
+NEEDS = "a json file of images, annotations and categories"
 BEFORE = "instances_"  # of the official files: instances_train2017.json
 BESIDE = "_annotations.coco.json"  # beside the images of a split, as some tools export it
 OTHER = ("captions_", "person_keypoints_", "image_info_", "stuff_", "panoptic_")  # official files of other tasks
@@ -61,6 +62,9 @@ def load_coco(
     names = chosen(classes, lambda: dict.fromkeys(name for file in files.values() for name in file[1].values()))
     number = {name: index for index, name in enumerate(names)}
     return gathered(root, split, names, _sources(root, files, number), wrong)
+
+
+load = load_coco
 
 
 def class_names(root: Path, wrong: list[Wrong] | None = None) -> Sequence[str]:

@@ -59,12 +59,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     measure.add_argument("--root", type=Path, help="folder of other data with the same classes (default: the run's)")
     measure.add_argument("--split", help="part of the data: test, val, 2007/test, ... (default: the run's test part)")
     measure.add_argument("--ious", help="IoU thresholds, comma-separated (default: the run's)")
-    measure.add_argument(
-        "--inclusive",
-        action="store_true",
-        default=None,
-        help="add one pixel to widths and heights, as some toolkits do",
-    )
+    pixel = "add one pixel to widths and heights, as some toolkits do"
+    measure.add_argument("--inclusive", action="store_true", default=None, help=pixel)
     measure.add_argument("-o", "--out", type=Path, help="json file to write the numbers to")
     measure.add_argument("--page", type=Path, help="html file to write, with curves and pictures")
     add_trust(measure)

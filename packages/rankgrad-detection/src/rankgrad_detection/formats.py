@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from rankgrad.common.checks import one_of
@@ -16,34 +15,8 @@ from .scenes import Scenes
 AUTO = "auto"
 
 
-@dataclass(frozen=True)
-class Format:
-    """Annotated images of one kind.
-
-    Attributes:
-        needs: what a folder has, for messages.
-        load: (root, split, classes, wrong) -> scenes.
-        here: whether a folder looks like one of this kind.
-        set_names: names of the splits of a folder.
-        class_names: the classes of a folder. Its second argument gets the files that cannot be used.
-    """
-
-    needs: str
-    load: Callable[[str | Path, str, str | Sequence[str], list[Wrong] | None], Scenes]
-    here: Callable[[Path], bool]
-    set_names: Callable[[Path], list[str]]
-    class_names: Callable[[Path, list[Wrong] | None], Iterable[str]]
-
-
-FORMATS = {
-    "voc": Format(", ".join(voc.FOLDERS), voc.load_voc, voc.here, voc.set_names, voc.class_names),
-    "coco": Format(
-        "a json file of images, annotations and categories", coco.load_coco, coco.here, coco.set_names, coco.class_names
-    ),
-    "yolo": Format(
-        "data.yaml or classes.txt, images and labels", yolo.load_yolo, yolo.here, yolo.set_names, yolo.class_names
-    ),
-}
+# Modules with `NEEDS` (what a folder has, for messages), `load`, `here`, `set_names` and `class_names`.
+FORMATS = {"voc": voc, "coco": coco, "yolo": yolo}
 
 
 def format_of(root: str | Path, name: str = AUTO) -> str:
@@ -59,7 +32,7 @@ def format_of(root: str | Path, name: str = AUTO) -> str:
     found = [name for name, each in FORMATS.items() if each.here(Path(root))]
     if not found:
         what = "has no boxes" if Path(root).is_dir() else "does not exist"
-        needs = "; ".join(f"{name}: {each.needs}" for name, each in FORMATS.items())
+        needs = "; ".join(f"{name}: {each.NEEDS}" for name, each in FORMATS.items())
         images = (path for depth in ("*/*", "*/*/*") for path in Path(root).glob(depth) if not not_an_image(path))
         hint = ". Images without boxes, such as folders of classes: rankgrad train data=folder" if any(images) else ""
         raise FileNotFoundError(f"{root} {what}: pass a folder with one of these. {needs}{hint}")
@@ -87,4 +60,5 @@ def load_scenes(
     ...     format_of(root), len(load_scenes(root, "train"))
     ('yolo', 1)
     """
-    return FORMATS[format_of(root, name)].load(root, split, classes, wrong)
+    scenes: Scenes = FORMATS[format_of(root, name)].load(root, split, classes, wrong)
+    return scenes

@@ -402,14 +402,3 @@ def _flat(part: Scored) -> Scored:
     """All classes in one list; the classes of a proposal are neighbours."""
     valid = None if part.valid is None else part.valid.T.reshape(1, -1)
     return Scored(part.scores.T.reshape(1, -1), part.targets.T.reshape(1, -1), valid)
-
-
-__all__ = [
-    "DETECTION_LOSSES",
-    "DetectionAPLoss",
-    "DetectionRankLoss",
-    "DetectionSmoothAPLoss",
-    "DetectionSupAPLoss",
-    "ScoreMemory",
-    "one_hot_targets",
-]

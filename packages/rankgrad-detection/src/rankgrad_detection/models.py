@@ -25,6 +25,7 @@ BACKBONES: dict[str, tuple[list[int], int, int, str]] = {
     "resnet101": ([3, 4, 23, 3], 1, 64, "resnet101.tv_in1k"),
     "resnext101_32x4d": ([3, 4, 23, 3], 32, 4, "resnext101_32x4d.gluon_in1k"),
 }
+LEVELS = 2  # of the pyramid of the small detector
 KINDS = ("faster_rcnn", "small")
 
 
@@ -162,35 +163,28 @@ def load_backbone(body: nn.Module, state: dict[str, Any], source: str) -> None:
 
 
 class SmallPyramid(nn.Module):
-    """Six convolutions with batch norm, down to 1/4, 1/8 and 1/16 of the image, and a pyramid over two or three levels.
+    """Six convolutions with batch norm, down to 1/4, 1/8 and 1/16 of the image, and a pyramid over the last two.
 
     Args:
         widths: channels at 1/2, 1/4, 1/8 and 1/16.
         channels: channels of every level of the pyramid.
-        finest: stride of the finest level in pixels, 4 or 8.
     """
 
-    def __init__(self, widths: Sequence[int] = (16, 32, 64, 96), channels: int = 64, finest: int = 8) -> None:
+    def __init__(self, widths: Sequence[int] = (16, 32, 64, 96), channels: int = 64) -> None:
         super().__init__()
         if len(widths) != 4:
             raise ValueError(f"widths must be four numbers of channels; got {list(widths)}")
-        one_of(finest, "finest", (4, 8))
         half, quarter, eighth, sixteenth = widths
         self.stem = nn.Sequential(_convolution(3, half, 2), _convolution(half, quarter, 2))
         self.eighth = nn.Sequential(_convolution(quarter, eighth, 2), _convolution(eighth, eighth))
         self.sixteenth = nn.Sequential(_convolution(eighth, sixteenth, 2), _convolution(sixteenth, sixteenth))
-        self.finest, self.out_channels = finest, channels
-        levels = [quarter, eighth, sixteenth] if finest == 4 else [eighth, sixteenth]
-        self.pyramid = FeaturePyramidNetwork(levels, channels)
+        self.out_channels = channels
+        self.pyramid = FeaturePyramidNetwork([eighth, sixteenth], channels)
 
     def forward(self, images: Tensor) -> OrderedDict[str, Tensor]:
         """Level -> [image, channels, height, width]; "0" is the finest."""
-        quarter = self.stem(images)
-        eighth = self.eighth(quarter)
-        levels = [eighth, self.sixteenth(eighth)]
-        if self.finest == 4:
-            levels.insert(0, quarter)
-        pyramid: OrderedDict[str, Tensor] = self.pyramid(OrderedDict((str(n), level) for n, level in enumerate(levels)))
+        eighth = self.eighth(self.stem(images))
+        pyramid: OrderedDict[str, Tensor] = self.pyramid(OrderedDict({"0": eighth, "1": self.sixteenth(eighth)}))
         return pyramid
 
 
@@ -206,7 +200,6 @@ def small_rcnn(
     *,
     widths: Sequence[int] = (16, 32, 64, 96),
     channels: int = 64,
-    finest: int = 8,
     anchors: Sequence[Sequence[int]] = ((18, 40), (70, 120)),
     ratios: Sequence[float] = (1.0,),
     hidden: int = 256,
@@ -220,7 +213,6 @@ def small_rcnn(
         sides: shorter and longest side of images.
         widths: see `SmallPyramid`.
         channels: see `SmallPyramid`.
-        finest: see `SmallPyramid`.
         anchors: sides of the anchors in pixels, one list per level, finest first.
         ratios: height : width of the anchors.
         hidden: width of the two layers after a region.
@@ -228,16 +220,15 @@ def small_rcnn(
         options: see `_boxes`; 64 rois and 200 proposals, in training twice as many.
     """
     boxes = _boxes(num_classes, sides, **{"rois": 64, "proposals": 200, **options})
-    body = SmallPyramid(widths, channels, finest)
-    levels = 3 if finest == 4 else 2
-    if len(anchors) != levels or len({len(sides) for sides in anchors}) != 1:
+    body = SmallPyramid(widths, channels)
+    if len(anchors) != LEVELS or len({len(sides) for sides in anchors}) != 1:
         raise ValueError(
-            f"anchors must be {levels} lists of equal length, finest level first; got {[list(s) for s in anchors]}"
+            f"anchors must be {LEVELS} lists of equal length, finest level first; got {[list(s) for s in anchors]}"
         )
     if not all(0 < side < math.inf for sides in anchors for side in sides):
         raise ValueError(f"anchors are sides in pixels and must be > 0; got {[list(s) for s in anchors]}")
-    generator = AnchorGenerator(tuple(map(tuple, anchors)), (tuple(ratios),) * levels)
-    pool = MultiScaleRoIAlign([str(level) for level in range(levels)], output_size=cells, sampling_ratio=2)
+    generator = AnchorGenerator(tuple(map(tuple, anchors)), (tuple(ratios),) * LEVELS)
+    pool = MultiScaleRoIAlign([str(level) for level in range(LEVELS)], output_size=cells, sampling_ratio=2)
     return FasterRCNN(
         body,
         rpn_anchor_generator=generator,

@@ -18,6 +18,7 @@ from torch import nn
 
 from rankgrad.batches.distributed import GlobalBatch, on_first
 from rankgrad.common.checks import integer, one_of
+from rankgrad.evaluation.json_report import fits
 from rankgrad.losses.score_memory import ScoreMemory
 from rankgrad_workbench.datasets.fingerprint import fingerprint
 from rankgrad_workbench.files import write_npz, write_text
@@ -408,9 +409,9 @@ def _read(path: Path) -> dict[str, Any]:
     saved = read_plain(path)
     if not isinstance(saved, dict) or not {"state", "model", "class_names", "sides"} <= set(saved):
         raise ValueError(f"{path} is not a model of rankgrad detect train")
-    kinds = {"state": dict, "model": dict, "class_names": list, "sides": list}
-    wrong = [name for name, kind in kinds.items() if not isinstance(saved[name], kind)]
-    if wrong or not isinstance(saved["model"].get("kind"), str) or not is_state_dict(saved["state"]):
+    shapes = {"state": dict, "model": {"kind": str}, "class_names": [str], "sides": [int]}
+    wrong = [name for name, shape in shapes.items() if not fits(saved[name], shape)]
+    if wrong or not is_state_dict(saved["state"]):
         raise ValueError(f"{path} is damaged: {', '.join(wrong) or 'model and state'} not as rankgrad writes it")
     return saved
 

@@ -52,11 +52,6 @@ class DetectorModule(TrainedModule):
         return total
 
 
-def as_they_are(samples: list[Example]) -> list[Example]:
-    """Collate function for evaluation: the list of examples, unchanged."""
-    return samples
-
-
 def detect(
     model: nn.Module,
     data: DetectionSet,
@@ -83,7 +78,7 @@ def detect(
     shown = "detecting" if progress and rank == 0 else ""
     by_image: dict[int, Detections] = {}
     with evaluating(model, device) as place:  # trainer.precision=64-true converts the model
-        for samples in in_order(Subset(data, rows), as_they_are, batch_size, workers, shown):
+        for samples in in_order(Subset(data, rows), list, batch_size, workers, shown):
             for sample, output in zip(samples, model([s.image.to(*place) for s in samples]), strict=True):
                 by_image[sample.row] = _at_file_size(sample, output)
     if processes > 1:

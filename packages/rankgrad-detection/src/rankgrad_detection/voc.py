@@ -26,6 +26,7 @@ CLASSES = (
     *("horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
 FOLDERS = ("Annotations", "ImageSets/Main", "JPEGImages")
+NEEDS = ", ".join(FOLDERS)
 ENDINGS = (".jpg", ".jpeg", ".png")
 
 
@@ -68,6 +69,9 @@ def load_voc(
         "voc, data",
     )
     return gathered(root, split, names, _sources(parts, {name: index for index, name in enumerate(names)}), wrong)
+
+
+load = load_voc
 
 
 def _sources(parts: Sequence[tuple[Path, str]], number: Mapping[str, int]) -> Sources:

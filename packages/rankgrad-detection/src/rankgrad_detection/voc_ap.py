@@ -165,12 +165,9 @@ class DetectionReport:
             "coco": {name: _plain(value) for name, value in self.coco.items()},
         }
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """The report as JSON, also written to `path` if given."""
-        text = json.dumps(self.to_dict(), indent=1) + "\n"
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
-        return text
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(self.to_dict(), indent=1) + "\n"
 
 
 def evaluate_voc(

@@ -28,6 +28,7 @@ from .paths import confined, first_below, spellings
 from .scenes import LeftOut, Scene, Scenes, some_names
 from .yolo_lines import KeyPoints, Line, Lines
 
+NEEDS = "data.yaml or classes.txt, images and labels"
 LINES = ("classes.txt", "obj.names")  # files with the name of a class in each line
 
 
@@ -77,6 +78,9 @@ def load_yolo(
     found = gathered(root, split, names, sources, wrong)
     notes = [f"{without} images have no text file, and so no objects"] if without else []
     return replace(found, notes=(*found.notes, *notes, *lines.notes(split)))
+
+
+load = load_yolo
 
 
 def class_names(root: Path, wrong: list[Wrong] | None = None) -> Sequence[str]:
