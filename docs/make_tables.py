@@ -111,10 +111,10 @@ MEASURED = (
 
 def losses() -> str:
     """A row for each loss."""
-    head = "| name | class | what it optimises | paper | sees | gains |\n|---|---|---|---|---|---|\n"
+    head = "| name | class | what it optimises | paper | sees |\n|---|---|---|---|---|\n"
     rows = [
         f"| `{name}` | `{kind.__name__}` | {kind.optimises} | {_links(kind.source)} "
-        f"| {'differences' if kind.differences_only else 'absolute scores'} | {'yes' if kind.graded else '–'} |\n"
+        f"| {'differences' if kind.differences_only else 'scores'}{', gains' if kind.graded else ''} |\n"
         for name, kind in LOSSES.items()
     ]
     return head + "".join(rows)
