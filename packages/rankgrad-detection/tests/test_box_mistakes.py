@@ -188,6 +188,17 @@ def test_a_few_boxes_in_the_first_pixel_are_noted(coco, capsys):
     noted(coco, capsys, "1 boxes lie in the first pixel of their image, e.g. in 008; are they fractions?")
 
 
+def test_corners_in_place_of_width_and_height_are_asked_about(coco, capsys):
+    def corners(content: dict[str, Any]) -> None:
+        for entry in content["annotations"]:
+            x, y, width, height = entry["bbox"]
+            entry["bbox"] = [x, y, x + width, y + height]
+
+    changed(coco, corners)
+    assert main(["detect", "check", "--root", str(coco)]) == 0
+    assert "3 images have boxes that reach outside" in (shown := capsys.readouterr().out) and "Are they corners" in shown
+
+
 def test_an_object_that_is_annotated_twice_is_noted(coco, voc, tmp_path, capsys):
     def again(content: dict[str, Any]) -> None:
         content["annotations"].append({**content["annotations"][0], "id": 99})

@@ -188,7 +188,9 @@ def _boxes(split: str, scenes: Scenes) -> list[Observation]:
         findings.append(Observation("wrong", text, "correct or remove these boxes: no detector can find them"))
     if outside:
         text = f"{split}: {len(outside)} images have boxes that reach outside, e.g. {some(outside, SHOWN)}"
-        findings.append(Observation("note", f"{text}; training clips them, evaluation does not"))
+        most = 2 * len(outside) > len(scenes)
+        hint = ". Are they corners, or of another size of the images?" if most else ""
+        findings.append(Observation("note", f"{text}; training clips them, evaluation does not{hint}"))
     return findings
 
 
