@@ -196,7 +196,7 @@ def test_corners_in_place_of_width_and_height_are_asked_about(coco, capsys):
 
     changed(coco, corners)
     assert main(["detect", "check", "--root", str(coco)]) == 0
-    assert "3 images have boxes that reach outside" in (shown := capsys.readouterr().out) and "Are they corners" in shown
+    assert "Are they corners" in capsys.readouterr().out
 
 
 def test_an_object_that_is_annotated_twice_is_noted(coco, voc, tmp_path, capsys):
