@@ -491,7 +491,12 @@ def test_labels_that_often_mean_none_are_noted(capsys, tmp_path, labels, told):
 def test_a_path_that_does_not_exist_is_told_before_torch_is_imported(tmp_path):
     code = "import sys\nfrom rankgrad_workbench.cli import main\nstatus = main(sys.argv[1:])\n"
     code += "sys.exit(status if 'torch' not in sys.modules else 'torch is imported')"
-    for words in (["evaluate", "missing.npz"], ["evaluate", __file__, "--root", "missing"]):
+    out = ["-o", "out"]
+    asked = [["evaluate", "missing.npz"], ["evaluate", __file__, "--root", "missing"], ["index", "missing"]]
+    asked += [["export", "missing"], ["report", "missing"], ["predict", "missing", __file__, *out]]
+    asked += [["predict", __file__, "missing", *out], ["score", "name", "missing", *out]]
+    asked += [["search", "query", "--index", "missing"]]
+    for words in asked:
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.startswith("rankgrad: missing"), done.stderr
 

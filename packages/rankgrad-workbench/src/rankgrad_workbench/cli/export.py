@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .paths import require
 from .trust import add_trust
 
 HELP = """\
@@ -41,6 +42,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the file, and print how to prepare an image."""
+    require("the folder of a run, or its model.pt", arguments.model)
     from ..index.export import export
     from ..index.export_onnx import export_onnx
     from ..index.export_texts import export_texts

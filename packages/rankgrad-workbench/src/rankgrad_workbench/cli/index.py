@@ -6,6 +6,8 @@ import argparse
 import shlex
 from pathlib import Path
 
+from .paths import require
+
 HELP = """\
 Make an index of embeddings. `rankgrad search` then finds the images or texts that are most similar to a query.
 
@@ -27,6 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write an index."""
+    require("an npz or parquet of rankgrad embed", arguments.embeddings)
     from rankgrad.common.text import shown
 
     from ..index.gallery import Index, check_place

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .paths import require
+
 HELP = """\
 Score every row of a file with a model that `rankgrad train task=scores` trained.
 
@@ -35,6 +37,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the scores."""
+    require("the folder of a run, or its model.pt", arguments.model)
+    require("a file of rows", arguments.file)
     from rankgrad.common.checks import spelled
 
     from ..tasks.scores.predict import predict_file

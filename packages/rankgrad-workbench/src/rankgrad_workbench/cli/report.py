@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .paths import require
 from .trust import add_trust
 
 HELP = """\
@@ -45,6 +46,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the page and print its path."""
+    require("folders of runs, or files of embeddings", *arguments.runs)
+    require("the folder of the images", arguments.images)
     from ..report import read_runs, write_report
     from ..settings import packages
     from .outputs import check_output, check_page

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from .machine import add_machine, machine, say
+from .paths import require
 
 HELP = """\
 Score the pairs of query and document of a file with a cross-encoder. A search learns from such a teacher's scores by
@@ -40,6 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the scores. Several processes share the work."""
+    require("a file of texts", arguments.file)
     from rankgrad.batches.distributed import PATIENCE, group
     from rankgrad.common.checks import as_options, spelled
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from .machine import add_machine, machine
+from .paths import require
 from .trust import add_trust
 
 HELP = """\
@@ -54,6 +55,7 @@ def _score(word: str) -> float | str:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the results."""
+    require("an index, and what it names", arguments.index, arguments.model)
     import json
     import sys
 
