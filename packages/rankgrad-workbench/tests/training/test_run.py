@@ -302,6 +302,9 @@ WRONG = [
     (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),
     (["trainer.max_epochs=-1"], "trainer.max_epochs counts epochs and must be an integer >= 0; got -1"),
     (["optimizer.schedule=stairs"], "unknown optimizer.schedule .stairs.; known: cosine, constant, steps"),
+    (["train.sub_batch=0"], "train.sub_batch is a number of rows, or null.*got 0"),
+    (["train.only=[nosuch]"], "train.only is a list of patterns"),
+    (["data.cache=x"], "data.cache is none, ram or disk; got 'x'"),
     (["loggers=[wandb]"], "loggers must be .csv. or .tensorboard.; got .wandb."),
     (["trainer.precision=3"], "trainer.precision must be .*got .3."),
     (["trainer.accelerator=abacus"], "trainer.accelerator must be .*got .abacus."),
@@ -311,7 +314,6 @@ WRONG = [
     (["memory=sum", "memory.size=0"], "memory: size is the number of entries and must be an integer >= 1; got 0"),
     (["memory=sum", "memory.batches=2"], "give either memory.batches or memory.size"),
     (["memory=sum", "loss=cross_entropy"], "CrossEntropyLoss can't use a memory"),
-    (["train.sub_batch=0"], "an integer >= 1, or null; got 0"),
     (["sampler.batches_per_pair=2"], "super-labels, but this data has none"),
     (["+trainer.colour=red"], "unexpected keyword argument 'colour'"),
     (["+trainer.callbacks=[]"], "multiple values for keyword argument 'callbacks'"),
@@ -350,6 +352,9 @@ WRONG = [
 
 
 EARLY = (
+    "train.sub_batch",
+    "train.only",
+    "data.cache",
     "loss.tau",
     "sampler.classes",
     "model",

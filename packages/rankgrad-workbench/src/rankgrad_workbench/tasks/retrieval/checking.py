@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rankgrad.batches.sampler_settings import check_settings, named_as_settings
+from rankgrad.common.checks import as_keys, spelled
 from rankgrad.evaluation import evaluate
 from rankgrad.losses import RetrievalLoss
 
+from ...datasets.base import check_reading
 from ...models import TAKES, build_model
 from ...models.build import GIVEN, READ, check_options
 from ...models.matching import weights_file
 from ...settings import ConfigError, make, named, section
 from ...training.module import check_optimizer
+from .building import train_only
 from .settings import RetrievalSettings
+
+READING = ("channels", "shorter_side", "draft", "cache", "cache_dir")  # of images
 
 
 def check(settings: RetrievalSettings) -> None:
@@ -33,7 +39,12 @@ def check(settings: RetrievalSettings) -> None:
         check_settings(**settings.sampler)
     check_optimizer(settings.optimizer)
     if settings.init is None:
-        _check_model(settings.model)
+        _check_model(settings.model, settings.train.only)
+    reading = {name: settings.data.load[name] for name in READING if name in settings.data.load}
+    with spelled(
+        as_keys("data", {"channels": "data.load.channels", "draft": "data.load.draft", "shorter_side": "data.resize"})
+    ):
+        check_reading(**reading)
     for name in ("train_transform", "eval_transform"):
         make(getattr(settings.data, name), slot="transform", trust=settings.trust, where=f"data.{name}")
     kind = named(settings.loss, slot="loss", trust=settings.trust, where="loss")
@@ -48,7 +59,7 @@ def check(settings: RetrievalSettings) -> None:
         evaluate(four, labels, ks=given.ks, extra=given.extra, bootstrap=bootstrap, clusters=clusters)
 
 
-def _check_model(given: Any) -> None:
+def _check_model(given: Any, trained: Sequence[str] | None) -> None:
     options = dict(given)
     weights = options.get("weights")
     if weights is not None and options["kind"] == "timm":
@@ -69,7 +80,7 @@ def _check_model(given: Any) -> None:
             check_options(kind, options)
         return
     with section("model"), torch.device("meta"):
-        build_model(kind, **of_the_data, **options)
+        train_only(build_model(kind, **of_the_data, **options), trained)
 
 
 __all__ = ["check"]

@@ -60,6 +60,8 @@ class RetrievalTraining:
     hierarchy: bool
 
     def __post_init__(self) -> None:
+        if self.sub_batch is not None:
+            integer(self.sub_batch, "train.sub_batch is a number of rows, or null", low=1)
         if self.average not in (None, BEST):
             number(self.average, "train.average is a share of the trained weights, best, or null", low=0, high=1)
 
