@@ -47,7 +47,7 @@ def search_report() -> dict[str, Any]:
     """The content of after.json of a search, with a record in each list."""
     values, bounds = {"NDCG@10": 0.5, "MRR@10": 0.4, "Recall@100": 0.9}, {"NDCG@10": (0.4, 0.6)}
     difference = {"mean": 0.1, "low": 0.0, "high": 0.2}
-    test = {**difference, "run": "trained", "other": "untrained", "metric": "NDCG@10", "p": 0.1, "corrected": 0.2}
+    test = {**difference, "run": "trained", "other": "before training", "metric": "NDCG@10", "p": 0.1, "corrected": 0.2}
     document = {"name": "d1", "text": "one", "grade": 1}
     example = {"name": "q", "text": "a question", "values": {"trained": 0.5, "BM25": 0.1}, "missed": [document]}
     return json.loads(  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ def fails(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def without(systems: dict[str, dict]) -> dict[str, dict]:
-    return {name: each["values"] for name, each in systems.items() if name != "untrained"}
+    return {name: each["values"] for name, each in systems.items() if name != "before training"}
 
 
 @pytest.mark.parametrize("where", ["", "--root"])
@@ -47,7 +47,7 @@ def test_own_test_queries_give_the_numbers_of_the_run(finished, folder, tmp_path
     told = capsys.readouterr().out
     assert "trained + BM25" in told and "share of the right items among the first 100" in told
     first, again = SearchReport.from_json(finished.after), SearchReport.from_json(tmp_path / "report.json")
-    assert again.query_names == first.query_names and "untrained" not in again.systems
+    assert again.query_names == first.query_names and "before training" not in again.systems
     assert without(again.systems) == without(first.systems)
 
 

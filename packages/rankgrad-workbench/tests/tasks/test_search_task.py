@@ -54,19 +54,19 @@ def fails(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_a_run_leaves_model_lists_numbers_and_a_page_and_all_are_well(finished):
     assert finished.finished and check(finished.folder).wrong == {}
     names = {path.name for path in finished.folder.iterdir()}
-    assert {"model.pt", "untrained.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"} <= names
+    assert {"model.pt", "before.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"} <= names
     assert {"before.json", "after.json", "report.html", "facts.json"} <= names
 
 
 def test_the_numbers_of_a_run_are_those_of_its_lists(finished):
     report = SearchReport.from_json(finished.after)
-    files = {"untrained": "untrained", "trained": "trained", "BM25": "bm25", "trained + BM25": "fusion"}
+    files = {"before training": "before", "trained": "trained", "BM25": "bm25", "trained + BM25": "fusion"}
     runs = {name: str(finished.folder / f"{file}.trec") for name, file in files.items()}
     found = trec.evaluate(runs, str(finished.folder / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
     for name, each in report.systems.items():
         assert [*each["values"].values()] == pytest.approx([*found.values[name].values()])
     assert finished.read_values() == report.systems["trained"]["values"]
-    assert finished.read_untrained() == report.systems["untrained"]["values"]
+    assert finished.read_untrained() == report.systems["before training"]["values"]
 
 
 def test_the_fusion_of_a_run_is_that_of_its_two_lists_by_the_function(finished, tmp_path):
@@ -79,7 +79,7 @@ def test_the_fusion_of_a_run_is_that_of_its_two_lists_by_the_function(finished, 
 
 def test_training_helps_where_words_differ(finished):
     report = SearchReport.from_json(finished.after)
-    assert report.values["NDCG@10"] > report.systems["untrained"]["values"]["NDCG@10"]
+    assert report.values["NDCG@10"] > report.systems["before training"]["values"]["NDCG@10"]
 
 
 def test_the_model_of_a_run_gives_its_lists_again(finished, folder):
@@ -221,7 +221,7 @@ def test_a_model_of_sentence_transformers_is_fine_tuned_with_its_prompts_and_jud
     told = capsys.readouterr().out
     assert "prompts query: 'my ', document: 'the '" in told and check(run.folder).wrong == {}
     report = SearchReport.from_json(run.after)
-    assert [*report.systems] == ["untrained", "trained", "BM25", "trained + BM25"]
+    assert [*report.systems] == ["before training", "trained", "BM25", "trained + BM25"]
     made = load_encoders(run.folder)
     untouched = sentence_transformers.SentenceTransformer(str(tmp_path / "model"), device="cpu")
     untouched.max_seq_length = 6
@@ -272,3 +272,9 @@ def test_queries_that_share_no_word_with_a_document_end_a_run_well(tmp_path):
 def test_a_window_behind_the_corpus_is_refused(folder, capsys):
     error = fails(capsys, "train", *settings(folder, "mining.by=bm25", "mining.first=97", "mining.last=99"))
     assert "mining.first=97 is behind the last rank: wings has 96 documents" in error
+
+
+def test_a_model_that_cannot_be_built_is_refused_before_the_data_is_read(folder, monkeypatch):
+    monkeypatch.setattr(task, "collection_of", lambda *_: pytest.fail("files were read first"))
+    with pytest.raises((ValueError, TypeError), match="embedding_size"):
+        task.build(compose(settings(folder, "model.embedding_size=0")))

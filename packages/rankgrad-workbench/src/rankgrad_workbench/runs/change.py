@@ -83,7 +83,7 @@ def change(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> 
 def _paired(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> tuple[PairedDifference | None, str]:
     """The paired difference, and what was paired."""
     for test in after.get("tests", ()):
-        if (test["run"], test["other"], test["metric"]) == ("trained", "untrained", metric):
+        if (test["run"], test["other"], test["metric"]) == ("trained", "before training", metric):
             parts = {name: test[name] for name in ("mean", "low", "high", "better", "worse")}
             count = int(after.get("counts", {}).get("queries", 0))
             return PairedDifference(p=test["corrected"], n=count, detectable=None, **parts), "queries"

@@ -25,9 +25,9 @@ from .sizes import Size
 #: Name of a metric here -> its name in `trec`.
 METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
 MAIN = "NDCG@10"
-UNTRAINED, TRAINED, BM25, FUSED = "untrained", "trained", "BM25", "trained + BM25"
+BEFORE, TRAINED, BM25, FUSED = "before training", "trained", "BM25", "trained + BM25"
 #: System -> its file of lists in TREC's form.
-LISTS = {UNTRAINED: "untrained.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
+LISTS = {BEFORE: "before.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
 QRELS = "qrels.trec"
 # words of notes on files of others: BM25 has no list for a query whose words no document has, and may give equal
 # scores to all documents of a list
@@ -316,7 +316,7 @@ def verdict(
         kept: see `evaluate_systems`.
         silent: number of queries for which BM25 finds nothing. If these are more than a few, it is no baseline.
 
-    >>> values = {"untrained": 0.2, "trained": 0.3, "BM25": 0.4}
+    >>> values = {"before training": 0.2, "trained": 0.3, "BM25": 0.4}
     >>> systems = {name: {"values": {"NDCG@10": value}} for name, value in values.items()}
     >>> test = {"run": "BM25", "other": "trained", "metric": "NDCG@10", "mean": 0.1, "corrected": 0.001}
     >>> verdict(systems, [test])
@@ -346,7 +346,7 @@ def verdict(
             f"No verdict against BM25: it finds nothing for {silent:,} of {queries:,} questions, so it is no baseline "
             "here."
         )
-    for other, there in ((BM25, works), (UNTRAINED, pretrained and kept is None)):
+    for other, there in ((BM25, works), (BEFORE, pretrained and kept is None)):
         if not (there and other in main):
             continue
         sign, numbers = compared(TRAINED, other)

@@ -97,7 +97,7 @@ def _described(run: Run, report: SearchReport | None, trust: Sequence[str]) -> S
     common["config"]["data"] = {**data, "name": Path(data["root"]).stem}
     before = None
     if run.before.exists():
-        found = report.systems.get("untrained", {}) if report is not None else {}
+        found = report.systems.get("before training", {}) if report is not None else {}
         intervals = {name: (low, high) for name, (low, high) in found.get("intervals", {}).items()}
         before = Untrained(run.read_untrained(), intervals, {}, {})
     return SearchContent(**common, before=before)

@@ -35,6 +35,7 @@ from ...datasets.fingerprint import of_values
 from ...datasets.tabular import AUTO
 from ...files import write_text
 from ...models import build_model
+from ...models.build import READ
 from ...models.embedding_model import parameter_groups
 from ...report.content import loss_name, loss_told
 from ...runs.folder import Run
@@ -51,9 +52,9 @@ from .collection import Array, Collection
 from .division import collection_of
 from .encoders import Encoders, Found, Side, StoredRows, encoders, retrieve
 from .evaluation import (
+    BEFORE,
     MAIN,
     TRAINED,
-    UNTRAINED,
     EvaluatedSearch,
     SearchReport,
     evaluate_systems,
@@ -317,7 +318,7 @@ class SearchTask:
                 weight = chosen_weight(self._found("val"), self.collection, depth)
             lists = beside_bm25(lists[TRAINED], self.collection, depth, 1.0 if weight is None else weight)
             if self.untrained is not None:
-                lists = {UNTRAINED: self.untrained, **lists}
+                lists = {BEFORE: self.untrained, **lists}
             bootstrap = self.settings.evaluation.bootstrap
         report = evaluate_systems(
             lists,
@@ -448,6 +449,9 @@ def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.sile
     """
     settings, trust = settings_of(config), packages(config.get("trust"))
     _loss_of(settings, trust)  # raises for wrong settings before the data is read
+    if settings.model["kind"] not in READ:
+        with torch.device("meta"):
+            _encoders_of(settings)
     collection = collection_of(settings)
     say(collection.summary())
     settings = _with_highest_grade(settings, collection)
