@@ -21,7 +21,7 @@ import numpy as np
 
 from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.search import task
-from rankgrad_workbench.tasks.search.evaluation import BM25, FUSED, MAIN, TRAINED, UNTRAINED, SearchReport
+from rankgrad_workbench.tasks.search.evaluation import BEFORE, BM25, FUSED, MAIN, TRAINED, SearchReport
 from rankgrad_workbench.trec.comparison import chance, differences
 
 from ..values import append, cells, read
@@ -62,7 +62,7 @@ COMPARED: Mapping[str, Sequence[tuple[str, str, str]]] = {
 def names_of(system: str) -> dict[str, str]:
     """System of a report -> its name in the csv. BM25, and a model without training, do not depend on the loss."""
     model = system.split()[0]
-    return {TRAINED: system, FUSED: f"{system} + weighted BM25", UNTRAINED: f"{model} untrained", BM25: BM25}
+    return {TRAINED: system, FUSED: f"{system} + weighted BM25", BEFORE: f"{model} untrained", BM25: BM25}
 
 
 def data_of(collection: str, fold: int, root: Path) -> list[str]:
