@@ -15,6 +15,7 @@ from small_runs import QUICK, make_photos, make_texts, small, small_texts
 from torch import nn
 
 import rankgrad
+import rankgrad_workbench
 from rankgrad import losses
 from rankgrad.batches.sampler_settings import check_settings
 from rankgrad.batches.samplers import HierarchicalBatchSampler, MPerClassBatchSampler
@@ -47,7 +48,7 @@ DIFFER = {
 
 def used() -> Iterator[tuple[str, dict[str, Any], Callable[..., Any]]]:
     """(name, settings of a run, the class or function that takes them), for all there are."""
-    root = Path(rankgrad.__file__).parent / "workbench" / "configs"
+    root = Path(rankgrad_workbench.__file__).parent / "settings" / "files"
     for path in (path for group in ("loss", "memory", "model", "data") for path in (root / group).rglob("*.yaml")):
         name, node = str(path.relative_to(root).with_suffix("")), OmegaConf.load(path)
         content = OmegaConf.to_container(node, resolve=False)

@@ -25,7 +25,7 @@ from small_runs import cut_off, make_photos, small, train
 from torch import Tensor
 from torch.nn import functional as F
 
-import rankgrad
+import rankgrad_workbench
 from rankgrad.common.progress import steps
 from rankgrad.common.text import shown
 from rankgrad.evaluation import evaluate
@@ -432,7 +432,7 @@ def test_columns_and_charts_say_what_they_are_of(several):
 
 
 def templates() -> list[Path]:
-    return sorted(Path(rankgrad.__file__).parent.rglob("*.html"))
+    return sorted(Path(rankgrad_workbench.__file__).parent.rglob("*.html"))
 
 
 def test_no_template_switches_the_escaping_off():

@@ -20,6 +20,7 @@ from small_runs import make_photos, same_results, small, train
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 import rankgrad
+import rankgrad_workbench
 from rankgrad.evaluation import Report
 from rankgrad_workbench.runs import launch
 from rankgrad_workbench.runs.folder import Run
@@ -183,10 +184,10 @@ def test_several_processes_that_are_asked_to_end_save_their_state_and_say_how_to
 def test_a_folder_called_rankgrad_hides_the_package_neither_from_a_script_nor_from_the_processes_it_starts(
     tmp_path, installed
 ):
-    source = Path(rankgrad.__file__).parents[1]
+    sources = [str(Path(each.__file__).parents[1]) for each in (rankgrad, rankgrad_workbench)]
     venv.create(tmp_path / "venv", symlinks=True)
     [site] = (tmp_path / "venv").glob("lib/python3*/site-packages")
-    lines = [sysconfig.get_path("purelib"), *([str(source)] if installed == "editable" else [])]
+    lines = [sysconfig.get_path("purelib"), *(sources if installed == "editable" else [])]
     (site / "paths.pth").write_text("\n".join(lines) + "\n")
     clone = tmp_path / "rankgrad"  # as git clone makes it
     for folder in ("src/rankgrad", "tests/runs", "docs"):
@@ -203,7 +204,7 @@ with Children() as children:
 print(rankgrad.__file__)
 """)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"PYTHONPATH": str(source)} if installed == "by PYTHONPATH" else {}
+    environment |= {"PYTHONPATH": os.pathsep.join(sources)} if installed == "by PYTHONPATH" else {}
     python = tmp_path / "venv" / "bin" / "python"
     done = subprocess.run([python, script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

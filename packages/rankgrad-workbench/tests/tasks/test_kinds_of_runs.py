@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-import rankgrad
+import rankgrad_workbench
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.settings.kinds import TASKS
 
-ROOT = Path(rankgrad.__file__).parent
+ROOT = Path(rankgrad_workbench.__file__).parent
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -28,9 +27,8 @@ def test_a_kind_of_run_is_in_each_of_its_places(name):
     assert trains.TASK.kind == name and trains.TASK.make is trains.build
     assert callable(import_module(row.reads).read)
     place = f"{row.settings}.yaml" if name == "retrieval" else f"{row.settings}/{row.settings}.yaml"
-    made = OmegaConf.load(ROOT / "workbench" / "configs" / place)
+    made = OmegaConf.load(ROOT / "settings" / "files" / place)
     assert made.get("task", "retrieval") == name
-    assert f"tasks/{name}" in json.loads(Path(__file__).parents[1].joinpath("budget.json").read_text("utf-8"))
 
 
 def test_the_help_of_train_has_the_groups_of_each_kind_that_it_trains(capsys):

@@ -16,7 +16,7 @@ from rankgrad._version import __version__
 COMMIT, PROCESSOR = "commit", "processor"
 MADE = (COMMIT, PROCESSOR)
 CHANGED = "+changes"  # behind a commit: the code differs from it
-_PACKAGE = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
 
 
 def made_by(device: torch.device | None = None) -> dict[str, str]:
@@ -48,7 +48,7 @@ def commit() -> str:
     try:
         _git("ls-files", "--error-unmatch", "__init__.py")  # a package that was installed below another project
         name = _git("rev-parse", "--short=12", "HEAD")
-        return name + (CHANGED if _git("status", "--porcelain", "-uno", ":/src", ":/papers/src") else "")
+        return name + (CHANGED if _git("status", "--porcelain", "-uno", ":/src", ":/packages", ":/papers/src") else "")
     except (OSError, subprocess.SubprocessError):
         return __version__
 
