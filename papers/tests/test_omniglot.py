@@ -19,7 +19,7 @@ from rankgrad_papers.datasets import load_omniglot
 from rankgrad_workbench.datasets.folds import with_fold
 from rankgrad_workbench.models.convnet import convnet
 from rankgrad_workbench.models.embedding_model import extract_features, parameter_groups
-from rankgrad_workbench.report import write_report
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.tasks.retrieval.page import Content, Pictures, Space
 
 DATA = os.environ.get("RANKGRAD_DATA", "")

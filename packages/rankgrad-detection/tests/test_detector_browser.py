@@ -10,7 +10,8 @@ from chromium import Browser, lands, shot, started, table_of
 from kept_detectors import copied
 from voc_trees import shapes
 
-from rankgrad_workbench.report import read_runs, write_report
+from rankgrad_workbench.report.content import read_runs
+from rankgrad_workbench.report.writing import write_report
 
 
 @pytest.fixture(scope="module")

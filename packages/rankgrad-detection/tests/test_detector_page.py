@@ -17,7 +17,8 @@ from voc_trees import shapes
 from rankgrad_detection.page import MEANING
 from rankgrad_detection.pictures import WRONG
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.report import read_runs, write_comparison, write_report
+from rankgrad_workbench.report.content import read_runs
+from rankgrad_workbench.report.writing import write_comparison, write_report
 
 
 @pytest.fixture(scope="module")

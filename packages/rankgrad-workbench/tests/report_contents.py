@@ -155,7 +155,7 @@ if __name__ == "__main__":
     import time
     from pathlib import Path
 
-    from rankgrad_workbench.report import write_report
+    from rankgrad_workbench.report.writing import write_report
 
     start = time.process_time()
     path = write_report(Path(sys.argv[1]), [large()])

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from rankgrad.common.checks import integer, number, one_of
 from rankgrad.ranks import computed
-from rankgrad_detection.losses import one_hot_targets
+
+from .losses import one_hot_targets
 
 Score = Literal["log_softmax", "logits"]
 

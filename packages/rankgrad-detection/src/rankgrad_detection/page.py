@@ -12,12 +12,13 @@ import torch
 from markupsafe import Markup
 
 from rankgrad_workbench.files import read_npz
-from rankgrad_workbench.report import glossary, tables, write_report
+from rankgrad_workbench.report import glossary, tables
 from rankgrad_workbench.report.content import Extent, Interval, RunContent, Section, read_common
 from rankgrad_workbench.report.html import charts
 from rankgrad_workbench.report.html.images import Images, data_uri
 from rankgrad_workbench.report.html.templates import render
 from rankgrad_workbench.report.html.text import percent
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs.folder import Run
 
 from .formats import load_scenes

@@ -13,7 +13,7 @@ from small_runs import make_photos, small, train
 from rankgrad_workbench.datasets import Table, load_glyphs
 from rankgrad_workbench.datasets.folds import folds, with_fold
 from rankgrad_workbench.files import read_json
-from rankgrad_workbench.report import write_report
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.settings import load
 from rankgrad_workbench.tasks.retrieval.page import read as read_run
 

@@ -19,7 +19,7 @@ from small_runs import make_photos
 from rankgrad import trec
 from rankgrad_workbench.index.page import write_answers
 from rankgrad_workbench.index.query import Answer, Hit
-from rankgrad_workbench.report import write_comparison, write_report
+from rankgrad_workbench.report.writing import write_comparison, write_report
 from rankgrad_workbench.tasks.retrieval.page import Content
 from rankgrad_workbench.trec.page import write_folder as write
 

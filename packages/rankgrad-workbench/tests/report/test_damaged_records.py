@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.evaluation.json_report import fits
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.report import read_runs, write_report
+from rankgrad_workbench.report.content import read_runs
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.search.evaluation import SearchReport
 

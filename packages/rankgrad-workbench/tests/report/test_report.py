@@ -31,10 +31,11 @@ from rankgrad.common.text import shown
 from rankgrad.evaluation import evaluate
 from rankgrad.evaluation.statistics import paired_over_groups, paired_t_test
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.report import glossary, read_runs, write_comparison, write_report
-from rankgrad_workbench.report.content import short_names
+from rankgrad_workbench.report import glossary
+from rankgrad_workbench.report.content import read_runs, short_names
 from rankgrad_workbench.report.html import charts
 from rankgrad_workbench.report.html.images import Images
+from rankgrad_workbench.report.writing import write_comparison, write_report
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.runs.history import curves
 from rankgrad_workbench.tasks.retrieval.page import Content, Pictures, Space, numbers, sections

@@ -14,7 +14,8 @@ from kept_runs import copied
 from small_runs import make_photos, small, train
 
 from rankgrad.evaluation import evaluate
-from rankgrad_workbench.report import read_runs, write_report
+from rankgrad_workbench.report.content import read_runs
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs.change import blind, change, network, told
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.runs.run_warnings import below_before, remarks_of

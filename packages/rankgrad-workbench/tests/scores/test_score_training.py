@@ -19,7 +19,8 @@ from rankgrad.scores.evaluation import ScoreReport
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.files import read_npz
 from rankgrad_workbench.models.state_dicts import read_plain, write_plain
-from rankgrad_workbench.report import read_runs, write_report
+from rankgrad_workbench.report.content import read_runs
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs import compare as comparing
 from rankgrad_workbench.runs.check import check
 from rankgrad_workbench.runs.folder import Run

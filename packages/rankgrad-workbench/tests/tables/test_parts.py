@@ -12,10 +12,10 @@ from small_searches import beir
 
 from rankgrad import trec
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.datasets.tables.formats import read_arrays, read_rows
-from rankgrad_workbench.datasets.tables.parts import need_all
 from rankgrad_workbench.datasets.text import read_texts
 from rankgrad_workbench.datasets.vectors import embedding_columns
+from rankgrad_workbench.files.tables.formats import read_arrays, read_rows
+from rankgrad_workbench.files.tables.parts import need_all
 from rankgrad_workbench.index import Index
 from rankgrad_workbench.tasks.search.reading import read, read_named
 

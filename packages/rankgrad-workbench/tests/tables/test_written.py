@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from rankgrad_workbench.datasets.tables.formats import read_rows
-from rankgrad_workbench.datasets.tables.written import write_columns
+from rankgrad_workbench.files.tables.formats import read_rows
+from rankgrad_workbench.files.tables.written import write_columns
 
 WORDS = ["a, b", 'say "x"', "two\nlines", "", "; é"]
 

@@ -16,7 +16,8 @@ from small_searches import beir, settings, texts, write_lines
 
 from rankgrad import trec
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.report import read_runs, write_report
+from rankgrad_workbench.report.content import read_runs
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs import compare as comparing
 from rankgrad_workbench.runs import forked as forking
 from rankgrad_workbench.runs.check import check

@@ -21,7 +21,8 @@ from rankgrad_workbench.files.folders import HOLDER
 from rankgrad_workbench.index.folder import embed_folder
 from rankgrad_workbench.models.build import build_model
 from rankgrad_workbench.models.weights import load_weights
-from rankgrad_workbench.report import read_runs, write_report
+from rankgrad_workbench.report.content import read_runs
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.runs.log import read_rows
 from rankgrad_workbench.settings import ConfigError, compose, options

@@ -21,7 +21,7 @@ from rankgrad_workbench.cli import main
 from rankgrad_workbench.datasets.protocols import trials
 from rankgrad_workbench.datasets.vectors import load_table
 from rankgrad_workbench.models.weights import load_weights
-from rankgrad_workbench.report import read_runs
+from rankgrad_workbench.report.content import read_runs
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.settings import ConfigError, compose
 from rankgrad_workbench.tasks.retrieval import building

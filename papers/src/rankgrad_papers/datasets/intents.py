@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rankgrad.common.text import shown
-from rankgrad_workbench.datasets.tables.formats import read_rows
 from rankgrad_workbench.datasets.tabular import word
 from rankgrad_workbench.datasets.text import TextTable, text_table
+from rankgrad_workbench.files.tables.formats import read_rows
 
 Validation = Literal["apart", "train"]
 

@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from rankgrad.common.text import shown
 
     from ..datasets import DATASETS, find
-    from ..datasets.tables.formats import of_arrays
-    from ..settings.at_path import check_unpacked, is_search, tables_in
+    from ..files.at_path import check_unpacked, is_search, tables_in
+    from ..files.tables.formats import of_arrays
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
     given += settings

@@ -12,7 +12,7 @@ from pathlib import Path
 from rankgrad.common.files import open_file
 from rankgrad.common.text import shown
 
-from ..datasets.tables.vectors import need_ending
+from ..files.tables.vectors import need_ending
 from ..runs.folder import Run, written
 
 PAGE = b'<meta name="generator" content="rankgrad '  # every page has it near its beginning

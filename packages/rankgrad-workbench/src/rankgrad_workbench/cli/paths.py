@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rankgrad.common.text import shown
 
-from ..settings.at_path import check_unpacked
+from ..files.at_path import check_unpacked
 
 SETTING = re.compile(r"[A-Za-z_][\w.]*=")
 

@@ -21,7 +21,7 @@ file has queries) and score. A higher score means more relevant.
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    from ..datasets.tables.formats import FORMATS
+    from ..files.tables.formats import FORMATS
 
     parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
     parser.add_argument("file", type=Path, metavar="FILE", help=f"rows: {', '.join(FORMATS)}")

@@ -48,7 +48,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the page and print its path."""
     require("folders of runs, or files of embeddings", *arguments.runs)
     require("the folder of the images", arguments.images)
-    from ..report import read_runs, write_report
+    from ..report.content import read_runs
+    from ..report.writing import write_report
     from ..settings import packages
     from .outputs import check_output, check_page
 

@@ -115,7 +115,7 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
 
 def _check_task(config: DictConfig, settings: list[str]) -> None:
     """Raise if another task, or other data, is named than the data is for, and no column of it is named."""
-    from ..settings.at_path import is_search
+    from ..files.at_path import is_search
     from ..settings.hints import data_settings
 
     root = config.data.get("root")
@@ -142,7 +142,7 @@ def several_options(parser: argparse.ArgumentParser, holds: str, folder: str) ->
 
 def compare_losses(arguments: argparse.Namespace, settings: list[str], command: str) -> None:
     """Train several losses by `rankgrad COMMAND`, print their table and write their page."""
-    from ..report import write_comparison
+    from ..report.writing import write_comparison
     from ..runs.compare import compare, folders
 
     print(compare(settings, arguments.out, arguments.jobs, command))

@@ -32,7 +32,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Search, compare, and print the tables."""
-    from ..report import write_comparison
+    from ..report.writing import write_comparison
     from ..runs.compare import JOURNAL
     from ..tuning.outcome import FINAL
     from ..tuning.tune import tune

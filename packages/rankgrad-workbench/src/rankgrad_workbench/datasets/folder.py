@@ -14,6 +14,7 @@ from rankgrad.common.checks import setting
 from rankgrad.common.progress import through
 from rankgrad.common.text import shown
 
+from ..files.tables.text import opened
 from .base import SPLITS, Cache, Table, check_reading
 from .cache import in_threads
 from .division import divide, need_fractions, split_called
@@ -30,7 +31,6 @@ from .images import (
     skipped_lines,
     some,
 )
-from .tables.text import opened
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class, beside train and test; ignored
 BESIDE = "lies beside the class folders"

@@ -24,9 +24,9 @@ from rankgrad.batches.epochs import EpochList
 from rankgrad.common.checks import one_of, setting
 from rankgrad.common.text import aligned, brief, shown
 
+from ..files.tables.text import number_in
 from .fingerprint import fingerprint
 from .images import Skipped, skipped_lines, some
-from .tables.text import number_in
 from .transforms import Collate
 
 SPLITS = ("train", "val", "test")

@@ -14,12 +14,12 @@ from typing import Any
 from rankgrad.common.checks import setting
 from rankgrad.common.text import BRIEF, brief, shown
 
+from ..files.tables.delimited import other_delimiter, sign_in
+from ..files.tables.formats import Row, of_texts, read_rows
+from ..files.tables.text import kind_of, stem_of
+from ..files.tables.users import INTERACTIONS, are_interactions
 from .division import CALLED, divide, split_called
 from .rows import SPLITS, class_columns, several_classes
-from .tables.delimited import other_delimiter, sign_in
-from .tables.formats import Row, of_texts, read_rows
-from .tables.text import kind_of, stem_of
-from .tables.users import INTERACTIONS, are_interactions
 
 AUTO = "auto"  # use the column if it exists
 # Role of a column -> usual words in its name, most common first. Messages suggest a column by them.

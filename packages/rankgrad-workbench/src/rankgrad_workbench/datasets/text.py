@@ -14,12 +14,12 @@ from torch.utils.data import Dataset
 
 from rankgrad.common.text import brief, shown
 
+from ..files.tables.formats import Row
+from ..files.tables.parts import need_whole
+from ..files.tables.text import kind_of, lines_of, stem_of
 from .division import need_fractions
 from .fingerprint import of_texts
 from .rows import Listed, Rows, class_columns
-from .tables.formats import Row
-from .tables.parts import need_whole
-from .tables.text import kind_of, lines_of, stem_of
 from .tabular import AUTO, read_columns
 
 LINES = ".txt"  # a text per line, without classes

@@ -16,12 +16,12 @@ from torch.utils.data import Dataset
 from rankgrad.common.text import shown
 
 from ..files import read_npz
+from ..files.tables.formats import of_arrays, read_arrays
+from ..files.tables.parts import need_whole
+from ..files.tables.text import kind_of, opened
 from .division import need_fractions
 from .fingerprint import of_values
 from .rows import Listed, Rows
-from .tables.formats import of_arrays, read_arrays
-from .tables.parts import need_whole
-from .tables.text import kind_of, opened
 from .tabular import AUTO, Columns, no_columns, word
 
 Array = npt.NDArray[Any]

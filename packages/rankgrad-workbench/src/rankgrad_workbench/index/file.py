@@ -13,11 +13,11 @@ import torch
 from rankgrad.batches.distributed import on_first
 
 from ..datasets.rows import Rows
-from ..datasets.tables.text import stem_of
 from ..datasets.tabular import AUTO
 from ..datasets.text import TextTable, read_texts, text_table
 from ..datasets.vectors import has_labels, load_table
 from ..files import Pieces
+from ..files.tables.text import stem_of
 from ..runs.embeddings import save_embeddings
 from ..tasks.search.reading import beginning, read_named
 from ..tasks.search.sizes import first

@@ -24,10 +24,10 @@ from rankgrad.ranks.normalize import unit_rows
 from rankgrad.search import of_one_byte, topk
 
 from ..datasets.rows import numbered
-from ..datasets.tables.parts import need_whole
-from ..datasets.tables.vectors import VECTORS, need_ending, need_pyarrow, note_of, write_vectors
 from ..datasets.vectors import embedding_columns
 from ..files import inside, read_npz, sha256_of
+from ..files.tables.parts import need_whole
+from ..files.tables.vectors import VECTORS, need_ending, need_pyarrow, note_of, write_vectors
 from .embedder import Embedder, weights_of
 from .threshold import Threshold
 

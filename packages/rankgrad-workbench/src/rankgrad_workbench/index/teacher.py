@@ -17,10 +17,10 @@ from rankgrad.common.checks import integer
 from rankgrad.common.extras import missing
 from rankgrad.common.text import shown
 
-from ..datasets.tables.formats import read_rows
-from ..datasets.tables.written import write_columns
 from ..datasets.tabular import AUTO
 from ..files import sha256_of, write_text
+from ..files.tables.formats import read_rows
+from ..files.tables.written import write_columns
 from ..models.foreign_settings import check_files
 from ..tasks.search.reading import table_texts
 from .parts import begun

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from rankgrad.common.checks import one_of
 from rankgrad.common.progress import through
 
-from ..datasets.tables.formats import of_arrays
+from ..files.tables.formats import of_arrays
 from ..runs.folder import Run
 from ..runs.history import curves, evaluations
 from ..runs.log import TEST

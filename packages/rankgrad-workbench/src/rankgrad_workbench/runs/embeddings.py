@@ -15,8 +15,8 @@ from rankgrad.ranks.relevance import as_labels
 
 from ..datasets.protocols import trials
 from ..datasets.rows import Rows
-from ..datasets.tables.vectors import write_vectors
 from ..files import Pieces
+from ..files.tables.vectors import write_vectors
 
 # Columns of an npz that are arguments of `evaluation.evaluate`, besides embeddings and labels.
 COLUMNS = (

@@ -31,6 +31,10 @@ class ConfigError(ValueError):
     """A setting does not exist or does not fit. The message is for the user; this is not a programming error."""
 
 
+#: How names of modules of rankgrad begin.
+OURS = ("rankgrad.", "rankgrad_workbench.")
+
+
 @dataclass(frozen=True)
 class Offer:
     """Objects of one module that a slot may hold.
@@ -109,8 +113,19 @@ NAMED = ("metric", "source")
 _LINK = re.compile(r"\$\{([\w.]+)\}")  # a setting that refers to another setting
 
 # Packages that cannot be trusted: with one of them, a file could run any code.
-_OTHERS = ("faiss", "hydra", "lightning", "numpy", "omegaconf", "pytorch_metric_learning", "rankgrad", "sklearn")
-NOT_OWN = {*sys.stdlib_module_names, *_OTHERS, "timm", "torch", "torchvision", "yaml", "PIL", "pickle5", "pip"}
+_OTHERS = ("faiss", "hydra", "lightning", "numpy", "omegaconf", "pytorch_metric_learning", "sklearn")
+NOT_OWN = {
+    *sys.stdlib_module_names,
+    *_OTHERS,
+    *(each.rstrip(".") for each in OURS),
+    "timm",
+    "torch",
+    "torchvision",
+    "yaml",
+    "PIL",
+    "pickle5",
+    "pip",
+}
 
 
 def packages(trust: object) -> tuple[str, ...]:

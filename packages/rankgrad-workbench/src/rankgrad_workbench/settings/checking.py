@@ -13,11 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 from rankgrad.common.checks import integer, number, one_of
 from rankgrad.common.text import shown
 
+from ..files.at_path import check_unpacked
 from .allowed import OURS, TARGET, ConfigError, check
-from .at_path import check_unpacked
+from .groups import groups_in, options
 from .hydra import composed
 from .kinds import of_settings
-from .options import groups_in, options
 from .values import dotted, keys, plain
 
 # Values of these settings are paths. They are taken literally, without Hydra's grammar.

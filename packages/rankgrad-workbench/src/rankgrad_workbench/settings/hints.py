@@ -11,12 +11,12 @@ from rankgrad.common.checks import closest, unknown
 from rankgrad.common.extras import of_laboratory
 from rankgrad.common.text import shown
 
-from ..datasets.tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
+from ..files.at_path import check_unpacked, is_beside, is_of_users, is_search, tables_in
+from ..files.tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
 from .allowed import ConfigError
-from .at_path import check_unpacked, is_beside, is_of_users, is_search, tables_in
+from .groups import options
 from .hydra import composed
 from .kinds import TASKS, of_settings
-from .options import options
 from .values import keys
 
 # Common words -> our settings, for hints on unknown settings. A row may need several settings, or an option of a group.

@@ -13,8 +13,8 @@ from omegaconf import DictConfig
 from rankgrad.common import defaults, plugins
 
 from .allowed import TARGET, ConfigError, find
+from .groups import data_sets, folders, groups_in, trusted
 from .kinds import of_settings
-from .options import data_sets, folders, groups_in, trusted
 
 PLAIN = (bool, int, float, str, list, dict)  # types of values in settings
 

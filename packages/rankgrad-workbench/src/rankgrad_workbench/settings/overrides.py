@@ -27,10 +27,10 @@ from .checking import (
     check_recipe,
     check_values,
 )
+from .groups import GIVEN, Trusted, groups_in, options, trusted
 from .hints import check_known, data_settings, hint_for_word, is_data, unknown_option
 from .hydra import composed, literal, with_defaults_of_data
 from .kinds import TASKS, of_settings
-from .options import GIVEN, Trusted, groups_in, options, trusted
 from .resolvers import register_resolvers
 from .values import first_line, keys
 

@@ -17,8 +17,8 @@ from rankgrad.common.files import open_file
 
 from .allowed import ConfigError
 from .checking import FREE, check_kind, check_names
+from .groups import GIVEN, folders
 from .kinds import TASKS, of_settings
-from .options import GIVEN, folders
 from .resolvers import register_resolvers
 from .values import dotted, first_line, values_in
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from rankgrad.common.text import shown
 
-from ..datasets.tables.delimited import sign_in
-from ..datasets.tables.formats import read_rows
-from ..datasets.tables.objects import need_object, parsed
-from ..datasets.tables.parts import need_whole
-from ..datasets.tables.text import kind_of, opened
 from ..files import atomic_write
+from ..files.tables.delimited import sign_in
+from ..files.tables.formats import read_rows
+from ..files.tables.objects import need_object, parsed
+from ..files.tables.parts import need_whole
+from ..files.tables.text import kind_of, opened
 from .judged import ranks_in_list
 from .lists import AT_ONCE, QueryList, Source, by_query, from_mapping
 

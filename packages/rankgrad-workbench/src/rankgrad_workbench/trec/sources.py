@@ -11,7 +11,7 @@ import numpy as np
 
 from rankgrad.common.text import shown
 
-from ..datasets.tables.formats import read_rows
+from ..files.tables.formats import read_rows
 from .files import RUN, FileKind, read
 from .lists import Array, Source, from_mapping
 

@@ -39,8 +39,8 @@ from ...files import write_text
 from ...models import EmbeddingHead, EmbeddingModel, extract_features, head_only, save_weights
 from ...models.record import read_record
 from ...models.state_dicts import read_plain, write_plain
-from ...report import write_report
 from ...report.content import loss_name, loss_told
+from ...report.writing import write_report
 from ...runs.embeddings import save_embeddings
 from ...runs.folder import REMARKS, Run
 from ...runs.history import CHOSEN_BY

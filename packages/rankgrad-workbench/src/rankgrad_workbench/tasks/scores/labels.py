@@ -15,7 +15,7 @@ from rankgrad.common.checks import setting
 from rankgrad.common.text import shown
 from rankgrad.scores.rows import JudgedRows
 
-from ...datasets.tables.text import MISSING, number_in
+from ...files.tables.text import MISSING, number_in
 from .reading import TRUTH
 
 Array = npt.NDArray[Any]

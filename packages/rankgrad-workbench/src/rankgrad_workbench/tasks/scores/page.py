@@ -15,12 +15,13 @@ from rankgrad.scores.curves import Curve, curves_of
 from rankgrad.scores.evaluation import ScoreReport
 
 from ...files import read_npz
-from ...report import tables, write_report
+from ...report import tables
 from ...report.content import Extent, RunContent, Section, read_common
 from ...report.html import charts
 from ...report.html.images import Images
 from ...report.html.templates import render
 from ...report.html.text import percent
+from ...report.writing import write_report
 from ...runs.folder import Run
 from ...settings.kinds import TASKS
 

@@ -10,9 +10,9 @@ import numpy as np
 from rankgrad.common.text import shown
 from rankgrad.scores.evaluation import alike
 
-from ...datasets.tables.written import write_columns
 from ...datasets.tabular import AUTO
 from ...files import write_npz
+from ...files.tables.written import write_columns
 from ...models.record import WEIGHTS
 from ...runs.folder import Run
 from ...settings import ConfigError, parsed, plain

@@ -19,8 +19,8 @@ from rankgrad.common.checks import setting
 from rankgrad.common.text import shown
 
 from ...datasets.division import split_called
-from ...datasets.tables.formats import format_of, read_arrays
-from ...datasets.tables.text import MISSING, number_in, text_of
+from ...files.tables.formats import format_of, read_arrays
+from ...files.tables.text import MISSING, number_in, text_of
 from ...trec.files import QUERY
 
 Array = npt.NDArray[Any]

@@ -10,9 +10,9 @@ from pathlib import Path
 from rankgrad.common.text import shown
 
 from ...datasets.division import CALLED, split_called
-from ...datasets.tables.formats import of_texts
-from ...datasets.tables.parts import called, need_all
-from ...datasets.tables.text import kind_of, stem_of
+from ...files.tables.formats import of_texts
+from ...files.tables.parts import called, need_all
+from ...files.tables.text import kind_of, stem_of
 
 LAYOUTS = (
     "a folder with corpus.jsonl, queries.jsonl and qrels/ (BEIR, MTEB); a table (jsonl, csv, parquet) with the columns "

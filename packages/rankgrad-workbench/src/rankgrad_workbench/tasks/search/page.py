@@ -9,10 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ...report import tables, write_report
+from ...report import tables
 from ...report.content import Extent, RunContent, Section, read_common
 from ...report.html.images import Images
 from ...report.html.templates import render
+from ...report.writing import write_report
 from ...runs.folder import Run
 from ...settings.kinds import TASKS
 from .evaluation import SearchReport

@@ -16,13 +16,13 @@ import numpy as np
 from rankgrad.common.checks import integer, setting
 from rankgrad.common.text import brief, shown
 
-from ...datasets.tables.delimited import other_delimiter
-from ...datasets.tables.formats import of_texts, read_rows
-from ...datasets.tables.parts import is_part
-from ...datasets.tables.text import kind_of, stem_of
-from ...datasets.tables.users import INTERACTIONS, are_interactions
 from ...datasets.tabular import AUTO, as_split, word
 from ...datasets.text import LINES, plain_lines
+from ...files.tables.delimited import other_delimiter
+from ...files.tables.formats import of_texts, read_rows
+from ...files.tables.parts import is_part
+from ...files.tables.text import kind_of, stem_of
+from ...files.tables.users import INTERACTIONS, are_interactions
 from ...trec.alike import Alike, pairs_alike
 from ...trec.files import DOCUMENT as NAMES_OF_DOCUMENTS
 from ...trec.files import QRELS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rankgrad.common.text import shown
 
-from ..datasets.tables.formats import of_texts, read_rows
-from ..datasets.tables.users import are_interactions
+from .tables.formats import of_texts, read_rows
+from .tables.users import are_interactions
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
 MOST_FOLDERS, MOST_FILES = 100, 5  # folders that are looked into for a hint; files that it names

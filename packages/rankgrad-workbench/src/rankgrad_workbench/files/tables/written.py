@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rankgrad.common.extras import missing
 
-from ...files import atomic_write, write_text
+from .. import atomic_write, write_text
 
 
 def write_columns(out: Path, columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], sign: str = ",") -> None:

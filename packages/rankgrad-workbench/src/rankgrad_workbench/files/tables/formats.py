@@ -12,7 +12,7 @@ import numpy as np
 from rankgrad.common.progress import through
 from rankgrad.common.text import shown
 
-from ...files import read_npz
+from .. import read_npz
 from .arrays import Arrays, Chosen, objects
 from .arrow import csv_arrays, parquet_arrays, parquet_rows
 from .delimited import delimited

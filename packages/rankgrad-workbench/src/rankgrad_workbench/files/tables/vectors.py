@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rankgrad.common.extras import missing
 from rankgrad.common.text import shown
 
-from ...files import Pieces, atomic_write, write_npz
+from .. import Pieces, atomic_write, write_npz
 
 #: Endings of a file of embeddings. Without an ending it is an npz; an index is one, too.
 VECTORS = (".npz", ".parquet", ".index", "")
