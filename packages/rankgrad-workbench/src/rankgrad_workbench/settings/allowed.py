@@ -31,10 +31,6 @@ class ConfigError(ValueError):
     """A setting does not exist or does not fit. The message is for the user; this is not a programming error."""
 
 
-#: How names of modules of rankgrad begin.
-OURS = ("rankgrad.", "rankgrad_workbench.")
-
-
 @dataclass(frozen=True)
 class Offer:
     """Objects of one module that a slot may hold.
