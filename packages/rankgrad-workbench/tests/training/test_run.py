@@ -101,6 +101,17 @@ def test_the_first_step_is_logged_so_that_a_short_run_has_a_curve(photos, tmp_pa
         assert all(float(row["grad_norm"]) > 0 for row in rows)
 
 
+@pytest.mark.parametrize("classes", [3, 4])
+def test_the_advice_for_data_without_a_test_leads_to_a_run(tmp_path, classes):
+    whole = small(make_photos(tmp_path, classes), "data.load.test_fraction=0", "sampler.classes_per_batch=2")
+    with pytest.raises(ConfigError, match="no images of split 'test'") as error:
+        runs.build(compose(whole), quiet=True)
+    advised = re.findall(r"[\w.]+=[\w.]*\w", str(error.value))
+    assert len(advised) == classes - 2
+    for word in advised:
+        runs.build(compose([*whole, word]), quiet=True)
+
+
 def test_two_runs_with_the_same_seed_are_alike_and_another_seed_is_not(photos, finished, tmp_path):
     assert same_results(train(*small(photos), f"out={tmp_path / 'same'}").folder, finished.folder)
     assert not same_results(train(*small(photos, "seed=1"), f"out={tmp_path / 'other'}").folder, finished.folder)

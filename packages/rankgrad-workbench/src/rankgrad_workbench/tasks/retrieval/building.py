@@ -77,10 +77,11 @@ class RetrievalRows:
         """
         asked = settings.evaluation.split
         if asked not in table.splits and table.splits == ("train",):
+            # two classes are needed on either side
+            divided = "To hold out whole classes: data.load.test_fraction=0.5. " * (len(table.label.unique()) > 3)
             raise ConfigError(
-                f"{table.name} has no {table.takes} of split {asked!r}; it has train. To hold out whole classes: "
-                f"data.load.test_fraction=0.5. To train on all {table.takes}, and evaluate on them too: "
-                "evaluation.split=train"
+                f"{table.name} has no {table.takes} of split {asked!r}; it has train. {divided}To train on all "
+                f"{table.takes}, and evaluate on them too: evaluation.split=train"
             )
         train, test = table.select("train"), table.select(asked)
         labels = torch.unique(train.label, return_inverse=True)[1]
