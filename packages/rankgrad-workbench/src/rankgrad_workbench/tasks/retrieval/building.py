@@ -78,7 +78,7 @@ class RetrievalRows:
         asked = settings.evaluation.split
         if asked not in table.splits and table.splits == ("train",):
             # two classes are needed on either side
-            divided = "To hold out whole classes: data.load.test_fraction=0.5. " * (len(table.label.unique()) > 3)
+            divided = "To hold out whole classes: data.load.test_fraction=0.5. " * (len(torch.unique(table.label)) > 3)
             raise ConfigError(
                 f"{table.name} has no {table.takes} of split {asked!r}; it has train. {divided}To train on all "
                 f"{table.takes}, and evaluate on them too: evaluation.split=train"
