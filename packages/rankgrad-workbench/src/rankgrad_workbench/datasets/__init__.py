@@ -6,56 +6,31 @@ Data sets of other packages are plug-ins (docs/plugins.md). docs/design.md says 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from rankgrad.batches import samplers as samplers
+from rankgrad.batches import samplers as samplers  # so that `import rankgrad` is enough for rankgrad.batches.samplers
+from rankgrad.common.checks import unknown
+from rankgrad.common.plugins import registered
 
-    from .base import ImageSet, Table
-    from .folder import find_images, load_folder
-    from .glyphs import GlyphFontWarning, load_glyphs
-    from .images import read_image
-    from .inspection import CountWarning, Inspection
-    from .manifest import load_manifest
-    from .protocols import Trial, over_draws, trials
-    from .rows import Rows
-    from .sheet import contact_sheet
-    from .text import TextTable, load_text
-    from .vectors import VectorTable, load_table
+from .base import ImageSet, Table
+from .folder import find_images, load_folder
+from .glyphs import GlyphFontWarning, load_glyphs
+from .images import read_image
+from .inspection import CountWarning, Inspection
+from .manifest import load_manifest
+from .protocols import Trial, over_draws, trials
+from .rows import Rows
+from .sheet import contact_sheet
+from .text import TextTable, load_text
+from .vectors import VectorTable, load_table
 
-    #: Name -> loader of each built-in data set.
-    DATASETS: dict[str, Callable[..., Rows]]
-
-_PLACES = {
-    ".base": ("ImageSet", "Table"),
-    ".folder": ("find_images", "load_folder"),
-    ".glyphs": ("GlyphFontWarning", "load_glyphs"),
-    ".images": ("read_image",),
-    ".inspection": ("CountWarning", "Inspection"),
-    ".manifest": ("load_manifest",),
-    ".protocols": ("Trial", "over_draws", "trials"),
-    ".rows": ("Rows",),
-    ".sheet": ("contact_sheet",),
-    ".text": ("TextTable", "load_text"),
-    ".vectors": ("VectorTable", "load_table"),
+#: Name -> loader of each built-in data set.
+DATASETS: dict[str, Callable[..., Rows]] = {
+    "glyphs": load_glyphs,
+    "folder": load_folder,
+    "manifest": load_manifest,
+    "text": load_text,
+    "table": load_table,
 }
-_BUILT_IN = ("glyphs", "folder", "manifest", "text", "table")
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: tables and run files are read without torch."""
-    place = next((place for place, names in _PLACES.items() if name in names), None)
-    if name == "samplers":
-        found: Any = import_module("rankgrad.batches.samplers")
-    elif name == "DATASETS":
-        found = {each: __getattr__(f"load_{each}") for each in _BUILT_IN}
-    elif place is not None:
-        found = getattr(import_module(place, __name__), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found
-    return found
 
 
 def find(name: str) -> Callable[..., Rows]:
@@ -64,17 +39,13 @@ def find(name: str) -> Callable[..., Rows]:
     >>> find("glyphs").__name__
     'load_glyphs'
     """
-    from rankgrad.common.checks import unknown
-    from rankgrad.common.plugins import registered
-
-    known: dict[str, Callable[..., Rows]] = __getattr__("DATASETS")
-    others = {} if name in known else registered("datasets", known)
+    others = {} if name in DATASETS else registered("datasets", DATASETS)
     if name in others:
         load: Callable[..., Rows] = others[name].load()
         return load
-    if name not in known:
-        raise ValueError(unknown("data set", name, sorted([*known, *others])))
-    return known[name]
+    if name not in DATASETS:
+        raise ValueError(unknown("data set", name, sorted([*DATASETS, *others])))
+    return DATASETS[name]
 
 
 __all__ = [
