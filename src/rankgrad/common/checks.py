@@ -11,10 +11,8 @@ import difflib
 import math
 import numbers
 import operator
-import re
-import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar, Union
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 T = TypeVar("T")
-# Texts that a setting KEY=TEXT takes as they are; a single sign is a delimiter.
-LITERAL = re.compile(r"(?!(null|true|false|nan)$)[a-z0-9_./+%*@?|: -]+|[;,\t]", re.IGNORECASE)
 LONGEST_LIST = 240  # letters of a list of known names in a message
 SUMMABLE = 1e300  # the sum of larger numbers may overflow
 Numbers = Union["Tensor", npt.NDArray[Any], Sequence[Any]]  # "|" does not work with a name in quotes
@@ -54,9 +50,6 @@ def setting(name: str, *value: object) -> str:
 
     >>> setting("text", "sentence")
     "text='sentence'"
-    >>> with spelled(as_keys("data.load", {"root": "data.root"})):
-    ...     print(setting("root"), setting("text", "sentence"), setting("delimiter", ";"))
-    data.root data.load.text=sentence 'data.load.delimiter=;'
     """
     return _spelling.get()(name, *value)
 
@@ -82,57 +75,6 @@ def renamed(**names: str) -> Iterator[None]:
     outer = _spelling.get()
     with spelled(lambda name, *value: outer(names.get(name, name), *value)):
         yield
-
-
-def as_keys(section: str, elsewhere: Mapping[str, str]) -> Spelling:
-    """Spell arguments as settings KEY=VALUE, quoted for a shell if necessary.
-
-    Args:
-        section: section of the arguments, such as data.load.
-        elsewhere: argument -> another key that sets it, such as data.root.
-    """
-
-    def spell(name: str, *value: object) -> str:
-        return shlex.quote("=".join([elsewhere.get(name, f"{section}.{name}"), *map(_literal, value)]))
-
-    return spell
-
-
-def _literal(value: object) -> str:
-    """A value as it is typed after KEY=; a text that would be read as something else in quotes."""
-    word = as_word(value)
-    quoted = isinstance(value, str) and value and not LITERAL.fullmatch(value)
-    return '"' + word.replace('"', '\\"') + '"' if quoted else word
-
-
-def as_options(places: Mapping[str, str]) -> Spelling:
-    """Spell arguments as options --NAME VALUE of a command.
-
-    Args:
-        places: argument -> its name in the command if that is not --NAME, such as DIR.
-
-    >>> with spelled(as_options({"root": "DIR"})):
-    ...     print(setting("root"), "|", setting("text", "my text"))
-    DIR | --text 'my text'
-    """
-
-    def spell(name: str, *value: object) -> str:
-        option = places.get(name, f"--{name.replace('_', '-')}")
-        return " ".join([option, *(shlex.quote(as_word(given)) for given in value)])
-
-    return spell
-
-
-def as_word(value: object) -> str:
-    r"""A value as it is typed on a command line; a tab, which cannot be typed there, as its escape.
-
-    >>> as_word([1, None, True]), as_word("\t")
-    ('[1,null,true]', '\\t')
-    """
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(as_word, value))}]"
-    words = {None: "null", True: "true", False: "false"}
-    return words[value] if value is None or isinstance(value, bool) else str(value).replace("\t", "\\t")
 
 
 def whole_number(value: object) -> int | None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rankgrad.common.checks import as_keys, as_options, spelled
+from rankgrad.common.checks import spelled
 from rankgrad_workbench.datasets.division import CALLED
 from rankgrad_workbench.datasets.text import load_text, read_texts
+from rankgrad_workbench.settings.spelling import as_keys, as_options
 
 HEADER = "text,label,topic,part,who"
 ROWS = [

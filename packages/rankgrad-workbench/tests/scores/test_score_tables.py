@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad.common.checks import as_keys, spelled
+from rankgrad.common.checks import spelled
 from rankgrad.scores import JudgedRows
+from rankgrad_workbench.settings.spelling import as_keys
 from rankgrad_workbench.tasks.scores.encoding import Encoding
 from rankgrad_workbench.tasks.scores.table import ScoreTable, load_rows, load_table
 

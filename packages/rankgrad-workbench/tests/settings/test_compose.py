@@ -7,9 +7,10 @@ import shlex
 
 import pytest
 
-from rankgrad.common.checks import as_keys, setting, spelled
+from rankgrad.common.checks import setting, spelled
 from rankgrad_workbench.datasets import DATASETS
 from rankgrad_workbench.settings import GROUPS, PATHS, ConfigError, check_paths, compose, keys, make, options
+from rankgrad_workbench.settings.spelling import as_keys
 
 
 def test_every_group_can_be_listed_and_every_option_composes():

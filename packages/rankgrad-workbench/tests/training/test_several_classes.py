@@ -12,7 +12,6 @@ import pytest
 import torch
 from small_runs import make_texts, small_texts, train
 
-from rankgrad.adapters.bi_encoder import SentenceTransformersBaseline
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.losses import HAPLoss, SmoothAPLoss
 from rankgrad_workbench.cli import main
@@ -22,6 +21,7 @@ from rankgrad_workbench.index.run import index_of_run
 from rankgrad_workbench.models.weights import load_weights
 from rankgrad_workbench.settings import ConfigError, compose
 from rankgrad_workbench.tasks.retrieval.task import build
+from rankgrad_workbench.training.bi_encoder_losses import SentenceTransformersBaseline
 
 LABELS = ("card", "loan", "rent", "tax")
 

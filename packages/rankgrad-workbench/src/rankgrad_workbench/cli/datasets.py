@@ -40,13 +40,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List, describe, draw or check data sets."""
-    from rankgrad.common.checks import as_options, spelled, unknown
+    from rankgrad.common.checks import spelled, unknown
     from rankgrad.common.plugins import registered
     from rankgrad.common.text import shown
 
     from ..datasets import DATASETS, find
     from ..files.at_path import check_unpacked, is_search, tables_in
     from ..files.tables.formats import of_arrays
+    from ..settings.spelling import as_options
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
     given += settings

@@ -84,9 +84,10 @@ NETWORKS = True  # takes settings of a model in place of a run
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder or file. Several processes share the work."""
     from rankgrad.batches.distributed import PATIENCE, group
-    from rankgrad.common.checks import as_options, spelled
+    from rankgrad.common.checks import spelled
 
     from ..runs.folder import Run, check_kind
+    from ..settings.spelling import as_options
     from .outputs import check_output
 
     if arguments.workers < 0 or arguments.batch_size < 1:

@@ -116,7 +116,7 @@ def _refuse(given: Collection[str], known: Collection[str], why: str) -> None:
 def _evaluate(arguments: argparse.Namespace, given: dict[str, Any]) -> None:
     """Evaluate a run by the module of its kind, whose `evaluate_run` says by its arguments which options it takes."""
     from rankgrad.batches.distributed import on_first
-    from rankgrad.common.checks import as_options, spelled
+    from rankgrad.common.checks import spelled
     from rankgrad.common.text import aligned, shown
     from rankgrad.evaluation.measures import meaning
 
@@ -124,6 +124,7 @@ def _evaluate(arguments: argparse.Namespace, given: dict[str, Any]) -> None:
     from ..runs.folder import Run
     from ..settings.allowed import packages
     from ..settings.kinds import TASKS
+    from ..settings.spelling import as_options
     from .outputs import check_output
 
     [source] = arguments.sources

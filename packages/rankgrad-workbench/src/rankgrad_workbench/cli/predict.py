@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 def _spell(name: str, *value: object) -> str:
     """An option of this command, or a setting of the training, which decides how the columns are read."""
-    from rankgrad.common.checks import as_keys, as_options
+    from ..settings.spelling import as_keys, as_options
 
     if name in ("root", "query", "delimiter"):
         return as_options({"root": "FILE"})(name, *value)

@@ -43,9 +43,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the scores. Several processes share the work."""
     require("a file of texts", arguments.file)
     from rankgrad.batches.distributed import PATIENCE, group
-    from rankgrad.common.checks import as_options, spelled
+    from rankgrad.common.checks import spelled
 
     from ..index.teacher import score_file
+    from ..settings.spelling import as_options
     from .outputs import check_output
 
     check_output(arguments.out, "-o", arguments.file)

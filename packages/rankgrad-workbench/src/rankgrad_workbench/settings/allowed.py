@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rankgrad.common import plugins
-from rankgrad.common.checks import as_keys, closest, spelled
+from rankgrad.common.checks import closest, spelled
 from rankgrad.common.extras import FROM_CLONE
+
+from .spelling import as_keys
 
 OURS = ("rankgrad.", "rankgrad_workbench.")
 TARGET = "_target_"
@@ -69,7 +71,7 @@ class Offer:
 SLOTS: dict[str, tuple[Offer, ...]] = {
     "loss": (
         Offer("rankgrad.losses"),
-        Offer("rankgrad.adapters.bi_encoder"),
+        Offer("rankgrad_workbench.training.bi_encoder_losses"),
         Offer("rankgrad.adapters.pml_losses"),
         Offer("rankgrad.losses.baselines"),
         Offer("rankgrad.losses.called"),

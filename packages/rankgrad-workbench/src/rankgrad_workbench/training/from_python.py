@@ -8,10 +8,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from rankgrad.common.checks import as_word
-
 from ..runs.folder import Run
 from ..settings import ConfigError, load, plain, replaced
+from ..settings.spelling import as_word
 from . import runner
 from .state import EPOCHS, MAY_CHANGE
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rankgrad.batches.memory import CrossBatchMemory, Memory, RowMemory
 from rankgrad.batches.samplers import ClassBatches
-from rankgrad.common.checks import as_keys, spelled
+from rankgrad.common.checks import spelled
 from rankgrad.losses import RetrievalLoss, SumLoss
 from rankgrad.losses.called import CalledLoss
 from rankgrad.losses.checked import ClassLoss
@@ -25,6 +25,7 @@ from ...datasets.rows import Rows
 from ...models import TAKES, EmbeddingModel, build_model, load_weights, taking
 from ...runs.folder import Run
 from ...settings import ConfigError, make, named, section
+from ...settings.spelling import as_keys
 from ...training import runner
 from .settings import BEST, RetrievalSettings
 

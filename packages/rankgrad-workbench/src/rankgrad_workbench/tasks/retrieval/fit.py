@@ -11,7 +11,6 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from rankgrad.batches.memory import Memory
-from rankgrad.common.checks import as_word
 from rankgrad.common.defaults import LOSSES
 from rankgrad.losses import RetrievalLoss
 from rankgrad.losses.called import CalledLoss
@@ -24,6 +23,7 @@ from ...models.build import kind_of
 from ...models.embedding_model import evaluating, freeze_batch_norms, modes_kept, moved
 from ...runs.folder import Run
 from ...settings import GIVEN, GROUPS, ConfigError, compose, make, of_kind, replaced
+from ...settings.spelling import as_word
 from ...training import runner
 from ...training.from_python import own_settings, resumed
 from .building import Given, read_table

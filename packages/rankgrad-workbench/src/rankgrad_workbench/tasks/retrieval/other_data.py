@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rankgrad.batches.distributed import on_first
-from rankgrad.common.checks import as_keys, as_options, spelled
+from rankgrad.common.checks import spelled
 from rankgrad.common.text import shown
 from rankgrad.evaluation import Report
 
@@ -16,6 +16,7 @@ from ...datasets.known import known_rows
 from ...datasets.rows import Rows
 from ...runs.folder import Run
 from ...settings import load, make
+from ...settings.spelling import as_keys, as_options
 from ...training.state import other_data
 from .building import load_table, model_of
 from .evaluating import evaluate_model

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from rankgrad.common.checks import as_word
 from rankgrad.losses.called import CalledLoss
 from rankgrad.scores.division import held_out
 
 from ...runs.folder import Run
 from ...settings import GIVEN, GROUPS, ConfigError, compose, replaced
+from ...settings.spelling import as_word
 from ...training import runner
 from ...training.from_python import own_settings, resumed
 from .model import load_ranker

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rankgrad.common.checks import as_keys, as_options, spelled
+from rankgrad.common.checks import spelled
 from rankgrad.common.checks import tensor as as_tensor
 from rankgrad.common.text import brief, shown
 from rankgrad.scores.evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, evaluate_scores
@@ -21,6 +21,7 @@ from rankgrad.scores.rows import JudgedRows
 from ...files import read_npz, write_npz
 from ...runs.folder import Run
 from ...settings.allowed import ConfigError
+from ...settings.spelling import as_keys, as_options
 from .copies import copies_of, marks_of
 from .model import Ranker, load_ranker
 from .table import ScoreTable, load_table

@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from rankgrad.common.checks import as_keys, spelled
+from rankgrad.common.checks import spelled
 from rankgrad.common.defaults import FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS, PASSES, PATIENCE, epochs_for
 from rankgrad.common.text import aligned
 from rankgrad.evaluation.statistics import FEW_DRAWN
@@ -35,6 +35,7 @@ from ...report.content import loss_name, loss_told
 from ...runs.folder import Run
 from ...runs.run_warnings import below_before, remarks_of
 from ...settings import ConfigError, default_loss, make, packages, plain, typed
+from ...settings.spelling import as_keys
 from ...training import runner
 from ...training.callbacks import Forecast
 from ...training.data import EpochData

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankgrad.common.checks import as_keys, spelled
+from rankgrad.common.checks import spelled
 
 from ...datasets.folds import read_fold
 from ...settings import ConfigError
+from ...settings.spelling import as_keys
 from .collection import Array, Collection
 from .itself import left_out
 from .reading import read

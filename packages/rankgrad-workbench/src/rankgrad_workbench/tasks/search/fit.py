@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rankgrad.common.checks import as_word
-
 from ...runs.folder import Run
 from ...settings import GROUPS, ConfigError, compose, replaced
+from ...settings.spelling import as_word
 from ...training import runner
 from ...training.from_python import own_settings, resumed
 from .task import TASK, summary

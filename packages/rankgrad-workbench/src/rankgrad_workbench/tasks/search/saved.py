@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from rankgrad.batches.distributed import on_first
-from rankgrad.common.checks import as_keys, as_options, setting, spelled
+from rankgrad.common.checks import setting, spelled
 from rankgrad.common.text import shown
 
 from ...runs.folder import Run
 from ...settings import load, plain, typed
+from ...settings.spelling import as_keys, as_options
 from .collection import Collection
 from .division import collection_of
 from .encoders import StoredRows, load_encoders

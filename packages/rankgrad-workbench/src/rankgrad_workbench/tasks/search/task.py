@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from rankgrad._version import __version__
 from rankgrad.batches.distributed import gather_rows, on_first, share, world
-from rankgrad.common.checks import as_keys, spelled
+from rankgrad.common.checks import spelled
 from rankgrad.common.defaults import (
     FEWEST_STEPS,
     FEWEST_STEPS_FINE_TUNED,
@@ -40,6 +40,7 @@ from ...models.embedding_model import parameter_groups
 from ...report.content import loss_name, loss_told
 from ...runs.folder import Run
 from ...settings import ConfigError, make, packages, plain, typed
+from ...settings.spelling import as_keys
 from ...training import runner
 from ...training.averaging import Averaging
 from ...training.callbacks import Forecast

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..common.checks import closest, one_of
-from ..losses.checked import Batch, ClassLoss
+from rankgrad.common.checks import closest, one_of
+from rankgrad.losses.checked import Batch, ClassLoss
 
 #: Loss -> what it takes. "classes" are embeddings and classes, "pairs" are anchors and positives, "scores" are pairs
 #: and their similarities.
@@ -59,7 +59,7 @@ class SentenceTransformersBaseline(ClassLoss):
         try:
             from sentence_transformers.sentence_transformer import losses
         except ModuleNotFoundError as error:
-            from ..common.extras import missing
+            from rankgrad.common.extras import missing
 
             raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
         kind = getattr(losses, name)
