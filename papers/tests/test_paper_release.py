@@ -9,12 +9,12 @@ import pytest
 from released import Package
 
 import rankgrad
-from rankgrad.common import extras
 from rankgrad.common.plugins import GROUPS
 from rankgrad_papers._version import __version__
 from rankgrad_papers.datasets import DATASETS
 from rankgrad_papers.experiments.catalogue import entries as catalogue_entries
 from rankgrad_papers.sodeep import losses
+from rankgrad_workbench.files import elsewhere
 from rankgrad_workbench.settings import options
 
 HERE = Package(Path(__file__).parents[1], __version__)
@@ -54,10 +54,12 @@ def test_the_library_knows_each_name_that_is_added_for_its_hint():
         "loss": public["rankgrad.losses"],
         "recipe": [path.stem for path in (HERE.folder / "configs" / "recipe").glob("*.yaml")],
     }
-    assert {kind: sorted(names) for kind, names in extras.LABORATORY.items()} == {k: sorted(v) for k, v in want.items()}
+    assert {kind: sorted(names) for kind, names in elsewhere.LABORATORY.items()} == {
+        k: sorted(v) for k, v in want.items()
+    }
     drawn = [entry.id for entry in catalogue_entries()]
     trained = [name for tree in ("train", "detect") for name in options("experiment", tree) if "/" in name]
-    assert drawn and trained and {name.partition("/")[0] for name in drawn + trained} == set(extras.PAPERS)
+    assert drawn and trained and {name.partition("/")[0] for name in drawn + trained} == set(elsewhere.PAPERS)
 
 
 def test_files_of_settings_are_of_data_sets_that_are_registered():

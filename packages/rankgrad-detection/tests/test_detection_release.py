@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from released import Package
 
-from rankgrad.common import extras
 from rankgrad_detection._version import __version__
 from rankgrad_detection.task import ROW
+from rankgrad_workbench.files import elsewhere
 
 HERE = Package(Path(__file__).parents[1], __version__)
 
@@ -22,7 +22,7 @@ def test_the_package_has_the_version_licence_and_addresses_of_the_library():
 
 def test_every_entry_point_can_be_loaded_and_the_library_knows_its_name_for_its_hint():
     added = {kind: tuple(HERE.entries[f"rankgrad.{kind}s"]) for kind in ("command", "task")}
-    assert added == extras.DETECTION
+    assert added == elsewhere.DETECTION
     for plugin in HERE.plugins():
         if plugin.group != "configs":
             assert plugin.load() is ROW if plugin.group == "tasks" else callable(plugin.load().run)

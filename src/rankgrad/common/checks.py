@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 import numpy as np
 import numpy.typing as npt
 
-from .extras import of_laboratory
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -321,7 +319,7 @@ def closest(given: str, known: Iterable[str], alike: float = 0.5) -> str:
     return f"; did you mean {names[close[0]]!r}?" if close else "."
 
 
-def unknown(kind: str, given: object, known: Iterable[str], lister: str = "") -> str:
+def unknown(kind: str, given: object, known: Iterable[str], lister: str = "", hint: str = "") -> str:
     """One line about an unknown name: its kind, the closest known name, and the known names if they are at most 100.
 
     Of a list that is longer than the hint before it can bear, only the beginning is shown.
@@ -331,6 +329,7 @@ def unknown(kind: str, given: object, known: Iterable[str], lister: str = "") ->
         given: the name.
         known: the known names.
         lister: where a list that is cut can be seen.
+        hint: what the name may mean, in place of the closest name.
 
     >>> unknown("loss", "smoothap", ["smooth_ap", "supap"])
     "unknown loss 'smoothap'; did you mean 'smooth_ap'? Known: smooth_ap, supap"
@@ -342,8 +341,7 @@ def unknown(kind: str, given: object, known: Iterable[str], lister: str = "") ->
     left = len(names) - len(shown)
     more = f", and {left} others{f': {lister}' if lister else ''}" if left else ""
     listed = f" Known: {', '.join(shown)}{more}" if len(names) <= 100 else ""
-    hint = of_laboratory(kind, str(given), names) or closest(str(given), names)
-    return f"unknown {kind} {given!r}{hint}{listed}"
+    return f"unknown {kind} {given!r}{hint or closest(str(given), names)}{listed}"
 
 
 def number(

@@ -11,7 +11,6 @@ from typing import Any
 
 from ..common import loss_names
 from ..common.checks import closest
-from ..common.extras import of_laboratory
 from ..common.plugins import registered
 from .adaptive_triplet import AdaptiveTripletLoss
 from .auc import AUCLoss
@@ -78,7 +77,7 @@ def find(name: str) -> type[RetrievalLoss]:
         # somebody may have typed the class name or capitals instead of the short name
         classes = {cls.__name__.lower(): key for key, cls in LOSSES.items()}
         given, known = str(name).lower(), [*LOSSES, *others]
-        hint = of_laboratory("loss", given, known) or closest(classes.get(given, given), known)
+        hint = closest(classes.get(given, given), known)
         raise ValueError(f"unknown loss {name!r}{hint} Known: {', '.join(sorted(known))}")
     return LOSSES[name]
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankgrad.common.extras import of_laboratory
 from rankgrad_workbench.files import write_text
+from rankgrad_workbench.files.elsewhere import of_laboratory
 from rankgrad_workbench.runs.compare import read_seeds, shared, train_all, with_threads
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.runs.launchers import LOCAL, Launcher, read_launcher

@@ -15,10 +15,11 @@ from importlib import import_module
 from typing import Protocol, TextIO, cast
 
 from rankgrad._version import __version__
-from rankgrad.common.extras import missing, of_laboratory
+from rankgrad.common.extras import missing
 from rankgrad.common.plugins import PluginError, registered
 from rankgrad.common.text import shown
 
+from ..files.elsewhere import of_laboratory
 from ..files.folders import require_posix
 from ..runs import signals
 from .allocator import keep_large_blocks

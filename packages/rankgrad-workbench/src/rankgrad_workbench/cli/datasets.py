@@ -40,12 +40,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List, describe, draw or check data sets."""
-    from rankgrad.common.checks import spelled, unknown
+    from rankgrad.common.checks import spelled
     from rankgrad.common.plugins import registered
     from rankgrad.common.text import shown
 
     from ..datasets import DATASETS, find
     from ..files.at_path import check_unpacked, is_search, tables_in
+    from ..files.elsewhere import unknown
     from ..files.tables.formats import of_arrays
     from ..settings.spelling import as_options
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rankgrad.batches import samplers as samplers  # so that `import rankgrad` is enough for rankgrad.batches.samplers
-from rankgrad.common.checks import unknown
 from rankgrad.common.plugins import registered
 
+from ..files.elsewhere import unknown
 from .base import ImageSet, Table
 from .folder import find_images, load_folder
 from .glyphs import GlyphFontWarning, load_glyphs

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankgrad.common.extras import of_laboratory
 from rankgrad.common.files import AGAIN, read_text
 from rankgrad.common.text import shown
 from rankgrad.evaluation import Report
 
 from ..files import read_json, remove_leftovers, sha256_of, write_text
+from ..files.elsewhere import of_laboratory
 from ..files.folders import HOLDER, lock, refuse_links
 from ..settings.allowed import ConfigError
 from ..settings.kinds import TASKS

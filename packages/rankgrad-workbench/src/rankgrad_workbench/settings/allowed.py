@@ -21,8 +21,8 @@ from typing import Any
 
 from rankgrad.common import plugins
 from rankgrad.common.checks import closest, spelled
-from rankgrad.common.extras import FROM_CLONE
 
+from ..files.elsewhere import FROM_CLONE
 from .spelling import as_keys
 
 OURS = ("rankgrad.", "rankgrad_workbench.")

@@ -7,11 +7,11 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from rankgrad.common.checks import closest, unknown
-from rankgrad.common.extras import of_laboratory
+from rankgrad.common.checks import closest
 from rankgrad.common.text import shown
 
 from ..files.at_path import check_unpacked, is_beside, is_of_users, is_search, tables_in
+from ..files.elsewhere import of_laboratory, unknown
 from ..files.tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
 from .allowed import ConfigError
 from .groups import options

@@ -12,9 +12,9 @@ from copy import deepcopy
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rankgrad.common.checks import unknown
 from rankgrad.common.text import shown
 
+from ..files.elsewhere import unknown
 from .allowed import TARGET, ConfigError, find, packages
 from .checking import (
     PATHS,

@@ -12,9 +12,9 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rankgrad.common.checks import unknown
 from rankgrad.common.files import open_file
 
+from ..files.elsewhere import unknown
 from .allowed import ConfigError
 from .checking import FREE, check_kind, check_names
 from .groups import GIVEN, folders
