@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rankgrad.batches.sampler_settings import check_settings, named_as_settings
-from rankgrad.common.checks import as_keys, spelled
+from rankgrad.common.checks import spelled
 from rankgrad.evaluation import evaluate
 from rankgrad.losses import RetrievalLoss
 
@@ -18,6 +18,7 @@ from ...models import TAKES, build_model
 from ...models.build import GIVEN, READ, check_options
 from ...models.matching import weights_file
 from ...settings import ConfigError, make, named, section
+from ...settings.spelling import as_keys
 from ...training.module import check_optimizer
 from .building import train_only
 from .settings import RetrievalSettings
