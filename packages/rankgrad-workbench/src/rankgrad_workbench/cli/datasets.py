@@ -42,12 +42,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """List, describe, draw or check data sets."""
     from rankgrad.common.checks import spelled
     from rankgrad.common.plugins import registered
-    from rankgrad.common.text import shown
 
     from ..datasets import DATASETS, find
-    from ..files.at_path import check_unpacked, is_search, tables_in
-    from ..files.elsewhere import unknown
-    from ..files.tables.formats import of_arrays
     from ..settings.spelling import as_options
 
     words, given = ([word for word in arguments.words if ("=" in word) == setting] for setting in (False, True))
@@ -70,34 +66,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         raise ValueError(f"name one data set; got {' '.join(names) or 'none'}. Known: {', '.join(known)}")
     name = names[0]
     if name not in known:
-        check_unpacked(name)
-        place = Path(name)
-        tables = tables_in(name)
-        kind = (
-            "search"
-            if is_search(name)
-            else "table"
-            if place.suffix in of_arrays()
-            else "text"
-            if tables or place.is_file()
-            else "folder"
-        )
-        where = shlex.quote(str(place / tables[0]) if tables and kind != "search" else name)
-        hint = f". To describe these files: rankgrad datasets {kind} --root {where}"
-        raise ValueError(unknown("data set", name, known) + (hint if place.exists() else ""))
+        raise _unknown(name, known)
     load = find(name)
-    from_files = "root" in inspect.signature(load).parameters
-    if from_files and arguments.root is None:
-        raise ValueError(f"{name} is read from files: give their place with --root DIR")
-    if not from_files and arguments.root is not None:
-        raise ValueError(f"{name} is built in and reads no files; leave out --root")
-    if from_files and not given and is_search(arguments.root):
-        raise ValueError(
-            f"{shown(arguments.root)} holds queries and documents. To describe them: rankgrad datasets search "
-            f"--root {shlex.quote(arguments.root)}"
-        )
-    if from_files:
-        check_unpacked(arguments.root)
+    _check_root(name, load, arguments.root, given)
     if check:
         if given:
             raise ValueError(f"a check takes no settings; leave out {' '.join(given)}")
@@ -120,6 +91,46 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
             raise ValueError(f"--sheet draws images, and {name} is {table.takes}")
         contact_sheet(table, arguments.sheet)
         print(f"wrote {arguments.sheet}")
+
+
+def _unknown(name: str, known: list[str]) -> ValueError:
+    """The error about a name of no data set; it may be a place of files."""
+    from ..files.at_path import check_unpacked, is_search, tables_in
+    from ..files.elsewhere import unknown
+    from ..files.tables.formats import of_arrays
+
+    check_unpacked(name)
+    place, tables = Path(name), tables_in(name)
+    if is_search(name):
+        kind = "search"
+    elif place.suffix in of_arrays():
+        kind = "table"
+    else:
+        kind = "text" if tables or place.is_file() else "folder"
+    where = shlex.quote(str(place / tables[0]) if tables and kind != "search" else name)
+    hint = f". To describe these files: rankgrad datasets {kind} --root {where}"
+    return ValueError(unknown("data set", name, known) + (hint if place.exists() else ""))
+
+
+def _check_root(name: str, load: Callable[..., object], root: str | None, given: list[str]) -> None:
+    """Raise if a data set lacks its place, or has one that it does not read."""
+    from rankgrad.common.text import shown
+
+    from ..files.at_path import check_unpacked, is_search
+
+    from_files = "root" in inspect.signature(load).parameters
+    if from_files and root is None:
+        raise ValueError(f"{name} is read from files: give their place with --root DIR")
+    if root is None:
+        return
+    if not from_files:
+        raise ValueError(f"{name} is built in and reads no files; leave out --root")
+    if not given and is_search(root):
+        raise ValueError(
+            f"{shown(root)} holds queries and documents. To describe them: rankgrad datasets search "
+            f"--root {shlex.quote(root)}"
+        )
+    check_unpacked(root)
 
 
 def _describe_search(arguments: argparse.Namespace, settings: list[str]) -> None:

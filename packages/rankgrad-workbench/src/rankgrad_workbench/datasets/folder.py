@@ -113,21 +113,8 @@ def load_folder(
         small = [pixels for pixels in small if pixels]
     skipped = (*folder.skipped, *broken)
     unused = "".join(f"\n{line}" for line in skipped_lines(skipped))
-    if not good:
-        raise ValueError(
-            f"{shown(root)} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}{unused}"
-        )
     class_names = sorted({name for _, name, _ in good})
-    if len(class_names) < 2:
-        raise ValueError(
-            f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two. "
-            f"Every class is a sub-folder of {shown(root)} with its images{folder.deeper_images()}{unused}"
-        )
-    if len(good) == len(class_names):
-        raise ValueError(
-            f"each of the {len(good)} classes of {shown(root)} has one image only. A query must find other images of "
-            f"its class: put all images of a class into one folder, such as {shown(good[0][2].parent)}/{unused}"
-        )
+    _need_images_of_classes(folder, good, class_names, unused)
     if not folder.divisions:
         _need_classes_to_divide(class_names, test_fraction, val_fraction, folder, unused)
         split_of = divide(class_names, test_fraction, val_fraction, seed, f"folders train/ and test/. {shown(folder)}")
@@ -151,6 +138,27 @@ def load_folder(
     )
     _need_two_classes(table, folder)
     return table.cached(cache, cache_dir)
+
+
+def _need_images_of_classes(
+    folder: ClassFolders, good: Sequence[tuple[str, str, Path]], class_names: Sequence[str], unused: str
+) -> None:
+    """Raise if there are not two classes, one of them with two images."""
+    root = folder.root
+    if not good:
+        raise ValueError(
+            f"{shown(root)} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}{unused}"
+        )
+    if len(class_names) < 2:
+        raise ValueError(
+            f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two. "
+            f"Every class is a sub-folder of {shown(root)} with its images{folder.deeper_images()}{unused}"
+        )
+    if len(good) == len(class_names):
+        raise ValueError(
+            f"each of the {len(good)} classes of {shown(root)} has one image only. A query must find other images of "
+            f"its class: put all images of a class into one folder, such as {shown(good[0][2].parent)}/{unused}"
+        )
 
 
 @dataclass(frozen=True)
