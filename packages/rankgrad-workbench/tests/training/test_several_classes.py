@@ -89,7 +89,7 @@ def test_the_loss_is_told_all_classes_and_the_evaluation_asks_for_a_shared_one(t
     page = run.page.read_text(encoding="utf-8")
     assert "card, loan" in page
     assert main(["report", str(run.embeddings), "-o", str(tmp_path / "page.html")]) == 0
-    assert "card, loan" in index_of_run(run.folder).class_names
+    assert "card, loan" in index_of_run(run.folder).classes
 
 
 def test_the_page_marks_what_shares_a_class_as_right(tmp_path):

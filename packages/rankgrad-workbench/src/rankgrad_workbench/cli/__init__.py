@@ -120,7 +120,7 @@ def plain_warnings() -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        if category.__module__.partition(".")[0] == __package__.partition(".")[0]:
+        if category.__module__.startswith("rankgrad"):
             if str(message) not in said:
                 print("rankgrad: " + "\n".join(map(shown, str(message).split("\n"))), file=file or sys.stderr)
             said.add(str(message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
@@ -84,8 +85,10 @@ def contact_sheet(
             sheet.paste(tile.resize(size), (margin + x * step, y * step))
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    picture = io.BytesIO()
+    sheet.save(picture, format="PNG")
     with atomic_write(path) as file:
-        sheet.save(file, format="PNG")
+        file.write(picture.getvalue())
     return path
 
 
