@@ -3,7 +3,7 @@
 A page marks such a part by `<!-- KIND WHAT -->` before it and `<!-- end -->` behind it:
 
     losses                          a row for each loss, as the code describes it
-    rates, defaults                 what is taken where nothing is said: src/rankgrad/common/defaults.py
+    rates, defaults                 what is taken where nothing is said: rankgrad_workbench/files/defaults.py
     ranks FILE: METRIC, METRIC      mean and mean rank of each method over the units, and Friedman's p;
                                     "; without METHOD" leaves one out
     search COLLECTION               the tests of the hypotheses about a search; Holm over all of them
@@ -62,7 +62,6 @@ from pathlib import Path
 
 from benchmarks.page import page as benchmarks
 from benchmarks.runs import table as run_files
-from rankgrad.common import defaults
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
 from rankgrad_papers import mean_ranks
@@ -74,6 +73,7 @@ from rankgrad_papers.studies.photographs_verdicts import JUDGED, Photographs
 from rankgrad_papers.studies.search import tested
 from rankgrad_papers.values import Setting, Values, read, read_rows
 from rankgrad_papers.values import difference as minus
+from rankgrad_workbench.files import defaults
 from rankgrad_workbench.runs.provenance import MADE
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad.common import defaults
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import (
     batch_ap,
@@ -25,6 +24,7 @@ from rankgrad_papers.studies import (
     triplets,
 )
 from rankgrad_papers.values import cells, difference, read
+from rankgrad_workbench.files import defaults
 from rankgrad_workbench.runs.provenance import made_by
 
 

@@ -19,9 +19,9 @@ import rankgrad_workbench
 from rankgrad import losses
 from rankgrad.batches.sampler_settings import check_settings
 from rankgrad.batches.samplers import HierarchicalBatchSampler, MPerClassBatchSampler
-from rankgrad.common import defaults
-from rankgrad.common.defaults import LOSSES, OTHER_LOSSES, RATES, rate_of
 from rankgrad.evaluation import evaluate
+from rankgrad_workbench.files import defaults
+from rankgrad_workbench.files.defaults import LOSSES, OTHER_LOSSES, RATES, rate_of
 from rankgrad_workbench.models import MODELS, TAKES, build_model, save_weights
 from rankgrad_workbench.models.build import kind_of
 from rankgrad_workbench.models.embedding_model import parameter_groups

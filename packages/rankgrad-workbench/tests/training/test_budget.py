@@ -11,8 +11,8 @@ from small_runs import make_photos, make_texts, small, small_texts
 from small_tables import by_query, one_list
 from small_tables import settings as of_table
 
-from rankgrad.common import defaults
-from rankgrad.common.defaults import epochs_for
+from rankgrad_workbench.files import defaults
+from rankgrad_workbench.files.defaults import epochs_for
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.settings import compose, load
 from rankgrad_workbench.tasks.retrieval import task as retrieval

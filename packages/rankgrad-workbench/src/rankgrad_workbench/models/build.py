@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from rankgrad.common.checks import unknown
-from rankgrad.common.defaults import RATES
 
+from ..files.defaults import RATES
 from .convnet import convnet
 from .embedding_model import EmbeddingModel
 from .ngrams import ngram_model

@@ -9,9 +9,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rankgrad.common.defaults import WEIGHT_DECAY
 from rankgrad.common.progress import bar
 
+from ..files.defaults import WEIGHT_DECAY
 from .heads import EmbeddingHead
 from .inputs import Input
 

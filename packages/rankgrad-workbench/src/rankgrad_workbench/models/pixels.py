@@ -9,8 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rankgrad.common.defaults import trained_before
-
+from ..files.defaults import trained_before
 from .record import read_record
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rankgrad.common.defaults import trained_before
 from rankgrad.evaluation.json_report import DIFFERENCE, NUMBERS
 from rankgrad.evaluation.report import Report
 from rankgrad.evaluation.statistics import FEWEST, PairedDifference, paired_over_groups
+
+from ..files.defaults import trained_before
 
 LEVEL = 0.05
 # Shapes of what is read of a report.

@@ -10,8 +10,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from rankgrad.common import defaults, plugins
+from rankgrad.common import plugins
 
+from ..files import defaults
 from .allowed import TARGET, ConfigError, find
 from .groups import data_sets, folders, groups_in, trusted
 from .kinds import of_settings

@@ -1,4 +1,4 @@
-"""What settings files read with `${default:...}`, `${rate:}` and the like: the table `rankgrad.common.defaults`."""
+"""What settings files read with `${default:...}`, `${rate:}` and the like: the table `files.defaults`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from rankgrad.common import defaults
+from ..files import defaults
 
 if TYPE_CHECKING:
     from ..models.pixels import ImagePixels

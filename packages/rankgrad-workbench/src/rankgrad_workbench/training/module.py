@@ -15,9 +15,9 @@ from rankgrad.batches.distributed import GlobalBatch, gather_objects, gather_row
 from rankgrad.batches.large_batch import embed_in_parts
 from rankgrad.batches.memory import CrossBatchMemory, Memory, memory_buffers
 from rankgrad.common.checks import number
-from rankgrad.common.defaults import FACTOR, RESTART
 from rankgrad.losses import RetrievalLoss, SumLoss
 
+from ..files.defaults import FACTOR, RESTART
 from ..models.embedding_model import EmbeddingModel, parameter_groups
 from .measuring import look, step_of
 

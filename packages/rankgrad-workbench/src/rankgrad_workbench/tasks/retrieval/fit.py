@@ -11,13 +11,13 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from rankgrad.batches.memory import Memory
-from rankgrad.common.defaults import LOSSES
 from rankgrad.losses import RetrievalLoss
 from rankgrad.losses.called import CalledLoss
 
 from ...datasets.given import Given as Data
 from ...datasets.given import given_table
 from ...datasets.rows import Rows
+from ...files.defaults import LOSSES
 from ...models import load_weights
 from ...models.build import kind_of
 from ...models.embedding_model import evaluating, freeze_batch_norms, modes_kept, moved

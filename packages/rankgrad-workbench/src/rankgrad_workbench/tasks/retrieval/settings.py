@@ -9,10 +9,10 @@ from typing import Any
 from omegaconf import DictConfig
 
 from rankgrad.common.checks import integer, number, unknown
-from rankgrad.common.defaults import Rate, trained_before
 
 from ...datasets.folds import read_fold
 from ...datasets.rows import SPLITS
+from ...files.defaults import Rate, trained_before
 from ...runs.history import CHOSEN_BY
 from ...settings import ConfigError, packages, plain, rate, typed
 

@@ -19,7 +19,14 @@ from rankgrad._version import __version__
 from rankgrad.batches.distributed import on_first
 from rankgrad.batches.memory import memory_buffers
 from rankgrad.batches.sampler_settings import as_settings, named_as_settings
-from rankgrad.common.defaults import (
+from rankgrad.common.text import aligned
+from rankgrad.evaluation import Report
+from rankgrad.evaluation.measures import MAIN
+
+from ...datasets.rows import Listed, Rows
+from ...datasets.transforms import Collated
+from ...files import write_text
+from ...files.defaults import (
     FEWEST_STEPS,
     FEWEST_STEPS_FINE_TUNED,
     LOSSES,
@@ -29,13 +36,6 @@ from rankgrad.common.defaults import (
     share_kept,
     trained_before,
 )
-from rankgrad.common.text import aligned
-from rankgrad.evaluation import Report
-from rankgrad.evaluation.measures import MAIN
-
-from ...datasets.rows import Listed, Rows
-from ...datasets.transforms import Collated
-from ...files import write_text
 from ...models import EmbeddingHead, EmbeddingModel, extract_features, head_only, save_weights
 from ...models.record import read_record
 from ...models.state_dicts import read_plain, write_plain

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankgrad._version import __version__
-from rankgrad.common.defaults import trained_before
 
+from ...files.defaults import trained_before
 from ...models import build_model, save_weights
 from ...models.weights import load_weights
 from ...settings import ConfigError, compose, plain

@@ -19,7 +19,6 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from rankgrad.common.checks import spelled
-from rankgrad.common.defaults import FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS, PASSES, PATIENCE, epochs_for
 from rankgrad.common.text import aligned
 from rankgrad.evaluation.statistics import FEW_DRAWN
 from rankgrad.scores.baselines import begin_at_the_best_constant
@@ -31,6 +30,7 @@ from rankgrad.scores.rows import has_order
 from ...datasets.fingerprint import of_texts, of_values
 from ...datasets.folds import read_fold
 from ...files import write_text
+from ...files.defaults import FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS, PASSES, PATIENCE, epochs_for
 from ...report.content import loss_name, loss_told
 from ...runs.folder import Run
 from ...runs.run_warnings import below_before, remarks_of

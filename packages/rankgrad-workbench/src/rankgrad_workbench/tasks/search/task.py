@@ -19,7 +19,12 @@ from torch import Tensor, nn
 from rankgrad._version import __version__
 from rankgrad.batches.distributed import gather_rows, on_first, share, world
 from rankgrad.common.checks import spelled
-from rankgrad.common.defaults import (
+from rankgrad.search.retrieval import topk_of_blocks
+
+from ...datasets.fingerprint import of_values
+from ...datasets.tabular import AUTO
+from ...files import write_text
+from ...files.defaults import (
     FEWEST_STEPS,
     FEWEST_STEPS_FINE_TUNED,
     MOST_STEPS,
@@ -29,11 +34,6 @@ from rankgrad.common.defaults import (
     share_kept,
     trained_before,
 )
-from rankgrad.search.retrieval import topk_of_blocks
-
-from ...datasets.fingerprint import of_values
-from ...datasets.tabular import AUTO
-from ...files import write_text
 from ...models import build_model
 from ...models.build import READ
 from ...models.embedding_model import parameter_groups
