@@ -89,10 +89,11 @@ def tables() -> dict[str, list[str]]:
 def public_names() -> dict[str, list[str]]:
     """Module -> what it exports with `__all__`."""
     import rankgrad
+    import rankgrad_workbench
 
-    root = Path(rankgrad.__file__).parent
+    roots = [Path(package.__file__).parent for package in (rankgrad, rankgrad_workbench)]
     found = {}
-    for path in sorted(root.rglob("*.py")):
+    for root, path in ((each, path) for each in roots for path in sorted(each.rglob("*.py"))):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
                 inside = path.relative_to(root.parent).with_suffix("").parts
