@@ -49,7 +49,14 @@ class JSONReport:
         """The report as JSON, also written to `path` if given. `from_json` reads exactly the same report."""
         text = json.dumps(asdict(self), default=plain, allow_nan=False)
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            new = Path(path).with_name(
+                f".{Path(path).name}.{os.getpid()}.tmp"
+            )  # a reader finds the old file or the whole
+            try:
+                new.write_text(text + "\n", encoding="utf-8")
+                os.replace(new, path)
+            finally:
+                new.unlink(missing_ok=True)
         return text
 
     @classmethod

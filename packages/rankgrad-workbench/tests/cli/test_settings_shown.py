@@ -67,6 +67,10 @@ def test_a_machine_that_is_not_there_is_one_line(words):
 @pytest.mark.parametrize(
     "command", [("embed", "run", "."), ("search", "a.png", "--index", "i"), ("evaluate", __file__)]
 )
-def test_embed_search_and_evaluate_know_both(command, capsys):
+def test_embed_search_and_evaluate_know_both(command, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("i", "a.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "run").mkdir()
     assert main([*command, "--device", "nowhere", "--threads", "1"]) == 2
     assert "--device nowhere" in capsys.readouterr().err

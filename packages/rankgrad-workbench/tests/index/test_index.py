@@ -433,7 +433,7 @@ def test_the_command_says_what_it_needs(photos, made, tmp_path, capsys):
         (["search", query, "--index", str(made), "-k", "0"], "an integer >= 1; got 0"),
         (["search", str(tmp_path / "none.png"), "--index", str(made)], "no image or folder at"),
         (["search", query, "--index", str(made), "--html", str(tmp_path / "no" / "a.html")], "to write a.html into"),
-        (["index", str(tmp_path / "none.npz")], "write it with rankgrad embed"),
+        (["index", str(tmp_path / "none.npz")], "give an npz or parquet of rankgrad embed"),
         (["search", query, "--index", str(made), "--html", str(tmp_path / "a.pdf")], "ends in .pdf"),
     ):
         assert main(words) == 2

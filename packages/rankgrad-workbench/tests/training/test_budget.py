@@ -74,8 +74,8 @@ def test_a_training_ends_when_the_validation_rows_bring_no_better_epoch(tmp_path
 
     def train(place: Path, **more: object) -> Run:
         settings = {"evaluation.bootstrap": 0, "threads": 1, **more}
-        return fit_scores(lambda width: torch.nn.Sequential(torch.nn.Linear(width, 1), torch.nn.Flatten(0)),
-                          table, "cross_entropy", out=place, settings=settings, resume=True, quiet=True)  # fmt: skip
+        return fit_scores(table, lambda width: torch.nn.Sequential(torch.nn.Linear(width, 1), torch.nn.Flatten(0)),
+                          "cross_entropy", out=place, settings=settings, resume=True, quiet=True)  # fmt: skip
 
     run = train(tmp_path / "run", **{"evaluation.patience": 20})
     facts, config = run.read_facts(), load(run.config)

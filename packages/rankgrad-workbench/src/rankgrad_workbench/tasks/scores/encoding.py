@@ -162,7 +162,11 @@ class Encoding:
         for name in self.numbers:
             column = table.features[name]
             if column.dtype == object and column.notna().any():
-                wrong = [word is not None and word.lower() not in TRUTH for word in column]
+                numeric = pandas.to_numeric(column, errors="coerce").notna()
+                wrong = [
+                    word is not None and word.lower() not in TRUTH and not fits
+                    for word, fits in zip(column, numeric, strict=True)
+                ]
                 row = wrong.index(True)
                 raise ValueError(
                     f"{table.place(row)}: {name!r} is {shown(column.iloc[row])!r}; in the training, this column had "
@@ -177,9 +181,9 @@ class Encoding:
         These are numbers that are far from all in training, or missing where none was, and columns of words with most
         values in no category.
 
-        >>> encoding = Encoding.fitted(ScoreTable.of({"zip": ["94110", "94112"]}), fewest=1)
-        >>> encoding.unknown(ScoreTable.of({"zip": ["94110", "CA 94110", "CA 94112"]}))
-        ["zip: 2 of 3 values are in no category of the training rows, such as 'CA 94110'."]
+        >>> encoding = Encoding.fitted(ScoreTable.of({"city": ["Rome", "Oslo"]}), fewest=1)
+        >>> encoding.unknown(ScoreTable.of({"city": ["Rome", "rome", "oslo"]}))
+        ["city: 2 of 3 values are in no category of the training rows, such as 'rome'."]
         """
         values = self._numbers(table)
         missing = is_missing(values) & ~self.indicator
