@@ -37,8 +37,11 @@ test-code: $(READY)
 test-library: $(READY)
 	RANKGRAD_PLUGINS=none $(PYTEST) -m "not slow" --ignore tests/docs --ignore tests/benchmarks tests src
 
-test-workbench test-detection: $(READY)
-	$(PYTEST) -m "not slow" packages/rankgrad-$(@:test-%=%)
+test-workbench: $(READY)
+	$(PYTEST) -m "not slow" packages/rankgrad-workbench
+
+test-detection: $(READY)
+	$(PYTEST) -m "not slow" packages/rankgrad-detection
 
 test-papers: $(READY)
 	$(PYTEST) -m "not slow" papers

@@ -179,7 +179,7 @@ def as_penalty(weight: str | Penalty | Sequence[float], factor: float = 1.0) -> 
         weight: W.
         factor: c > 0 of W(c R).
     """
-    if factor != 1:
+    if number(factor, "rank_factor multiplies the ranks", above=0) != 1:
         return Scaled(as_penalty(weight), factor)
     named: dict[str, Penalty] = {"log": Log(), "loglog": LogLog()}
     if isinstance(weight, str) and weight in named:

@@ -360,3 +360,6 @@ def _how_far(run: Run, logged: Curves, latest: tuple[int, Mapping[str, float]] |
         f"This run is not finished: {reached}{shown}. Examples, tables and histograms appear after the final "
         f"evaluation. Continue the run with: rankgrad {TASKS[run.kind].command} resume={run.folder}"
     )
+
+
+__all__ = ["RunContent", "read_runs"]

@@ -237,3 +237,6 @@ def _charts(name: str, runs: Sequence[RunContent]) -> dict[str, list[int]]:
     if len(of_loss) == 1:
         return {name: of_loss[0][1]}
     return {f"{name} of {enumeration([runs[kind].name for kind in kinds])}": kinds for _, kinds in of_loss}
+
+
+__all__ = ["write_comparison", "write_report"]
