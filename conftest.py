@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,6 +25,39 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 THREADS = torch.get_num_threads()
+
+#: The tests of the library and of the workbench see no plug-in, whatever is installed. Those of the pages and of the
+#: benchmarks see all.
+HERE = Path(__file__).parent
+WITHOUT_PLUGINS = (HERE / "tests", HERE / "packages" / "rankgrad-workbench" / "tests")
+WITH_PLUGINS = (HERE / "tests" / "docs", HERE / "tests" / "benchmarks")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Switch plug-ins off while a file of the library's tests is read or run, in processes that it starts too."""
+    with pytest.MonkeyPatch.context() as patch:
+        # pytest asks about the tests of other folders too
+        without, seeing = (any(map(path.is_relative_to, folders)) for folders in (WITHOUT_PLUGINS, WITH_PLUGINS))
+        if without and not seeing:
+            path.is_relative_to(folder) for folder in WITH_PLUGINS
+        ):
+            patch.setenv("RANKGRAD_PLUGINS", "none")
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[Any]:
+    """Cases of `parametrize` are made here."""
+    with alone(collector.path):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """A test with its fixtures."""
+    with alone(item.path):
+        return (yield)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
