@@ -40,8 +40,6 @@ def alone(path: Path) -> Iterator[None]:
         # pytest asks about the tests of other folders too
         without, seeing = (any(map(path.is_relative_to, folders)) for folders in (WITHOUT_PLUGINS, WITH_PLUGINS))
         if without and not seeing:
-            path.is_relative_to(folder) for folder in WITH_PLUGINS
-        ):
             patch.setenv("RANKGRAD_PLUGINS", "none")
         yield
 
