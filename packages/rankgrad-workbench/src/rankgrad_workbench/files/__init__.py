@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import socket
-import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -290,13 +289,12 @@ def write_npz(path: Path, columns: Mapping[str, Any]) -> None:
                     entry.write(np.ascontiguousarray(piece, column.dtype).data)
 
 
-def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArray[Any]]:
+def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
     """Read all columns of an npz and check its checksums.
 
     Args:
         path: the file.
         needed: columns that must exist.
-        mapped: a column to map into memory instead of reading it, if it is not compressed. The array is read-only.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -311,11 +309,9 @@ def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArra
     try:
         check_archive(path)
         with np.load(path, allow_pickle=False) as file:
-            there = _mapped(path, mapped) if mapped in file.files else None
-            columns = {} if there is None else {mapped: there}
+            columns = {}
             for name in file.files:
-                if name not in columns:
-                    columns[name] = file[name]
+                columns[name] = file[name]
     except Exception as error:  # numpy, zip and zlib each raise their own
         if "allow_pickle" in str(error):
             raise ValueError(
@@ -336,25 +332,6 @@ def read_npz(path: Path, *needed: str, mapped: str = "") -> dict[str, npt.NDArra
 def _native(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The same numbers in this machine's byte order, which torch needs."""
     return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
-
-
-def _mapped(path: Path, name: str) -> npt.NDArray[Any] | None:
-    """A column of an npz, mapped into memory; None if it has another format than `write_npz` writes."""
-    with zipfile.ZipFile(path) as archive:
-        about = archive.getinfo(f"{name}.npy")
-        if about.compress_type != zipfile.ZIP_STORED:
-            return None
-        with archive.open(about) as entry:
-            if np.lib.format.read_magic(entry) != (1, 0):
-                return None
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(entry)
-            head = entry.tell()
-    if fortran or dtype.hasobject or not dtype.isnative:
-        return None
-    with path.open("rb") as file:  # the entry's local header has the lengths of its name and of its extra field
-        file.seek(about.header_offset + 26)
-        start = about.header_offset + 30 + sum(struct.unpack("<HH", file.read(4))) + head
-    return np.memmap(path, dtype, "r", offset=start, shape=shape)
 
 
 def inside(root: Path, name: str) -> Path:

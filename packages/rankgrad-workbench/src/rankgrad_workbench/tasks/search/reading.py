@@ -40,7 +40,6 @@ GRADE = ("grade", "label", "relevance", "rel", "score")
 SCORE = ("score", "teacher")
 POSITIVE = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")
 NEGATIVE = ("neg", "negative", "negatives", "negative_passages", "negative_ctxs", "hard_negative_ctxs")
-SCORES = ("scores", "pos_scores", "neg_scores")
 FEW_KNOWN = 0.5  # below this fraction of known names, judgements are those of another collection
 HIGHEST_SCORE = 1e30  # that losses take
 
