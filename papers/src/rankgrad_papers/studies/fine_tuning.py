@@ -111,29 +111,35 @@ class Rows:
     batch: Callable[[list[int], int | None], Any]
 
 
-def images(root: Path, name: str, scale: float) -> Rows:
-    """Photographs of a folder, or the training icons."""
-    size = IMAGES[name]
-    resize = round(size * 256 / 224)
+def pixels(root: Path, name: str, shorter_side: int) -> tuple[list[Tensor], Tensor]:
+    """The photographs of a folder, or the training icons, and their classes."""
     if name == "icons":
         archive = np.load(root / "icons" / "icons48.npz")
         kept = archive["split"][archive["name"]] == 0
-        pixels = [torch.from_numpy(255 - image).expand(3, -1, -1) for image in archive["images"][kept]]
-        labels = torch.unique(torch.from_numpy(archive["name"][kept].astype(np.int64)), return_inverse=True)[1]
-    else:
-        folder = root / name / "train" if name == "animals" else root / name
-        table = load_folder(folder, test_fraction=0.0, shorter_side=resize, cache="ram")
-        read = table.dataset()
-        pixels, labels = [read[row][0] for row in range(len(table))], table.label
-    half = (0.5, 0.5, 0.5)
+        drawn = [torch.from_numpy(255 - image).expand(3, -1, -1) for image in archive["images"][kept]]
+        return drawn, torch.unique(torch.from_numpy(archive["name"][kept].astype(np.int64)), return_inverse=True)[1]
+    folder = root / name / "train" if name == "animals" else root / name
+    table = load_folder(folder, test_fraction=0.0, shorter_side=shorter_side, cache="ram")
+    read = table.dataset()
+    return [read[row][0] for row in range(len(table))], table.label
+
+
+def prepared(name: str, images: list[Tensor], labels: Tensor, size: int, scale: float) -> Rows:
+    """Images that a network sees at one size, with crops in training."""
+    resize, half = larger(size), (0.5, 0.5, 0.5)
     train = PhotoTrain(size, resize, scale=(scale, 1.0), flip=0.0 if name == "icons" else 0.5, mean=half, std=half)
     still = PhotoEval(size, resize, mean=half, std=half)
 
     def batch(rows: list[int], epoch: int | None) -> Tensor:
         transform = still if epoch is None else train
-        return transform([pixels[row] for row in rows], torch.tensor(rows), epoch or 0)
+        return transform([images[row] for row in rows], torch.tensor(rows), epoch or 0)
 
     return Rows(labels, batch)
+
+
+def larger(size: int) -> int:
+    """The shorter side from which the middle is cut."""
+    return round(size * 256 / 224)
 
 
 def texts(root: Path, name: str) -> Rows:
@@ -267,9 +273,11 @@ def main(words: Sequence[str] | None = None) -> None:
                     key = (tuple(setting.items()), str(fold + 1), str(seed))
                     if recipe is None or key in cells(given.values):
                         continue
-                    rows = (
-                        texts(given.data_root, name) if name in TEXTS else images(given.data_root, name, recipe.scale)
-                    )
+                    if name in TEXTS:
+                        rows = texts(given.data_root, name)
+                    else:
+                        stored = pixels(given.data_root, name, larger(IMAGES[name]))
+                        rows = prepared(name, *stored, IMAGES[name], recipe.scale)
                     for share, numbers in reversed(cell(recipe, rows, name, fold, seed, given).items()):
                         append(given.values, {**setting, "share": share}, numbers, unit=str(fold + 1), seed=str(seed))
                     print(f"{name}, {changed}, fold {fold + 1}, seed {seed}", flush=True)
