@@ -91,30 +91,6 @@ def test_a_picture_that_is_twice_in_a_class_is_named(tmp_path, name):
     assert f"a/{name}" in line
 
 
-@pytest.mark.parametrize("name", ["{}-150x150.jpg", "square/{}.png", "{}_q.webp", "sq{}.jpg"])
-@pytest.mark.parametrize("form", ["folder", "manifest", "divided"])
-def test_square_previews_beside_photographs_are_named(tmp_path, name, form):
-    root = photos(tmp_path, ("train", "test") if form == "divided" else ("",))
-    for path in sorted(root.rglob("*.png")):
-        preview = photograph(int(path.stem), 640).crop((80, 0, 560, 480)).resize((48, 48))
-        put(preview, path.parent / name.format(path.stem))
-    if form == "manifest":
-        rows = [f"{path.relative_to(root)},{path.relative_to(root).parts[0]}" for path in sorted(root.rglob("*.*"))]
-        (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
-        remarks = load_manifest(tmp_path / "list.csv").remarks
-    else:
-        remarks = load_folder(root).remarks
-    assert remarks[-1].startswith("12 images are previews, the middle of another image or so named; leave them out (")
-
-
-def test_previews_of_noise_are_named_by_their_names(tmp_path):
-    for number in range(8):
-        noise = np.random.default_rng(number).integers(0, 256, (300, 400, 3), dtype=np.uint8)
-        put(Image.fromarray(noise), tmp_path / "abcd"[number % 4] / f"{number}.jpg")
-        put(Image.fromarray(noise[75:225, 125:275]), tmp_path / "abcd"[number % 4] / f"{number}-150x150.jpg")
-    assert load_folder(tmp_path).remarks[-1].startswith("8 images are previews")
-
-
 def test_a_picture_that_is_copied_as_a_file_is_told_once(tmp_path):
     root = photos(tmp_path, ("train", "test"))
     put(photograph(0), root / "test" / "b" / "copy.png")

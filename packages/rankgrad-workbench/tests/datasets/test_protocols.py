@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from rankgrad.evaluation import evaluate
 from rankgrad_workbench.datasets import Table, over_draws, read_image, trials
-from rankgrad_workbench.datasets.images import image_area
 
 
 def some_table(protocol: str, label: list[int], role: tuple[str, ...] | None = None) -> Table:
@@ -139,13 +138,11 @@ def test_a_box_cuts_out_its_pixels_rounded_and_cut_off_at_the_border(tmp_path):
         (1.6, 2.4, 300.0, 9.7): (slice(2, 10), slice(2, 24)),
     }.items():
         assert torch.equal(read_image(path, 3, box=box), whole[:, rows, columns])
-        assert image_area(path, box=box) == whole[0, rows, columns].numel()
         small = read_image(path, 3, shorter_side=4, box=box)
-        assert min(small.shape[1:]) == 4 and 3 * image_area(path, 4, box) == small.numel()
+        assert min(small.shape[1:]) == 4
     for outside in ((24.0, 0.0, 30.0, 9.0), (3.0, -9.0, 9.0, 0.2)):
-        for look in (lambda box: read_image(path, 3, box=box), lambda box: image_area(path, box=box)):
-            with pytest.raises(OSError, match="a.jpg: its box .* 24 x 16"):
-                look(outside)
+        with pytest.raises(OSError, match="a.jpg: its box .* 24 x 16"):
+            read_image(path, 3, box=outside)
 
 
 def test_a_box_is_of_the_upright_image(tmp_path):
@@ -157,7 +154,6 @@ def test_a_box_is_of_the_upright_image(tmp_path):
     assert shown.shape == (1, 32, 16)
     box = (0.0, 20.0, 16.0, 32.0)
     assert torch.equal(read_image(tmp_path / "turned.png", 1, box=box), shown[:, 20:])
-    assert image_area(tmp_path / "turned.png", box=box) == 16 * 12
 
 
 @pytest.mark.parametrize(
@@ -166,7 +162,7 @@ def test_a_box_is_of_the_upright_image(tmp_path):
         ({"box": torch.zeros(2, 3)}, r"box must be float \[2, 4\]"),
         ({"box": torch.zeros(2, 4, dtype=torch.long)}, r"box must be float \[2, 4\]; got torch.int64"),
         ({"box": torch.tensor([[0.0, 0, 1, 1], [3, 0, 3, 1]])}, r"left < right.*got \[3.0, 0.0, 3.0, 1.0\] in row 1"),
-        ({"box": torch.tensor([[0.0, 0, torch.nan, 1]] * 2)}, "in row 0 and 1 more like it"),
+        ({"box": torch.tensor([[0.0, 0, torch.nan, 1]] * 2)}, "in row 0, the first of 2"),
         ({"role": ("query",)}, r"role needs one entry per image \(2\); got 1"),
         ({"role": ("query", "probe")}, r"role must be one of .*; got \['probe'\]"),
         ({"protocol": "leave-one-out"}, "protocol must be 'leave_one_out'"),

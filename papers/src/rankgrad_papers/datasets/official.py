@@ -14,7 +14,7 @@ from rankgrad.common.progress import through
 from rankgrad_workbench.datasets.base import Table
 from rankgrad_workbench.datasets.cache import in_threads
 from rankgrad_workbench.datasets.identical import identical_lines
-from rankgrad_workbench.datasets.images import Box, image_area, look, some
+from rankgrad_workbench.datasets.images import Box, look, read_image, some
 from rankgrad_workbench.datasets.inspection import NOT_COMPARABLE, Inspection, Observation
 
 Counts = Mapping[str, tuple[int, int]]  # part ("train", "query", ...) -> (images, classes)
@@ -281,7 +281,7 @@ def _decoded(
         box = paths[here[row]]
         if broken is None and box is not None:
             try:
-                image_area(here[row], box=box)
+                read_image(here[row], 3, box=box)
             except OSError as error:
                 return str(error.__cause__), b""
         return broken, small

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,12 +15,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rankgrad.batches.epochs import EpochList
-from rankgrad.common.checks import setting
+from rankgrad.common.checks import integer, one_of, setting
 from rankgrad.common.text import shown
 
 from . import cache
-from .fingerprint import of_files, of_values
-from .images import Box, image_area, max_pixels
+from .fingerprint import of_files, of_texts, of_values
+from .images import Box, max_pixels
 from .images import read_image as read_image
 from .rows import SPLITS as SPLITS
 from .rows import Rows
@@ -69,24 +70,33 @@ class Table(Rows):
         super().__post_init__()
         rows = len(self.label)
         check_reading(self.channels, self.shorter_side, self.draft)
-        self.need_columns({"paths": self.paths})
-        if (self.images is None) == (self.paths is None):
+        self.need_columns({"paths": self.paths, "pixels": self.pixels})
+        images = self.images
+        if (images is None) == (self.paths is None):
             raise ValueError(
                 "a table holds its images either in memory (images=) or as files (paths=): give exactly one of them"
             )
-        if self.images is not None:
-            expected = (rows, self.channels)
-            if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[:2] != expected:
-                raise ValueError(
-                    f"images must be uint8 [{rows}, {self.channels}, height, width]; got "
-                    f"{self.images.dtype} {tuple(self.images.shape)}"
-                )
-        if self.pixels is not None and (self.paths is None or len(self.pixels) != rows):
+        if images is not None and (
+            images.dtype != torch.uint8 or images.ndim != 4 or images.shape[:2] != (rows, self.channels)
+        ):
             raise ValueError(
-                f"pixels hold the decoded files (paths=), one image per row ({rows}); got {len(self.pixels)}"
+                f"images must be uint8 [{rows}, {self.channels}, height, width]; got {images.dtype} "
+                f"{tuple(images.shape)}"
             )
         if self.box is not None:
-            _need_boxes(self.box, rows, files=self.paths is not None)
+            self._need_boxes(self.box)
+
+    def _need_boxes(self, box: Tensor) -> None:
+        if self.paths is None:
+            raise ValueError("box needs images as files (paths=); crop images in memory yourself")
+        if not box.is_floating_point() or box.shape != (len(self), 4):
+            raise ValueError(f"box must be float [{len(self)}, 4]; got {box.dtype} {tuple(box.shape)}")
+        bad = (~box.isfinite().all(1) | (box[:, 2:] <= box[:, :2]).any(1)).nonzero().flatten().tolist()
+        if bad:
+            raise ValueError(
+                f"boxes are (left, top, right, bottom), left < right, top < bottom; got {box[bad[0]].tolist()} in row "
+                f"{bad[0]}, the first of {len(bad)}"
+            )
 
     @property
     def asks(self) -> Mapping[str, int]:
@@ -137,7 +147,7 @@ class Table(Rows):
         """Return the same table with a cache of its decoded files: `ImageSet` gives identical images, but faster.
 
         The cache takes channels x height x width bytes per image (after `shorter_side`): 0.26 MB for 341 x 256 pixels
-        in colour. This is computed before any file is decoded.
+        in colour. Space is checked after the first images.
 
         Args:
             where: "ram": in memory. Each process decodes the files once and shares them with the workers of its
@@ -147,36 +157,28 @@ class Table(Rows):
             folder: of the cache file; None: $XDG_CACHE_HOME/rankgrad, or ~/.cache/rankgrad.
 
         Raises:
-            ValueError: if there is too little memory, or `where` has another value.
-            OSError: if the disk has too little space, or an image cannot be read; it names the file.
+            ValueError: if there is too little memory or space on the disk, or `where` has another value.
+            OSError: if an image cannot be read; it names the file.
         """
         check_reading(cache=where, cache_dir=folder)
         if where == "none" or self.paths is None:
             return replace(self, pixels=None)
         paths = [Path(os.path.abspath(path)) for path in self.paths]
 
-        def sizes() -> list[int]:
-            return list(cache.in_threads(size, len(paths), "measuring images"))
-
-        def size(row: int) -> int:
-            return self.channels * image_area(paths[row], self.shorter_side, self.box_of(row))
-
         def read(row: int) -> Tensor:
             return read_image(paths[row], self.channels, self.shorter_side, self.draft, self.box_of(row))
 
         if where == "ram":
-            return replace(self, pixels=cache.in_memory(sizes(), read))
+            return replace(self, pixels=cache.in_memory(len(paths), read))
         import PIL
 
-        settings = [self.channels, self.shorter_side, self.draft]
-        status = [path.stat() for path in paths]
-        files = [(str(path), entry.st_size, entry.st_mtime_ns) for path, entry in zip(paths, status, strict=True)]
-        boxes = [] if self.box is None else [self.box.tolist()]
-        identity = json.dumps([settings, PIL.__version__, torch.__version__, files, *boxes])
         # one file per data set and settings; it is replaced when the images change
-        name = cache.file_name(self.name, os.path.commonpath(paths), *settings)
+        settings = [os.path.commonpath(paths), self.channels, self.shorter_side, self.draft]
+        name = f"{self.name}-{sha256(json.dumps(settings).encode()).hexdigest()[:12]}"
+        of_images = [of_texts("paths", map(str, paths)), of_files(paths), of_values("box", self.box)]
+        identity = json.dumps([settings, PIL.__version__, torch.__version__, *of_images])
         home = cache.default_folder() if folder is None else Path(folder)
-        return replace(self, pixels=cache.on_disk(home, name, identity, sizes, read))
+        return replace(self, pixels=cache.on_disk(home, name, identity, len(paths), read))
 
 
 def check_reading(
@@ -201,16 +203,11 @@ def check_reading(
     """
     if isinstance(channels, bool) or channels not in (1, 3):
         raise ValueError(f"{setting('channels')} must be 1 (grey) or 3 (RGB); got {channels!r}")
-    side = shorter_side
-    if side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 1):
-        raise ValueError(f"{setting('shorter_side')} is in pixels, an integer >= 1, or None; got {side!r}")
-    if draft and side is None:
-        raise ValueError(
-            f"{setting('draft', True)} decodes files at a smaller size: set {setting('shorter_side')}, the smallest "
-            "size that you need"
-        )
-    if cache not in ("none", "ram", "disk"):
-        raise ValueError(f"{setting('cache')} is none, ram or disk; got {cache!r}")
+    if shorter_side is not None:
+        integer(shorter_side, f"{setting('shorter_side')} is in pixels", low=1)
+    elif draft:
+        raise ValueError(f"{setting('draft', True)} needs {setting('shorter_side')}, the smallest size that you need")
+    one_of(cache, setting("cache"), ("none", "ram", "disk"))
     if cache_dir is not None and Path(cache_dir).is_file():
         raise NotADirectoryError(f"{setting('cache_dir')} must be a folder; {shown(cache_dir)} is a file")
     max_pixels()
@@ -276,16 +273,3 @@ def _with_channels(image: Tensor, channels: int) -> Tensor:
         return image.expand(3, -1, -1)
     weights = torch.tensor([19595, 38470, 7471]).view(3, 1, 1)  # ITU-R 601 times 65536, as in Pillow's mode "L"
     return (((image * weights).sum(0, keepdim=True) + 0x8000) >> 16).to(torch.uint8)
-
-
-def _need_boxes(box: Tensor, rows: int, files: bool) -> None:
-    if not files:
-        raise ValueError("box needs images as files (paths=); crop images in memory yourself")
-    if not box.is_floating_point() or box.shape != (rows, 4):
-        raise ValueError(f"box must be float [{rows}, 4]; got {box.dtype} {tuple(box.shape)}")
-    bad = (~box.isfinite().all(1) | (box[:, 2:] <= box[:, :2]).any(1)).nonzero().flatten().tolist()
-    if bad:
-        raise ValueError(
-            f"boxes are (left, top, right, bottom), left < right, top < bottom; got {box[bad[0]].tolist()} in row "
-            f"{bad[0]}" + (f" and {len(bad) - 1} more like it" if bad[1:] else "")
-        )

@@ -36,6 +36,8 @@ from ..files.folders import alone
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 Shape = tuple[int, int, int]  # channels, height, width
+TRIED = 64  # images by whose size the space for all of them is estimated
+PART = 1024  # images that wait in memory at most
 
 
 class CacheWarning(UserWarning):
@@ -88,43 +90,38 @@ class Pixels:
         return {**self.__dict__, "_map": None}  # each process maps the file itself
 
 
-def in_memory(sizes: Sequence[int], read: Callable[[int], Tensor]) -> Pixels:
+def in_memory(count: int, read: Callable[[int], Tensor]) -> Pixels:
     """Read all images into memory.
 
     Args:
-        sizes: [image] bytes of the result of `read`.
+        count: number of images.
         read: number of an image -> uint8 [channel, height, width].
 
     Raises:
-        ValueError: if there is too little memory. This is checked before any image is read.
+        ValueError: if there is too little memory, by the size of the first images.
     """
-    total, free = sum(sizes), free_memory()
-    if free is not None and total > 0.9 * free:
-        raise ValueError(
-            f"a cache of {len(sizes)} images in memory needs {total / 1e6:.3g} MB; {free / 1e6:.3g} MB are free, "
-            f"of which a tenth must stay free. Cache them on disk ({setting('cache', 'disk')}), cache smaller images "
-            f"({setting('shorter_side')}), or use no cache ({setting('cache', 'none')})"
-        )
-    memory = torch.empty(total, dtype=torch.uint8)
-    return Pixels(_fill(memory.numpy(), sizes, read), _starts(sizes), memory)
+    memory, free = bytearray(), free_memory()
+    spare = None if free is None else int(0.9 * free)
+    shapes = _fill(count, read, memory.extend, spare, f"Cache them on disk ({setting('cache', 'disk')}), or")
+    return Pixels(shapes, _starts(shapes), torch.frombuffer(memory, dtype=torch.uint8))
 
 
-def on_disk(
-    folder: Path, name: str, identity: str, sizes: Callable[[], Sequence[int]], read: Callable[[int], Tensor]
-) -> Pixels:
+def on_disk(folder: Path, name: str, identity: str, count: int, read: Callable[[int], Tensor]) -> Pixels:
     """The images of a cache file, which is written first if it does not exist. Other processes that need it wait.
 
     Args:
         folder: of the cache.
         name: begin of the file's name. Files of this name and of another identity are deleted.
         identity: everything that the pixels depend on.
-        sizes: () -> [image] bytes of the result of `read`; called only if the file is written.
+        count: number of images.
         read: number of an image -> uint8 [channel, height, width].
 
     Raises:
-        OSError: if the disk has too little space, or the folder cannot be written.
+        ValueError: if the disk has too little space, by the size of the first images.
+        OSError: if the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     path = folder / f"{name}-{sha256(identity.encode()).hexdigest()[:16]}.pixels"
     about = path.with_suffix(".json")
     with alone(folder / f"{name}.lock"):
@@ -132,19 +129,11 @@ def on_disk(
         if shapes is None:
             for old in (*folder.glob(f"{escape(name)}-*"), *folder.glob(f".{escape(name)}-*")):
                 old.unlink()
-            shapes = _written(path, sizes(), read)
+            other = f"Choose a folder on another disk ({setting('cache_dir', 'DIR')}), or"
+            with atomic_write(path) as file:
+                shapes = _fill(count, read, file.write, shutil.disk_usage(folder).free, other)
             write_text(about, json.dumps(shapes))
-    return Pixels(shapes, _starts([math.prod(shape) for shape in shapes]), path)
-
-
-def file_name(name: str, *parts: object) -> str:
-    """The begin of a file's name: `name`, which a person recognises, and a hash of the parts.
-
-    >>> file_name("my photos", "/data/my photos", 256)
-    'my_photos-cf06d2975536'
-    """
-    digest = sha256(json.dumps([str(part) for part in parts]).encode()).hexdigest()[:12]
-    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}-{digest}"
+    return Pixels(shapes, _starts(shapes), path)
 
 
 def default_folder() -> Path:
@@ -161,8 +150,9 @@ def in_threads(function: Callable[[int], T], count: int, title: str) -> Iterable
         title: of the progress bar.
     """
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
+    parts = (range(at, min(at + PART, count)) for at in range(0, count, PART))
     try:
-        yield from through(pool.map(function, range(count)), title, "image", count)
+        yield from through((each for part in parts for each in pool.map(function, part)), title, "image", count)
     finally:
         pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for the remaining files
 
@@ -180,42 +170,28 @@ def free_memory() -> int | None:
     return min(limits, default=None)
 
 
-def _starts(sizes: Sequence[int]) -> list[int]:
+def _starts(shapes: Sequence[Shape]) -> list[int]:
     """[image] position of its first byte."""
-    return [0, *itertools.accumulate(sizes)][: len(sizes)]
+    return [0, *itertools.accumulate(map(math.prod, shapes))][: len(shapes)]
 
 
-def _fill(memory: Bytes, sizes: Sequence[int], read: Callable[[int], Tensor]) -> list[Shape]:
-    """Read all images into `memory`; returns their shapes."""
-    starts = _starts(sizes)
-
-    def one(row: int) -> Shape:
-        image = read(row)
-        if image.numel() != sizes[row]:
-            raise OSError(
-                f"image {row} now has {image.numel()} values, but had {sizes[row]} before; its file may have changed"
-            )
-        memory[starts[row] : starts[row] + sizes[row]] = image.permute(1, 2, 0).numpy().reshape(-1)
+def _fill(
+    count: int, read: Callable[[int], Tensor], write: Callable[[bytes], Any], free: int | None, other: str
+) -> list[Shape]:
+    """Read all images, and write the pixels of each; returns their shapes."""
+    shapes, size = list[Shape](), 0
+    for image in in_threads(read, count, "caching images"):
+        pixels = image.permute(1, 2, 0).numpy().tobytes()
         channels, height, width = image.shape
-        return channels, height, width
-
-    return list(in_threads(one, len(sizes), "caching images"))
-
-
-def _written(path: Path, sizes: Sequence[int], read: Callable[[int], Tensor]) -> list[Shape]:
-    total, free = sum(sizes), shutil.disk_usage(path.parent).free
-    if total > free:
-        raise OSError(
-            f"a cache of {len(sizes)} images in {path.parent} needs {total / 1e6:.3g} MB; {free / 1e6:.3g} MB are "
-            f"free. Choose a folder on another disk ({setting('cache_dir', 'DIR')}), or cache smaller images "
-            f"({setting('shorter_side')})"
-        )
-    with atomic_write(path) as file:
-        if hasattr(os, "posix_fallocate"):  # raises now if the disk is full; writing to the map would kill the process
-            os.posix_fallocate(file.fileno(), 0, total)
-        memory: np.memmap[Any, np.dtype[np.uint8]] = np.memmap(file, dtype=np.uint8, mode="r+", shape=(total,))
-        shapes = _fill(memory, sizes, read)
-        memory.flush()
+        shapes.append((channels, height, width))
+        size += len(pixels)
+        if free is not None and len(shapes) == min(count, TRIED) and size / len(shapes) * count > free:
+            raise ValueError(
+                f"a cache of {count} images needs about {size / len(shapes) * count / 1e6:.3g} MB; {free / 1e6:.3g} MB "
+                f"are free. {other} cache smaller images ({setting('shorter_side')}), or none "
+                f"({setting('cache', 'none')})"
+            )
+        write(pixels)
     return shapes
 
 

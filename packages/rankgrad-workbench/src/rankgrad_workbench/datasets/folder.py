@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,6 @@ from .images import (
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class, beside train and test; ignored
 BESIDE = "lies beside the class folders"
-PATIENCE = 500  # with more images, the terminal shows how the folder was understood before they are read
 
 Entry = tuple[str, str, Path]  # split or "", class or "", file
 
@@ -106,17 +104,14 @@ def load_folder(
     _need_division(folder)
     good, broken, small = list(folder.images), list[tuple[str, str]](), list[bytes]()
     if check:
-        folder.announce()
         reasons, small = look_at([path for _, _, path in good])
         broken = [(str(path), reason) for (_, _, path), reason in zip(good, reasons, strict=True) if reason is not None]
         good = [entry for entry, reason in zip(good, reasons, strict=True) if reason is None]
         small = [pixels for pixels in small if pixels]
     skipped = (*folder.skipped, *broken)
-    unused = "".join(f"\n{line}" for line in skipped_lines(skipped))
     class_names = sorted({name for _, name, _ in good})
-    _need_images_of_classes(folder, good, class_names, unused)
+    _need_classes(folder, good, (1 - test_fraction - val_fraction, val_fraction, test_fraction), skipped)
     if not folder.divisions:
-        _need_classes_to_divide(class_names, test_fraction, val_fraction, folder, unused)
         split_of = divide(class_names, test_fraction, val_fraction, seed, f"folders train/ and test/. {shown(folder)}")
         good = [(split_of[name], name, path) for _, name, path in good]
     number = {name: i for i, name in enumerate(class_names)}
@@ -136,29 +131,55 @@ def load_folder(
         draft=draft,
         understood=str(folder) if folder.divisions else f"{folder}, to be divided by class",
     )
-    _need_two_classes(table, folder)
     return table.cached(cache, cache_dir)
 
 
-def _need_images_of_classes(
-    folder: ClassFolders, good: Sequence[tuple[str, str, Path]], class_names: Sequence[str], unused: str
-) -> None:
-    """Raise if there are not two classes, one of them with two images."""
-    root = folder.root
+def _need_division(folder: ClassFolders) -> None:
+    """Raise unless there are class folders, in both train and test or in neither."""
+    absent = " and ".join(f"{split}/" for split in ("train", "test") if split not in folder.divisions)
+    if folder.divisions and absent:
+        raise ValueError(
+            f"{shown(folder.root)} holds {_names([*folder.divisions.values(), *folder.unlabelled])} and no {absent}; "
+            "train/ and test/ are both needed. Add or rename the missing folder, or give the folder that holds the "
+            f"class folders as {setting('root')}"
+        )
+    flat = next((home for home, classes in folder.classes.items() if not classes), None)
+    if flat is not None:
+        raise ValueError(
+            f"{shown(flat)} has no sub-folders; every class needs a folder of its own with its images in it"
+        )
+
+
+def _need_classes(folder: ClassFolders, good: Sequence[Entry], shares: Sequence[float], skipped: Skipped) -> None:
+    """Raise unless each split has, or can get, two classes, and a class has two images."""
+    root, names = shown(folder.root), sorted({name for _, name, _ in good})
+    splits = [*folder.divisions] or [split for split, share in zip(SPLITS, shares, strict=True) if share > 1e-9]
+    of_split = {split: {name for here, name, _ in good if here == split} for split in folder.divisions}
+    few = next((split for split, classes in of_split.items() if len(classes) < 2), None)
     if not good:
-        raise ValueError(
-            f"{shown(root)} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}{unused}"
+        wrong = f"{root} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}"
+    elif few is not None:
+        wrong = (
+            f"{few} has readable images of {len(of_split[few])} class(es); ranking needs at least two in each split. "
+            f"Add classes to it. {shown(folder)}"
         )
-    if len(class_names) < 2:
-        raise ValueError(
-            f"{shown(root)} has readable images of one class only ({class_names[0]!r}); ranking needs at least two. "
-            f"Every class is a sub-folder of {shown(root)} with its images{folder.deeper_images()}{unused}"
+    elif not of_split and len(names) < 2 * len(splits):
+        wrong = (
+            f"there are readable images of {len(names)} class(es) ({some(names)}) to divide into {', '.join(splits)}; "
+            f"ranking needs at least two in each split. Add classes until there are {2 * len(splits)}, or divide the "
+            f"images yourself: folders {_names([folder.root / split for split in splits])} in {root}, with every class "
+            f"in each. To train on all images, and evaluate on them too: {setting('test_fraction', 0)}"
+            + (f" {setting('val_fraction', 0)}" if "val" in splits else "")
+            + f", in a command with evaluation.split=train. {shown(folder)}"
         )
-    if len(good) == len(class_names):
-        raise ValueError(
-            f"each of the {len(good)} classes of {shown(root)} has one image only. A query must find other images of "
-            f"its class: put all images of a class into one folder, such as {shown(good[0][2].parent)}/{unused}"
+    elif len(good) == len(names):
+        wrong = (
+            f"each of the {len(good)} classes of {root} has one image only. A query must find other images of its "
+            f"class: put all images of a class into one folder, such as {shown(good[0][2].parent)}/"
         )
+    else:
+        return
+    raise ValueError("\n".join([wrong, *skipped_lines(skipped)]))
 
 
 @dataclass(frozen=True)
@@ -172,7 +193,7 @@ class ClassFolders:
         unlabelled: ignored folder -> number of files in it.
         images: (split, class, file) of every file with the extension of an image, sorted by name.
         skipped: (path, reason) of every other file that may be meant as an image.
-        deeper: a class folder and a folder inside it that holds images, too; None: there is none.
+        deeper: a folder of images inside of a class folder; None: there is none.
     """
 
     root: Path
@@ -181,33 +202,22 @@ class ClassFolders:
     unlabelled: Mapping[Path, int]
     images: tuple[Entry, ...]
     skipped: Skipped
-    deeper: tuple[Path, Path] | None = None
+    deeper: Path | None = None
 
     def __str__(self) -> str:
-        if not self.divisions:
-            count = self.classes[self.root]
-            what = f"{count} class folder{'s' * (count != 1)}" if count else "images without classes"
-            return f"{self.root} is understood as {what}{self.deeper_images()}"
         counts = {home: f"{count} class{'es' * (count != 1)}" for home, count in self.classes.items()}
         parts = [f"{home.name}/ = {split} ({counts[home]})" for split, home in self.divisions.items()]
         parts += [f"{folder.name}/ left out ({files} files)" for folder, files in self.unlabelled.items()]
-        return f"{self.root} is understood as a division: {', '.join(parts)}{self.deeper_images()}"
-
-    def deeper_images(self) -> str:
-        """Says which class the images in deeper folders get, because another class may have been meant."""
-        if self.deeper is None:
-            return ""
-        folder, inner = self.deeper
-        path = f"{folder.name}/{inner.relative_to(folder).as_posix()}/"
-        return (
-            f" (images in sub-folders are of the same class: {path} is {folder.name}; if each sub-folder is a class, "
-            "list the images and their classes in a csv: data=manifest)"
-        )
-
-    def announce(self) -> None:
-        """For a large folder, print on a terminal which classes were found. A mistake is then seen at once."""
-        if len(self.images) > PATIENCE and sys.stderr.isatty():
-            print(shown(self), file=sys.stderr)
+        what = f"a division: {', '.join(parts)}" if parts else "images without classes"
+        if not parts and (count := self.classes[self.root]):
+            what = f"{count} class folder{'s' * (count != 1)}"
+        if self.deeper is not None:
+            inner = self.deeper.relative_to(self.root).as_posix()
+            what += (
+                f" (images in sub-folders are of the class of the folder around them, such as {inner}/; if each is a "
+                "class, list the images and their classes in a csv: data=manifest)"
+            )
+        return f"{self.root} is understood as {what}"
 
 
 def read_folder(root: str | Path) -> ClassFolders:
@@ -238,25 +248,23 @@ def read_folder(root: str | Path) -> ClassFolders:
     top = _look(root, root)
     divisions, unlabelled = _division(top, root)
     homes = {home: _look(home, root) for home in divisions.values()} or {root: top}
-    images: list[Entry] = []
-    skipped: list[tuple[Path, str]] = []
-    deeper: tuple[Path, Path] | None = None
+    images, skipped = list[Entry](), list[tuple[Path, str]]()
+    deeper: Path | None = None
     for here in dict.fromkeys((top, *homes.values())):
         if here.folders:  # files beside class folders have no class
             skipped += [*here.odd, *((path, not_an_image(path) or BESIDE) for path in here.files)]
+    split_of = {home: split for split, home in divisions.items()}
     for home, here in homes.items():
-        split = next((split for split, folder in divisions.items() if folder == home), "")
         for folder in through(here.folders or (home,), "listing images", "folder", len(here.folders) or 1):
-            name = shown(folder.name) if here.folders else ""
             entries = list(_walk(folder, root))
-            images += [(split, name, path) for path, reason in entries if reason is None]
-            if deeper is None and here.folders:
-                inner = (path.parent for path, reason in entries if reason is None and path.parent != folder)
-                deeper = next(((folder, lower) for lower in inner), None)
+            found = [path for path, reason in entries if reason is None]
+            images += [(split_of.get(home, ""), shown(folder.name) if here.folders else "", path) for path in found]
             skipped += [(path, reason) for path, reason in entries if reason is not None]
-            # a folder that cannot be read is among its own entries, with the reason
-            if here.folders and all(reason is not None and path != folder for path, reason in entries):
-                skipped.append((folder, EMPTY))
+            if here.folders:
+                deeper = deeper or next((path.parent for path in found if path.parent != folder), None)
+                # a folder that cannot be read is among its own entries, with the reason
+                if not found and folder not in dict(entries):
+                    skipped.append((folder, EMPTY))
     return ClassFolders(
         root,
         divisions,
@@ -303,9 +311,6 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
     )
 
 
-# ------------------------------------------------------------------------------------------ how a folder is understood
-
-
 def _division(top: _Here, root: Path) -> tuple[dict[str, Path], list[Path]]:
     """({split: its folder}, in the order of `SPLITS`; ignored folders).
 
@@ -314,49 +319,25 @@ def _division(top: _Here, root: Path) -> tuple[dict[str, Path], list[Path]]:
     """
     meant: dict[str, list[Path]] = {}
     for folder in top.folders:
-        meant.setdefault(_meaning(folder.name), []).append(folder)
+        name = "unlabelled" if folder.name.casefold() in UNLABELLED else split_called(folder.name)
+        meant.setdefault(name, []).append(folder)
     classes, unlabelled = meant.pop("", []), meant.pop("unlabelled", [])
-    if not meant or (classes and not _looks_divided(meant, root)):
+    # a class that is called train (a railway train) holds images and no folders
+    divided = all(split in meant and all(_look(home, root).folders for home in meant[split]) for split in SPLITS[::2])
+    if not meant or (classes and not divided):
         return {}, []
-    if classes:
+    homes = [folder for folders in meant.values() for folder in folders]
+    if classes or len(homes) > len(meant):
+        beside = f" with folders in them, which look like splits, beside {_names(classes)}" if classes else ""
         raise ValueError(
-            f"{shown(root)} holds {_and(meant['train'] + meant['test'])} with folders in them, which look like splits, "
-            f"but {_and(classes)} {'is' if len(classes) == 1 else 'are'} beside them. Move "
-            f"{'it' if len(classes) == 1 else 'them'} out of {shown(root)}, or give another folder as "
-            f"{setting('root')}"
+            f"{shown(root)} holds {_names(homes)}{beside}: keep one folder for each split and move all others out of "
+            f"it, or give another folder as {setting('root')}"
         )
-    for split, homes in meant.items():
-        if len(homes) > 1:
-            raise ValueError(f"{shown(root)} holds {_and(homes)}, which both mean {split}: make them one folder")
     return {split: meant[split][0] for split in SPLITS if split in meant}, unlabelled
 
 
-def _meaning(name: str) -> str:
-    """The split that a folder's name means, "unlabelled", or "" for a class.
-
-    >>> [_meaning(name) for name in ("Train", "VALIDATION", "unlabeled", "cat")]
-    ['train', 'val', 'unlabelled', '']
-    """
-    return "unlabelled" if name.casefold() in UNLABELLED else split_called(name)
-
-
-def _looks_divided(meant: Mapping[str, Sequence[Path]], root: Path) -> bool:
-    """Whether train and test exist and hold folders. A class that is called train (a railway train) holds images."""
-    return all(
-        split in meant and all(_look(home, root).folders for home in meant[split]) for split in ("train", "test")
-    )
-
-
-def _and(folders: Sequence[Path]) -> str:
-    """Names of folders, in words.
-
-    >>> _and([Path("a/cat"), Path("a/dog")])
-    'cat/ and dog/'
-    """
-    names = [f"{shown(folder.name)}/" for folder in folders]
-    if len(names) > 5:
-        return some(names)
-    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), *names[-1:]])
+def _names(folders: Sequence[Path]) -> str:
+    return some([f"{folder.name}/" for folder in folders])
 
 
 @dataclass(frozen=True)
@@ -390,31 +371,20 @@ def _look(folder: Path, root: Path) -> _Here:
         )
     for name, link, is_folder in inside:
         path = folder / name
-        above = _above(path, root) if link and path.is_dir() else None
-        if made_by_system(name) and (is_folder or (link and path.is_dir())):
-            odd.append((path, SYSTEM))
-        elif above is not None:
-            odd.append((path, f"a link to {above}, a folder that contains it"))
-        elif is_folder or (link and path.is_dir()):
-            folders.append(path)
-        elif path.suffix.lower() in SIDECARS:
-            continue
+        if is_folder or (link and path.is_dir()):
+            target = os.path.realpath(path)
+            around = [each for each in path.parents if each.is_relative_to(root)] if link else []
+            if made_by_system(name):
+                odd.append((path, SYSTEM))
+            elif any(Path(os.path.realpath(each)).is_relative_to(target) for each in around):  # this would never end
+                odd.append((path, f"a link to {target}, a folder that contains it"))
+            else:
+                folders.append(path)
         elif link and not path.exists():
             odd.append((path, "a broken link"))
-        else:
+        elif path.suffix.lower() not in SIDECARS:
             files.append(path)
     return _Here(tuple(folders), tuple(files), tuple(odd))
-
-
-def _above(link: Path, root: Path) -> Path | None:
-    """The target of a link if it contains the link, at any depth; else None. Following such a link would never end."""
-    target = Path(os.path.realpath(link))
-    folder = link
-    while folder != root:
-        folder = folder.parent
-        if Path(os.path.realpath(folder)).is_relative_to(target):
-            return target
-    return None
 
 
 def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
@@ -441,9 +411,6 @@ def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
         waiting += reversed(here_is.folders)
 
 
-# ------------------------------------------------------------------------------------------------------ what is checked
-
-
 def check_images(paths: Sequence[Path]) -> list[str | None]:
     """Why each file cannot be used; None: it can. Every file is read completely."""
     return look_at(paths)[0]
@@ -453,58 +420,3 @@ def look_at(paths: Sequence[Path]) -> tuple[list[str | None], list[bytes]]:
     """What `images.look` returns for each file. Every file is read completely."""
     seen = list(in_threads(lambda row: look(paths[row]), len(paths), "checking images"))
     return [reason for reason, _ in seen], [pixels for _, pixels in seen]
-
-
-def _need_division(folder: ClassFolders) -> None:
-    """Raise unless the folder has class folders, and either both train and test or neither.
-
-    Raises:
-        ValueError: train or test is missing, or there are no class folders.
-    """
-    divisions = folder.divisions
-    if divisions and not {"train", "test"} <= set(divisions):
-        absent = " and ".join(f"{split}/" for split in ("train", "test") if split not in divisions)
-        raise ValueError(
-            f"{shown(folder.root)} holds {_and([*sorted(divisions.values()), *folder.unlabelled])} and no {absent}; "
-            "train/ and test/ are both needed. Add or rename the missing folder, or give the folder that holds the "
-            f"class folders as {setting('root')}"
-        )
-    for home, classes in folder.classes.items():
-        if not classes:
-            raise ValueError(
-                f"{shown(home)} has no sub-folders; every class needs a folder of its own with its images in it"
-            )
-
-
-def _need_two_classes(table: Table, folder: ClassFolders) -> None:
-    """Raise unless each split folder has two classes. `divide` checks the splits that it makes itself.
-
-    Raises:
-        ValueError: naming the split.
-    """
-    for split in folder.divisions:
-        classes = len(torch.unique(table.select(split).label)) if split in table.splits else 0
-        if classes < 2:
-            raise ValueError(
-                f"{split} has readable images of {classes} {'class' if classes == 1 else 'classes'}; ranking needs at "
-                f"least two in each split. Add classes to it. {shown(folder)}"
-            )
-
-
-def _need_classes_to_divide(names: Sequence[str], test: float, val: float, folder: ClassFolders, unused: str) -> None:
-    """Raise if there are so few classes that no fractions can divide them.
-
-    Raises:
-        ValueError: how the images can be divided instead.
-    """
-    splits = [split for split, share in zip(SPLITS, (1 - test - val, val, test), strict=True) if share > 1e-9]
-    if len(splits) > 1 and len(names) < 2 * len(splits):
-        raise ValueError(
-            f"there are {len(names)} classes ({', '.join(names)}) to divide into {', '.join(splits)}; ranking needs at "
-            f"least two in each split. Add classes until there are {2 * len(splits)}, or divide the images yourself, "
-            "with every class in each part ("
-            + ", ".join(f"{shown(folder.root / split / names[0])}/" for split in splits)
-            + f", ...). To train on all images, and evaluate on them too: {setting('test_fraction', 0)}"
-            + (f" {setting('val_fraction', 0)}" if val else "")
-            + f", in a command with evaluation.split=train. {shown(folder)}{unused}"
-        )

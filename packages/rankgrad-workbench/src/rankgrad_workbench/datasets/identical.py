@@ -6,14 +6,12 @@ The same picture in another size, format or quality is found by a grey picture o
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import permutations
 from pathlib import Path
 
 import torch
 
-from rankgrad.common.files import open_file
 from rankgrad.common.progress import through
 
 from ..files import sha256_of
@@ -25,12 +23,10 @@ from .images import image_size, some
 ALIKE, APART = 0.985, 6.0
 FLAT = 3.0  # a smaller standard deviation is a plain ground
 BLOCK = 256  # rows that are compared at once
-_SIZED = re.compile(r"(.+)[-_. ]\d{2,4}x\d{2,4}")  # a name that a server gives a preview: photo-150x150
-END = 4096  # bytes; few different files of the same size have the same last bytes
 
 
 def identical_files(paths: Sequence[Path]) -> list[list[int]]:
-    """Groups of rows whose files have the same content. Only files of the same size and the same end are read whole.
+    """Groups of rows whose files have the same content. Only files of the same size are read.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -40,8 +36,12 @@ def identical_files(paths: Sequence[Path]) -> list[list[int]]:
     [[0, 2]]
     """
     groups = [[*range(len(paths))]]
-    for key in (os.path.getsize, _end, sha256_of):
-        groups = [part for group in groups for part in _divided(group, paths, key)]
+    for key in (os.path.getsize, sha256_of):
+        parts: dict[Hashable, list[int]] = {}
+        for place, group in enumerate(groups):
+            for row in through(group, "comparing files", "image", len(group)):
+                parts.setdefault((place, key(paths[row])), []).append(row)
+        groups = [part for part in parts.values() if len(part) > 1]
     return groups
 
 
@@ -78,39 +78,20 @@ def identical_lines(
             lines.append(f"  in {what}: {len(apart)} ({some(pairs)})")
     first = {row: group[0] for group in groups for row in group}
     both = [*zip(splits, classes, strict=True)]
-    whole = [pixels[: len(pixels) // 2] for pixels in small]
-    told: set[frozenset[int]] = set()
+    in_class = [
+        (a, b)
+        for a, b in same_pictures(both, small, within=True)
+        if paths[a].suffix.lower() != paths[b].suffix.lower() or image_size(paths[a]) != image_size(paths[b])
+    ]
     for where, found in (
-        ("an image of another split", same_pictures(splits, whole)),
-        (
-            "another image of the same class",
-            [p for p in same_pictures(both, whole, within=True) if _resized(*p, paths)],
-        ),
+        ("an image of another split", same_pictures(splits, small)),
+        ("another image of the same class", in_class),
     ):
-        found = [pair for pair in found if first.get(pair[0], pair[0]) != first.get(pair[1], pair[1])]
-        different = [f"{names[a]} ~ {names[b]}" for a, b in found]
-        told |= {*map(frozenset, found)}
-        if different:
-            count = f"{len(different)} image{' looks' if len(different) == 1 else 's look'}"
-            lines.append(f"{count} like {where}, in another size or format ({some(different)})")
-    previews = [f"{names[a]} ~ {names[b]}" for a, b in _previews(paths, small) if {a, b} not in told]
-    if previews:
-        count = f"{len(previews)} image{' is a preview' if len(previews) == 1 else 's are previews'}"
-        lines.append(f"{count}, the middle of another image or so named; leave them out ({some(previews)})")
+        pairs = [f"{names[a]} ~ {names[b]}" for a, b in found if first.get(a, a) != first.get(b, b)]
+        if pairs:
+            count = f"{len(pairs)} image{' looks' if len(pairs) == 1 else 's look'}"
+            lines.append(f"{count} like {where}, in another size or format ({some(pairs)})")
     return tuple(lines)
-
-
-def _previews(paths: Sequence[Path], small: Sequence[bytes]) -> list[tuple[int, int]]:
-    """(row, row of the image that it shows) of square images that are the middle of another, or named by a size."""
-    square = [pixels[: len(pixels) // 2] == pixels[len(pixels) // 2 :] for pixels in small]
-    middle = [pixels[len(pixels) // 2 :] for pixels in small]
-    found = dict((a, b) if square[a] else (b, a) for a, b in same_pictures(square, middle))
-    row_of = {path.with_suffix(""): row for row, path in enumerate(paths)}
-    for row, path in enumerate(paths):
-        match = _SIZED.fullmatch(path.stem)
-        if match and (whole := row_of.get(path.with_name(match[1]))) is not None:
-            found.setdefault(row, whole)
-    return sorted(found.items())
 
 
 def same_pictures(groups: Sequence[Hashable], small: Sequence[bytes], *, within: bool = False) -> list[tuple[int, int]]:
@@ -155,23 +136,3 @@ def same_pictures(groups: Sequence[Hashable], small: Sequence[bytes], *, within:
             for pair in zip(near[found].tolist(), some_of[found].tolist(), strict=True):
                 pairs.setdefault(max(pair), min(pair))
     return sorted((first, second) for second, first in pairs.items())
-
-
-def _resized(one: int, other: int, paths: Sequence[Path]) -> bool:
-    """Whether the images of two rows have another size or format."""
-    a, b = paths[one], paths[other]
-    return a.suffix.lower() != b.suffix.lower() or image_size(a) != image_size(b)
-
-
-def _end(path: Path) -> bytes:
-    with open_file(path) as file:
-        file.seek(-min(END, os.fstat(file.fileno()).st_size), os.SEEK_END)
-        return file.read()
-
-
-def _divided(group: Sequence[int], paths: Sequence[Path], key: Callable[[Path], Hashable]) -> Iterator[list[int]]:
-    """Parts of a group with the same key that have at least two rows."""
-    parts: dict[Hashable, list[int]] = {}
-    for row in through(group, "comparing files", "image", len(group)):
-        parts.setdefault(key(paths[row]), []).append(row)
-    return (part for part in parts.values() if len(part) > 1)

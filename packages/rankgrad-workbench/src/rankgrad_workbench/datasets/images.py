@@ -9,11 +9,10 @@ list are allowed, because Pillow starts other programs for some formats.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,16 +131,19 @@ def read_image(
     """
     whole = shorter_side if box is None else None
     least = 2 * whole if draft and whole else None
-    try:
+    with _naming(path):
         image, (height, width) = _decoded(path, channels, least, ENOUGH * whole if whole else None)
         if box is not None:
             image = image.crop(_edges(box, height, width))
             height, width = image.height, image.width
-    except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-        raise _unreadable(path, error) from error
-    pixels = _pixels(image, channels)
-    size = _bounded(height, width, shorter_side)
-    return resized(pixels, size)
+    array = np.array(image, dtype=np.uint8)  # a copy: torch needs writable memory
+    # keep the decoder's layout, rows of pixels: the next step, resizing, is twice as fast on it
+    pixels = torch.from_numpy(array).view(image.height, image.width, channels).permute(2, 0, 1)
+    short, long = sorted((height, width))
+    if shorter_side is None or short <= shorter_side:
+        return resized(pixels, (height, width))
+    longer = int(shorter_side * long / short)  # as torchvision's Resize
+    return resized(pixels, (shorter_side, longer) if height <= width else (longer, shorter_side))
 
 
 def resized(pixels: Tensor, size: tuple[int, int]) -> Tensor:
@@ -166,10 +168,8 @@ def open_image(path: Path, channels: int = 3, upright: bool = True) -> Image:
     Raises:
         OSError: as `read_image`.
     """
-    try:
+    with _naming(path):
         return _decoded(path, channels, upright=upright)[0]
-    except Exception as error:
-        raise _unreadable(path, error) from error
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -178,27 +178,8 @@ def image_size(path: Path) -> tuple[int, int]:
     Raises:
         OSError: as `read_image`.
     """
-    try:
-        with _opened(path) as image:
-            return _upright_size(image)
-    except Exception as error:
-        raise _unreadable(path, error) from error
-
-
-def image_area(path: Path, shorter_side: int | None = None, box: Box | None = None) -> int:
-    """Number of pixels of the result of `read_image`, computed from the header of the file.
-
-    Raises:
-        OSError: if the file cannot be read, or the box is outside of the image; it names the file and the reason.
-    """
-    size = image_size(path)
-    if box is not None:
-        try:
-            left, top, right, bottom = _edges(box, *size)
-        except ValueError as error:
-            raise _unreadable(path, error) from error
-        size = (bottom - top, right - left)
-    return math.prod(_bounded(*size, shorter_side))
+    with _naming(path), _opened(path) as image:
+        return _upright_size(image)
 
 
 def check_image(path: Path) -> str | None:
@@ -207,7 +188,7 @@ def check_image(path: Path) -> str | None:
 
 
 def look(path: Path) -> tuple[str | None, bytes]:
-    """(the reason of `check_image`, the image and its middle square as `THUMB` grey pixels each; empty if unusable)."""
+    """(the reason of `check_image`, the image as `THUMB` grey pixels; empty if unusable)."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
@@ -217,10 +198,7 @@ def look(path: Path) -> tuple[str | None, bytes]:
         with _opened(path) as image:
             image.verify()  # compares checksums, if the format has them
         small = _decoded(path, 3, least=32, enough=32)[0].convert("L")
-        left, top = ((long - min(small.size)) / 2 for long in small.size)
-        boxes = (0, 0, *small.size), (left, top, small.width - left, small.height - top)
-        # 4: the mean of the pixels below (BOX)
-        return None, b"".join(small.resize(THUMB, resample=4, box=box).tobytes() for box in boxes)
+        return None, small.resize(THUMB, resample=4).tobytes()  # 4: the mean of the pixels below (BOX)
     except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
         return _reason(error, path), b""
 
@@ -385,37 +363,15 @@ def _decoded(
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels have no known range; store the image with 8 or 16 bits")
-    if enough is not None and image.width * image.height > LARGE:
-        image = _averaged(image, enough)
     if image.has_transparency_data:
         image = image.convert("RGBA")
+    elif image.mode != mode:
+        image = image.convert(mode)
+    factor = min(image.size) // enough if enough is not None and image.width * image.height > LARGE else 1
+    image = image.reduce(factor) if factor > 1 else image
+    if image.mode == "RGBA":
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image if image.mode == mode else image.convert(mode), size
-
-
-def _averaged(image: Image, enough: int) -> Image:
-    """The image averaged over the largest squares of pixels for which its sides keep `enough` pixels."""
-    if image.has_transparency_data and image.mode not in ("RGBA", "LA"):
-        image = image.convert("RGBA")  # a colour that means transparent must be converted before averaging
-    elif image.mode in ("1", "P"):
-        image = image.convert("L" if image.mode == "1" else "RGB")
-    factor = min(image.size) // enough
-    return image.reduce(factor) if factor > 1 else image
-
-
-def _pixels(image: Image, channels: int) -> Tensor:
-    array = np.array(image, dtype=np.uint8)  # a copy: torch needs writable memory
-    # keep the decoder's layout, rows of pixels: the next step, resizing, is twice as fast on it
-    return torch.from_numpy(array).view(image.height, image.width, channels).permute(2, 0, 1)
-
-
-def _bounded(height: int, width: int, shorter_side: int | None) -> tuple[int, int]:
-    """(height, width) after the shorter side is limited to `shorter_side`; rounds as torchvision's Resize."""
-    short, long = sorted((height, width))
-    if shorter_side is None or short <= shorter_side:
-        return height, width
-    longer = int(shorter_side * long / short)
-    return (shorter_side, longer) if height <= width else (longer, shorter_side)
 
 
 def _edges(box: Box, height: int, width: int) -> tuple[int, int, int, int]:
@@ -431,10 +387,15 @@ def _edges(box: Box, height: int, width: int) -> tuple[int, int, int, int]:
     return inside
 
 
-def _unreadable(path: Path, error: Exception) -> OSError:
-    # a ValueError is about the content of the file; any other error would have appeared when the data was checked
-    hint = "" if isinstance(error, ValueError) else ". Was it changed after the data set was checked?"
-    return OSError(f"cannot read image {shown(path)}: {_reason(error, path)}{hint}")
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """A context whose errors name the file: Pillow's decoders raise nearly anything on a broken one."""
+    try:
+        yield
+    except Exception as error:
+        # a ValueError is about the content of the file; any other would have appeared when the data was checked
+        hint = "" if isinstance(error, ValueError) else ". Was it changed after the data set was checked?"
+        raise OSError(f"cannot read image {shown(path)}: {_reason(error, path)}{hint}") from error
 
 
 def _reason(error: Exception, path: Path) -> str:

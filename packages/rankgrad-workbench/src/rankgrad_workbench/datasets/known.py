@@ -49,9 +49,7 @@ def known_rows(rows: Rows, trained: Rows) -> Tensor:
             known[[row - before for row in group if row >= before]] = True
     reasons, small = look_at(paths)
     good = [row for row, reason in enumerate(reasons) if reason is None]
-    # the first half is the whole picture, the second its middle
-    pictures = [small[row][: len(small[row]) // 2] for row in good]
-    for _, later in same_pictures([groups[row] for row in good], pictures):
+    for _, later in same_pictures([groups[row] for row in good], [small[row] for row in good]):
         known[good[later] - before] = True
     return known
 

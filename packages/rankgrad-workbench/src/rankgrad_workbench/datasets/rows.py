@@ -10,7 +10,7 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar, TypeVar
@@ -205,7 +205,7 @@ class Rows(ABC):
         """The classes that define relevance: the class of each row, long [row]; or its classes, bool [row, class]."""
         return self.label if self.several is None else self.several
 
-    def need_columns(self, columns: Mapping[str, Sequence[object] | None]) -> None:
+    def need_columns(self, columns: Mapping[str, Sized | None]) -> None:
         """Raise unless each column that is not None has one entry per row.
 
         Raises:

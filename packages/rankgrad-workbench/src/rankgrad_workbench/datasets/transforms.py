@@ -22,12 +22,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import default_collate, get_worker_info
+from torch.utils.data import default_collate
 
 from rankgrad.batches.epochs import EpochList
 from rankgrad.common.checks import number, one_of
 
-from .delivery import lend, send
 from .images import resized
 
 Padding = Literal["zeros", "border", "reflection"]
@@ -185,7 +184,7 @@ class InkTrain:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _need_size(self.size)
+        _shortest("size", self.size)
         for name in ("degrees", "scale", "shear", "shift", "elastic"):
             number(getattr(self, name), f"{name} is the largest amount", low=0)
         if not self.scale < 1:
@@ -228,7 +227,7 @@ class InkEval:
     size: int = 28
 
     def __post_init__(self) -> None:
-        _need_size(self.size)
+        _shortest("size", self.size)
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size] in 0 .. 1; index and epoch are not used."""
@@ -298,8 +297,8 @@ class PhotoTrain:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _need_size(self.size)
-        shortest = None if self.resize is None else _shortest(self.resize)
+        _shortest("size", self.size)
+        shortest = None if self.resize is None else _shortest("resize", self.resize)
         if self.scale is None:
             if shortest is None or shortest < self.size:
                 raise ValueError(
@@ -319,7 +318,9 @@ class PhotoTrain:
     def _pipeline(self) -> Callable[[Tensor], Tensor]:
         from torchvision.transforms import v2
 
-        steps: list[Any] = [] if self.resize is None else _resized(self.resize)
+        steps: list[Any] = [_no_strip] if isinstance(self.resize, int) else []
+        if self.resize is not None:
+            steps.append(v2.Resize(self.resize, antialias=True))
         if self.scale is None:
             steps.append(v2.RandomCrop(self.size))
         else:
@@ -343,7 +344,7 @@ class PhotoTrain:
                     torch.default_generator.manual_seed(seed)
                     yield self._pipeline(image)
 
-            return _normalised(augmented(), len(images), self.size, self.mean, self.std)
+            return _normalised(augmented(), self.mean, self.std)
 
 
 @dataclass(frozen=True)
@@ -366,8 +367,8 @@ class PhotoEval:
     std: tuple[float, ...] = IMAGENET_STD
 
     def __post_init__(self) -> None:
-        _need_size(self.size)
-        if _shortest(self.resize) < self.size:
+        _shortest("size", self.size)
+        if _shortest("resize", self.resize) < self.size:
             raise ValueError(
                 f"resize must be >= size, otherwise the crop would be padded; got {self.resize} < {self.size}"
             )
@@ -386,37 +387,33 @@ class PhotoEval:
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size], normalised; index and epoch are not used."""
         _need_images(images, channels=len(self.mean))
-        return _normalised(map(self._prepared, images), len(images), self.size, self.mean, self.std)
+        return _normalised(map(self._prepared, images), self.mean, self.std)
 
 
-def _normalised(images: Iterable[Tensor], count: int, size: int, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Float32 [image, channel, size, size]: (image / 255 - mean) / std.
-
-    Each image is normalised right after it is made, while it is in the processor's cache. The batch is written once and
-    never copied. In a worker of a DataLoader it is in shared memory from the start.
-    """
+def _normalised(images: Iterable[Tensor], mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Float32 [image, channel, size, size]: (image / 255 - mean) / std."""
     deviation = torch.tensor(std).view(-1, 1, 1)
     factor, offset = 1 / (255 * deviation), -torch.tensor(mean).view(-1, 1, 1) / deviation
-    shape = (count, len(mean), size, size)
-    # a worker sends its batches to another process, in shared memory
-    batch = torch.empty(shape) if get_worker_info() is None else lend(shape)
-    for place, image in zip(batch, images, strict=True):
-        torch.mul(image, factor, out=place).add_(offset)
-    return batch
+    return torch.stack([*images]).mul(factor).add_(offset)
 
 
 @dataclass(frozen=True)
 class Collated:
     """Unchanged rows, joined by torch's default_collate: tensors are stacked, also inside tuples; texts stay a list.
 
+    Args:
+        join: list of rows -> batch.
+
     >>> Collated()([(torch.ones(2), 1), (torch.zeros(2), 2)], torch.tensor([0, 1]), epoch=0)
     [tensor([[1., 1.],
             [0., 0.]]), tensor([1, 2])]
     """
 
+    join: Callable[[list[Any]], Any] = default_collate
+
     def __call__(self, given: Sequence[Any], index: Tensor, epoch: int) -> Any:
         """Join them."""
-        return default_collate(list(given))
+        return self.join(list(given))
 
 
 class Collate:
@@ -448,17 +445,7 @@ class Collate:
         epoch = samples.epoch if isinstance(samples, EpochList) else int(self._epoch)
         index = torch.tensor([row for _, _, row in samples], dtype=torch.int64)
         labels = torch.tensor([label for _, label, _ in samples], dtype=torch.int64)
-        images = self.transform([image for image, _, _ in samples], index, epoch)
-        if get_worker_info() is not None and isinstance(images, Tensor):
-            images = send(images)
-        return images, labels, index
-
-
-def _resized(resize: int | tuple[int, int]) -> list[Any]:
-    """Steps that resize an image to a shorter side, or to (height, width)."""
-    from torchvision.transforms import v2
-
-    return [*([_no_strip] if isinstance(resize, int) else []), v2.Resize(resize, antialias=True)]
+        return self.transform([image for image, _, _ in samples], index, epoch), labels, index
 
 
 def _no_strip(image: Tensor) -> Tensor:
@@ -474,21 +461,14 @@ def _centre(image: Tensor, height: int, width: int) -> Tensor:
     return image[..., top : top + height, left : left + width]
 
 
-def _need_size(size: int, name: str = "size") -> None:
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST_SIDE:
-        raise ValueError(f"{name} is in pixels and must be an integer in 1 .. {LARGEST_SIDE}; got {size!r}")
-
-
-def _shortest(resize: int | Sequence[int]) -> int:
-    """Shorter side of an image after resizing; `resize` is a shorter side or (height, width)."""
-    if not isinstance(resize, Sequence):
-        _need_size(resize, "resize")
-        return resize
-    if len(resize) != 2:
-        raise ValueError(f"resize is a shorter side or (height, width), pixels; got {resize!r}")
-    for side in resize:
-        _need_size(side, "resize")
-    return min(resize)
+def _shortest(name: str, sides: int | Sequence[int]) -> int:
+    """The shorter of the sides: one, or (height, width)."""
+    each = sides if isinstance(sides, Sequence) else [sides]
+    if not 1 <= len(each) <= 2 or not all(type(side) is int and 1 <= side <= LARGEST_SIDE for side in each):
+        raise ValueError(
+            f"{name} is in pixels, an integer in 1 .. {LARGEST_SIDE} (resize: or height and width); got {sides!r}"
+        )
+    return min(each)
 
 
 def _need_statistics(mean: Sequence[float], std: Sequence[float]) -> None:

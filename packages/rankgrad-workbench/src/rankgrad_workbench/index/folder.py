@@ -78,8 +78,6 @@ def embed_folder(
     image_paths = [path for _, _, path in folder.images]
     if not image_paths:
         raise ValueError(_nothing(images, folder.skipped))
-    if world()[0] == 0:
-        folder.announce()
     names = [path.relative_to(root).as_posix() for path in image_paths]
     of = on_first(lambda: {**of_texts("names", names), **of_files(image_paths)})
     with begun(out, {"model": embedder.sha256, "inverted": invert, "folder": str(root), **of}) as parts:
