@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 from rankgrad_workbench.models.build import MODELS, build_model
 from rankgrad_workbench.models.convnet import convnet
 from rankgrad_workbench.models.embedding_model import EmbeddingModel, extract_features, parameter_groups
-from rankgrad_workbench.models.heads import EmbeddingHead, head_only
+from rankgrad_workbench.models.heads import EmbeddingHead
 from rankgrad_workbench.models.inputs import ImageInput
 from rankgrad_workbench.models.pooling import AvgPool, GeM, MaxPool
 from rankgrad_workbench.models.timm import timm_model
@@ -201,7 +200,7 @@ def test_heads_give_the_embedding_size_they_promise(head, sizes):
 
 
 def test_layer_norm_head_ignores_scale_and_shift_of_the_features():
-    head, features = head_only(6, 3, head="layer_norm"), torch.randn(4, 6) * 10
+    head, features = EmbeddingHead(6, 3, head="layer_norm"), torch.randn(4, 6) * 10
     torch.testing.assert_close(head(features * 3 + 5), head(features), rtol=1e-4, atol=1e-4)
     assert [name for name, _ in head.named_parameters()] == ["layers.1.weight", "layers.1.bias"]
 
@@ -279,12 +278,15 @@ def test_transformer_learns_and_refuses_other_sizes_with_a_way_out():
         ({"name": "resnet_18"}, "unknown timm model 'resnet_18'; did you mean 'resnet18'"),
         ({"name": "resnet10t.evil"}, "unknown timm model 'resnet10t.evil'; did you mean 'resnet10t.c3_in1k'"),
         ({"name": "hf-hub:evil/model"}, "unknown timm model 'hf-hub:evil/model'"),
-        ({"name": "vit_tiny_patch16_224", "pooling": "gem"}, "'gem' needs a spatial map.*ends in tokens; use 'avg'"),
-        ({"name": "resnet18", "pooling": "token"}, "'token' needs a class token.*ends in a map"),
-        ({"name": "mixer_s32_224", "pooling": "token"}, "no class token"),
+        (
+            {"name": "vit_tiny_patch16_224", "pooling": "gem"},
+            "'gem' is not for .*in tokens; use avg or max or token",
+        ),
+        ({"name": "resnet18", "pooling": "token"}, "'token' is not for 'resnet18', which ends in a map"),
+        ({"name": "mixer_s32_224", "pooling": "token"}, "ends in tokens; use avg or max$"),
         ({"name": "resnet18", "pooling": "mean"}, "unknown pooling 'mean'"),
         ({"name": "resnet18", "head": "lineal"}, "unknown head 'lineal'; did you mean 'linear'"),
-        ({"name": "resnet18", "image_size": 64}, "does not accept all of these options: img_size=64"),
+        ({"name": "resnet18", "image_size": 64}, "does not accept all of these options: .*'img_size': 64"),
         ({"name": "resnet18", "pretrained": True, "weights": "w.pth"}, "not both"),
         ({"name": "resnet18", "head": "none"}, "keeps the 512 features|embedding_size=None"),
     ],
@@ -342,7 +344,7 @@ def test_weights_that_do_not_fit_name_the_layers_and_how_many(tmp_path):
 @pytest.mark.parametrize("values", [torch.zeros(64, device="meta"), torch.zeros(64, dtype=torch.complex64)])
 def test_weights_without_real_values_are_named(tmp_path, values):
     write_backbone(tmp_path / "w.pth", bn1__bias=values)
-    with pytest.raises(ValueError, match="bn1.bias has a shape and no values|or complex ones, in the file: bn1.bias"):
+    with pytest.raises(ValueError, match="bn1.bias without all of its values|or complex ones, in the file: bn1.bias"):
         timm_model("resnet18", weights=tmp_path / "w.pth")
 
 
@@ -446,7 +448,7 @@ def test_index_counts_the_images_when_the_loader_gives_none():
 def test_head_trained_on_cached_features_returns_to_its_model():
     model = small()
     features, labels, _ = extract_features(model, [(images(6), torch.arange(6) % 2, torch.arange(6))])
-    head = head_only(model.feature_size, 3, head="layer_norm")
+    head = EmbeddingHead(model.feature_size, 3, head="layer_norm")
     optimizer = torch.optim.Adam(head.parameters(), 0.1)
     first = last = 0.0
     for step in range(20):
@@ -467,9 +469,9 @@ def test_features_out_of_step_or_absent_are_errors():
     with pytest.raises(ValueError, match="the loader gave no batch"):
         extract_features(small(), [])
     with pytest.raises(ValueError, match="7 features .* 8$"):
-        small().with_head(head_only(7, 3))
+        small().with_head(EmbeddingHead(7, 3))
     with pytest.raises(ValueError, match=r"\[row, 7\]; got \[4, 8\]"):
-        head_only(7, 3)(torch.randn(4, 8))
+        EmbeddingHead(7, 3)(torch.randn(4, 8))
 
 
 # ---------------------------------------------------------------------------------------------------------- files
@@ -481,7 +483,7 @@ def test_features_out_of_step_or_absent_are_errors():
         small,
         lambda: convnet(widths=(4, 6), pooling="gem", head="none", embedding_size=None, freeze_batch_norm=True),
         lambda: timm_model("resnet18", in_channels=1, embedding_size=4, head="layer_norm", pooling="max"),
-        lambda: small().with_head(head_only(8, 2, head="layer_norm")),
+        lambda: small().with_head(EmbeddingHead(8, 2, head="layer_norm")),
     ],
 )
 def test_model_comes_back_from_its_weights_file_with_the_same_embeddings(tmp_path, build):
@@ -518,7 +520,6 @@ def test_checkpoint_of_another_embedding_size_is_refused_by_layer(tmp_path):
     with pytest.raises(ValueError) as caught:
         load_weights(tmp_path / "m.pt", convnet(embedding_size=128))
     text = str(caught.value)
-    assert "checkpoint holds 512-d embeddings but the model has 128-d; " in text
     assert "head.layers.weight is [512, 128] in the file and [128, 128] in the model" in text
 
 
@@ -572,15 +573,15 @@ def test_damaged_and_foreign_files_are_clear_errors(tmp_path, content):
         load_weights(tmp_path / "none.pt")
 
 
-@pytest.mark.parametrize("extra", [{"a": {"b": [torch.zeros(1)]}}, {"a": Path("x")}, {"a": {1: 2}}])
+@pytest.mark.parametrize("extra", [{"a": {"b": [torch.zeros(1)]}}, {"a": Path("x")}, {"a": {(1, 2): 2}}])
 def test_config_that_could_not_be_read_back_is_refused_before_writing(tmp_path, extra):
-    with pytest.raises(TypeError, match=re.escape("config['a']")):
+    with pytest.raises(TypeError, match="config may hold only .*Convert it"):
         save_weights(tmp_path / "m.pt", small(), extra)
     assert not list(tmp_path.iterdir())
 
 
 def test_model_that_does_not_know_its_arguments_cannot_be_saved(tmp_path):
-    model = EmbeddingModel(nn.Identity(), AvgPool(), head_only(1, 2), ImageInput(1))
+    model = EmbeddingModel(nn.Identity(), AvgPool(), EmbeddingHead(1, 2), ImageInput(1))
     assert model(images()).shape == (4, 2)
     with pytest.raises(ValueError, match="the model has no config"):
         save_weights(tmp_path / "m.pt", model)

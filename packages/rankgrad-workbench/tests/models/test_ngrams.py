@@ -12,7 +12,6 @@ import torch
 from rankgrad.batches.samplers import MPerClassBatchSampler
 from rankgrad.evaluation import evaluate
 from rankgrad.losses import SmoothAPLoss
-from rankgrad_workbench.models import ngrams
 from rankgrad_workbench.models.ngrams import NGrams
 
 WORDS = "card transfer balance pin refund cash limit fee loan rate".split()
@@ -35,7 +34,7 @@ def test_a_text_is_the_mean_of_its_n_grams():
     model = NGrams(dim=4, buckets=50, words=(1, 2), characters=(3, 3))
     grams = ["ab", "!", "ab !", "<<ab", "<ab>", "<<!>"]
     rows = sorted(zlib.crc32(gram.encode()) % 50 for gram in grams)
-    assert sorted(model.rows("AB!")) == rows
+    assert sorted(model.tokens(["AB!"])[0].tolist()) == rows
     torch.testing.assert_close(model(["AB!"])[0], model.table.weight[rows].mean(0))
 
 
@@ -90,15 +89,6 @@ def test_it_pickles_copies_and_prints():
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(["my card"]), wanted)
     assert "EmbeddingBag(100, 4" in repr(model)
-
-
-def test_a_corpus_that_is_read_in_its_order_leaves_the_remembered_texts_where_they_are(monkeypatch):
-    monkeypatch.setattr(ngrams, "MOST_TEXTS", 3)
-    model = NGrams(dim=4, buckets=100)
-    asked, rows = [], model.rows
-    monkeypatch.setattr(model, "rows", lambda text: asked.append(text) or rows(text))
-    wanted = model([*"abcde"])
-    assert torch.equal(model([*"abcde"]), wanted) and asked == [*"abcdede"]
 
 
 def test_mistakes_are_told():

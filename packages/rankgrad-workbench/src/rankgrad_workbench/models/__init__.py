@@ -3,7 +3,7 @@
 from .build import MODELS, TAKES, build_model, taking
 from .convnet import convnet
 from .embedding_model import EmbeddingModel, extract_features, parameter_groups
-from .heads import EmbeddingHead, Head, head_only
+from .heads import EmbeddingHead, Head
 from .inputs import ImageInput, TextInput, VectorInput
 from .ngrams import NGrams, ngram_model
 from .pooling import AvgPool, GeM, MaxPool, Pooling, TokenPool
@@ -30,7 +30,6 @@ __all__ = [
     "build_model",
     "convnet",
     "extract_features",
-    "head_only",
     "load_weights",
     "ngram_model",
     "parameter_groups",

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from rankgrad.common.checks import flag, integer, unknown
 
-from .embedding_model import EmbeddingModel
+from .embedding_model import EmbeddingModel, described
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput
 from .pooling import POOLINGS
 from .record import load_backbone
 
 
+@described("convnet", "weights")
 def convnet(
     in_channels: int = 1,
     widths: Sequence[int] = (32, 64, 64, 128),
@@ -68,27 +69,15 @@ def convnet(
         _block(before, after, residual, first=place == 0)
         for place, (before, after) in enumerate(zip((in_channels, *widths), widths, strict=False))
     ]
-    backbone = nn.Sequential(*blocks)
-    pixels = None if weights is None else load_backbone(Path(weights), backbone)
     model = EmbeddingModel(
-        backbone,
+        nn.Sequential(*blocks),
         POOLINGS[pooling](),
         EmbeddingHead(widths[-1], embedding_size, head),
         ImageInput(in_channels, smallest=2 ** len(widths)),
-        freeze_batch_norm=freeze_batch_norm,
-        config={
-            "kind": "convnet",
-            "in_channels": in_channels,
-            "widths": list(widths),
-            "embedding_size": embedding_size,
-            "head": head,
-            "pooling": pooling,
-            "residual": residual,
-            "freeze_batch_norm": freeze_batch_norm,
-        },
+        freeze_batch_norm,
     )
-    if pixels is not None:
-        model.pixel_mean, model.pixel_std = pixels
+    if weights is not None:
+        model.pixel_mean, model.pixel_std = load_backbone(Path(weights), model.backbone)
     return model
 
 

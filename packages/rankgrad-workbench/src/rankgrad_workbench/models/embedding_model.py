@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,8 @@ from rankgrad.common.progress import bar
 from ..files.defaults import WEIGHT_DECAY
 from .heads import EmbeddingHead
 from .inputs import Input
+
+Given = ParamSpec("Given")
 
 
 class EmbeddingModel(nn.Module):
@@ -30,9 +34,9 @@ class EmbeddingModel(nn.Module):
         inputs: kind and size of the inputs, see `inputs`.
         freeze_batch_norm: keep the backbone's batch norm in eval mode, also after `model.train()`: the running mean
             and variance do not change. Scale and shift are still trained, as in the published code.
-        config: arguments for `build_model`, with the kind under "kind"; `save_weights` needs it.
 
     Attributes:
+        config: arguments for `build_model`, with the kind under "kind", see `described`; `save_weights` needs it.
         embedding_size: dim of the embeddings.
         feature_size: size of the pooled features.
         origin: what was loaded from a file of weights, one line; "": nothing.
@@ -46,20 +50,13 @@ class EmbeddingModel(nn.Module):
     """
 
     def __init__(
-        self,
-        backbone: nn.Module,
-        pool: nn.Module,
-        head: EmbeddingHead,
-        inputs: Input,
-        *,
-        freeze_batch_norm: bool = False,
-        config: Mapping[str, Any] | None = None,
+        self, backbone: nn.Module, pool: nn.Module, head: EmbeddingHead, inputs: Input, freeze_batch_norm: bool = False
     ) -> None:
         super().__init__()
         self.backbone, self.pool, self.head = backbone, pool, head
         self.inputs = inputs
         self.freeze_batch_norm = freeze_batch_norm
-        self.config: dict[str, Any] | None = None if config is None else {**config, "head": head.kind}
+        self.config: dict[str, Any] | None = None
         self.origin = ""
         self.pixel_mean: tuple[float, ...] = (0.0,) * self.in_channels
         self.pixel_std: tuple[float, ...] = (1.0,) * self.in_channels
@@ -91,13 +88,7 @@ class EmbeddingModel(nn.Module):
             ValueError: wrong number of channels, size or width.
             TypeError: images that are not floats; or another kind of input than the model takes.
         """
-        maps = self.backbone(self.inputs.ready(given))
-        if not isinstance(maps, Tensor):
-            raise ValueError(
-                f"this backbone returns a {type(maps).__name__}; a single tensor of a map or of tokens is needed. Use "
-                "another backbone"
-            )
-        return cast(Tensor, self.pool(maps))
+        return cast(Tensor, self.pool(self.backbone(self.inputs.ready(given))))
 
     def embed(self, features: Tensor) -> Tensor:
         """Apply the head to pooled features: [row, feature] -> [row, dim]."""
@@ -115,33 +106,47 @@ class EmbeddingModel(nn.Module):
         return self
 
     def with_head(self, head: EmbeddingHead) -> EmbeddingModel:
-        """A model with the same backbone and pooling (shared, not copied) and another head, e.g. of `head_only`.
+        """A model with the same backbone and pooling (shared, not copied) and another head.
 
         Raises:
             ValueError: the head needs features of another size.
         """
         if head.feature_size != self.feature_size:
             raise ValueError(f"the head takes {head.feature_size} features but the backbone gives {self.feature_size}")
-        config = None
+        model = EmbeddingModel(self.backbone, self.pool, head, self.inputs, self.freeze_batch_norm)
         if self.config is not None:
-            config = {**self.config, "head": head.kind, "embedding_size": head.embedding_size}
-        model = EmbeddingModel(
-            self.backbone,
-            self.pool,
-            head,
-            self.inputs,
-            freeze_batch_norm=self.freeze_batch_norm,
-            config=config,
-        )
+            model.config = {**self.config, "head": head.kind, "embedding_size": head.embedding_size}
         model.pixel_mean, model.pixel_std = self.pixel_mean, self.pixel_std
         return model.train(self.training)
 
 
+def described(
+    kind: str, *left_out: str
+) -> Callable[[Callable[Given, EmbeddingModel]], Callable[Given, EmbeddingModel]]:
+    """Decorator of a function that builds a model: its arguments become the `config` of the model.
+
+    Args:
+        kind: name of the function in `MODELS`.
+        left_out: arguments that say where the first weights are: those of the model are in its file.
+    """
+
+    def decorate(build: Callable[Given, EmbeddingModel]) -> Callable[Given, EmbeddingModel]:
+        @wraps(build)
+        def building(*args: Given.args, **options: Given.kwargs) -> EmbeddingModel:
+            model, bound = build(*args, **options), signature(build).bind(*args, **options)
+            bound.apply_defaults()
+            plain = {name: list(v) if isinstance(v, tuple) else v for name, v in bound.arguments.items()}
+            kept = {name: value for name, value in plain.items() if name not in left_out}
+            model.config = {"kind": kind, **kept, **(model.config or {}), "head": model.head.kind}
+            return model
+
+        return building
+
+    return decorate
+
+
 def parameter_groups(
-    model: EmbeddingModel,
-    lr: float,
-    head_lr_factor: float = 1.0,
-    weight_decay: float = WEIGHT_DECAY,
+    model: EmbeddingModel, lr: float, head_lr_factor: float = 1.0, weight_decay: float = WEIGHT_DECAY
 ) -> list[dict[str, Any]]:
     """Optimiser groups: the backbone at `lr`, pooling and head at `lr * head_lr_factor`.
 
@@ -259,25 +264,16 @@ def extract_features(
     """
     if progress:
         batches = bar(batches, desc="features", unit="batch", leave=False)
-    features: list[Tensor] = []
-    labels: list[Tensor] = []
-    index: list[Tensor] = []
+    parts: list[tuple[Tensor, ...]] = []
     done = 0
     with evaluating(model) as place:
-        for number, batch in enumerate(batches):
-            images = batch[0]
-            count = len(images)
-            rows = batch[2] if len(batch) > 2 else torch.arange(done, done + count)
-            if len(batch[1]) != count or len(rows) != count:
-                raise ValueError(
-                    f"batch {number} holds {count} inputs, {len(batch[1])} labels and {len(rows)} indices; "
-                    "all three must have one entry per input"
-                )
-            features.append(model.features(moved(images, *place)).float().cpu())
-            labels.append(batch[1].cpu())
-            index.append(rows.cpu())
-            done += count
-    if not features:
+        for images, labels, *more in batches:
+            index = more[0] if more else torch.arange(done, done + len(images))
+            if not len(images) == len(labels) == len(index):
+                raise ValueError(f"a batch holds {len(images)} inputs, {len(labels)} labels and {len(index)} indices")
+            parts.append((model.features(moved(images, *place)).float().cpu(), labels.cpu(), index.cpu()))
+            done += len(images)
+    if not parts:
         raise ValueError("the loader gave no batch: is the data set empty, or smaller than one batch?")
-    # clone: tensors made in inference mode cannot be used in training
-    return torch.cat(features).clone(), torch.cat(labels), torch.cat(index)
+    features, labels, index = (torch.cat(each) for each in zip(*parts, strict=True))
+    return features.clone(), labels, index  # clone: tensors made in inference mode cannot be used in training

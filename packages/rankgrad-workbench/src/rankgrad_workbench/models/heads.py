@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, cast
 
 from torch import Tensor, nn
@@ -9,11 +10,12 @@ from torch import Tensor, nn
 from rankgrad.common.checks import integer, unknown
 
 Head = Literal["linear", "none", "layer_norm", "mlp"]
-HEADS = ("linear", "none", "layer_norm", "mlp")
 
 
 class EmbeddingHead(nn.Module):
     """Features [image, feature] -> embeddings [image, dim], not normalised.
+
+    One can be trained on the features of `extract_features`; `EmbeddingModel.with_head` then attaches it to the model.
 
     Args:
         feature_size: size of the input features.
@@ -33,39 +35,24 @@ class EmbeddingHead(nn.Module):
 
     def __init__(self, feature_size: int, embedding_size: int | None = 128, head: Head | None = None) -> None:
         super().__init__()
-        size = feature_size
         if head is None:
             head = "none" if embedding_size in (None, feature_size) else "linear"
-        if embedding_size is not None:
-            size = integer(embedding_size, "embedding_size is None (the backbone's own size) or a dimension", low=1)
-        self.feature_size, self.embedding_size, self.kind = feature_size, size, head
-        self.layers: nn.Module
-        if head == "none":
-            if size != feature_size:
-                raise ValueError(
-                    f"head 'none' keeps the {feature_size} features of the backbone; got embedding_size={size}. "
-                    f"Give embedding_size=None, or head='linear'"
-                )
-            self.layers = nn.Identity()
-        elif head == "linear":
-            self.layers = nn.Linear(feature_size, size)
-        elif head == "layer_norm":
-            norm = nn.LayerNorm(feature_size, elementwise_affine=False)
-            self.layers = nn.Sequential(norm, nn.Linear(feature_size, size))
-        elif head == "mlp":
-            self.layers = _AffineAndHidden(feature_size, size)
-        else:
+        size = feature_size if embedding_size is None else embedding_size
+        integer(size, "embedding_size is None (the backbone's own size) or a dimension", low=1)
+        if head not in HEADS:
             raise ValueError(unknown("head", head, HEADS))
+        if head == "none" and size != feature_size:
+            raise ValueError(
+                f"head 'none' keeps the {feature_size} features of the backbone; got embedding_size={size}. "
+                f"Give embedding_size=None, or head='linear'"
+            )
+        self.feature_size, self.embedding_size, self.kind = feature_size, size, head
+        self.layers: nn.Module = HEADS[head](feature_size, size)
 
     @property
     def affine(self) -> nn.Linear | None:
         """The affine map of the head; None for head "none"."""
-        layer = self.layers
-        if isinstance(layer, _AffineAndHidden):
-            return layer.straight
-        if isinstance(layer, nn.Sequential):
-            layer = layer[-1]
-        return layer if isinstance(layer, nn.Linear) else None
+        return next((layer for layer in self.layers.modules() if isinstance(layer, nn.Linear)), None)
 
     def start_as_projection(self) -> None:
         """Let the affine map start as the identity if it is square, else as a random orthogonal projection.
@@ -99,13 +86,13 @@ class _AffineAndHidden(nn.Module):
         return bent
 
 
-def head_only(feature_size: int, embedding_size: int | None = 128, head: Head | None = None) -> EmbeddingHead:
-    """A head to train on features from `extract_features`. `EmbeddingModel.with_head` then attaches it to the model.
+def _normed(feature_size: int, size: int) -> nn.Module:
+    return nn.Sequential(nn.LayerNorm(feature_size, elementwise_affine=False), nn.Linear(feature_size, size))
 
-    See `EmbeddingHead` for the arguments.
 
-    >>> import torch
-    >>> head_only(64, 8)(torch.randn(5, 64)).shape
-    torch.Size([5, 8])
-    """
-    return EmbeddingHead(feature_size, embedding_size, head)
+HEADS: dict[str, Callable[[int, int], nn.Module]] = {
+    "linear": nn.Linear,
+    "none": nn.Identity,
+    "layer_norm": _normed,
+    "mlp": _AffineAndHidden,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +12,8 @@ from torch import Tensor
 from rankgrad.common.checks import integer
 
 
-class Input(Protocol):
+@dataclass(frozen=True)
+class Input:
     """The kind of input of a model."""
 
     takes: ClassVar[str]
@@ -20,7 +21,7 @@ class Input(Protocol):
     @property
     def asks(self) -> Mapping[str, int]:
         """Arguments of the model that depend on the data, such as in_channels; the same as in `Rows.asks`."""
-        ...
+        return {}
 
     def ready(self, given: Any) -> Any:
         """Check a batch and convert it to the memory format of the backbone.
@@ -28,11 +29,11 @@ class Input(Protocol):
         Raises:
             TypeError, ValueError: the batch is of another kind or shape.
         """
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class ImageInput:
+class ImageInput(Input):
     """Images [image, channel, height, width] float.
 
     Attributes:
@@ -54,51 +55,40 @@ class ImageInput:
 
     def ready(self, given: Any) -> Tensor:
         """See `Input`; the memory format is channels_last."""
-        need_tensor(given, self.takes)
-        if given.ndim != 4 or given.shape[1] != self.channels:
+        images = _tensor(given, self.takes)
+        if images.ndim != 4 or images.shape[1] != self.channels:
             raise ValueError(
-                f"the model takes images [image, {self.channels}, height, width]; got {list(given.shape)}. "
+                f"the model takes images [image, {self.channels}, height, width]; got {list(images.shape)}. "
                 f"Build it with in_channels= the channels of the images, or convert the images"
             )
-        if not given.is_floating_point():
-            raise TypeError(f"the model takes float images; got {given.dtype}. Convert with images.float() / 255")
-        height, width = given.shape[2:]
-        if self.size is not None and (height, width) != self.size:
+        if not images.is_floating_point():
+            raise TypeError(f"the model takes float images; got {images.dtype}. Convert with images.float() / 255")
+        height, width = images.shape[2:]
+        if self.size is not None and self.size != (height, width):
             raise ValueError(
                 f"the backbone takes images of exactly {self.size[0]} x {self.size[1]} pixels; got "
                 f"{height} x {width}. Resize them, or build the model with image_size={height}"
             )
         if min(height, width) < self.smallest:
             raise ValueError(f"images must be at least {self.smallest} x {self.smallest}; got {height} x {width}")
-        images: Tensor = given.contiguous(memory_format=torch.channels_last)
-        return images
+        return images.contiguous(memory_format=torch.channels_last)
 
 
 @dataclass(frozen=True)
-class TextInput:
+class TextInput(Input):
     """Texts: a list of strings."""
 
     takes: ClassVar[str] = "texts"
 
-    @property
-    def asks(self) -> Mapping[str, int]:
-        """See `Input`; texts have no size."""
-        return {}
-
     def ready(self, given: Any) -> list[str]:
         """See `Input`."""
-        if isinstance(given, Tensor):
-            raise TypeError(
-                f"the model takes texts, a list of strings; got a tensor {list(given.shape)}. Images need a model such "
-                "as convnet; vectors need the model vectors"
-            )
-        if isinstance(given, str) or not all(isinstance(text, str) for text in given):
-            raise TypeError("the model takes texts, a list of strings; got " + _kind(given))
+        if isinstance(given, (str, Tensor)) or not all(isinstance(text, str) for text in given):
+            raise TypeError(f"the model takes texts, a list of strings; got a {type(given).__name__}")
         return list(given)
 
 
 @dataclass(frozen=True)
-class VectorInput:
+class VectorInput(Input):
     """Vectors [row, width] float.
 
     Attributes:
@@ -119,28 +109,16 @@ class VectorInput:
 
     def ready(self, given: Any) -> Tensor:
         """See `Input`."""
-        need_tensor(given, self.takes)
-        if given.ndim != 2 or given.shape[1] != self.width or not given.is_floating_point():
+        vectors = _tensor(given, self.takes)
+        if vectors.ndim != 2 or vectors.shape[1] != self.width or not vectors.is_floating_point():
             raise ValueError(
-                f"the model takes vectors, float [row, {self.width}]; got {given.dtype} {list(given.shape)}. Did "
+                f"the model takes vectors, float [row, {self.width}]; got {vectors.dtype} {list(vectors.shape)}. Did "
                 "another model make them?"
             )
-        vectors: Tensor = given
         return vectors
 
 
-def need_tensor(given: Any, takes: str) -> None:
-    """Raise unless a batch of images or vectors is a tensor.
-
-    Raises:
-        TypeError: the batch is of another type, such as a list of texts.
-    """
+def _tensor(given: Any, takes: str) -> Tensor:
     if not isinstance(given, Tensor):
-        raise TypeError(f"the model takes {takes}, a tensor; got {_kind(given)}. Texts need a model such as ngrams")
-
-
-def _kind(given: Any) -> str:
-    """The type of a batch, in words."""
-    if isinstance(given, (list, tuple)):
-        return "a list of " + (type(given[0]).__name__ if given else "nothing")
-    return f"a {type(given).__name__}"
+        raise TypeError(f"the model takes {takes}, a tensor; got a {type(given).__name__}")
+    return given

@@ -78,14 +78,12 @@ def weights_file(path: Path) -> Path:
         FileNotFoundError: there is none.
         ValueError: the folder has several.
     """
-    if not path.is_dir():
-        if not path.is_file():
-            raise FileNotFoundError(f"no weights file at {path}; a {', '.join(SUFFIXES)} file is needed, or its folder")
-        return path
-    for suffix in SUFFIXES:
+    for suffix in SUFFIXES if path.is_dir() else ():
         found = sorted(path.glob(f"*{suffix}"))
         if len(found) > 1:
             raise ValueError(f"{path} has several files of weights: {sample(f.name for f in found)}. Name one of them")
         if found:
             return found[0]
-    raise FileNotFoundError(f"{path} has no weights: a {', '.join(SUFFIXES)} file is needed")
+    if not path.is_file():
+        raise FileNotFoundError(f"no weights file at {path}: a {', '.join(SUFFIXES)} file is needed, or its folder")
+    return path

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from rankgrad.common.checks import integer
 
-from .embedding_model import EmbeddingModel
+from .embedding_model import EmbeddingModel, described
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput
 
 WORDS = re.compile(r"\w+|[^\w\s]")
 Range = tuple[int, int]
-MOST_TEXTS = 2**12  # whose n-grams are remembered
 
 
 class NGrams(nn.Module):
@@ -56,12 +55,6 @@ class NGrams(nn.Module):
         if self.words == self.characters == (0, 0):
             raise ValueError("words and characters are both (0, 0), so a text has no n-grams: set one of them")
         self.table = nn.EmbeddingBag(self.buckets, self.dim, mode="mean")
-        self._remember()
-
-    def _remember(self) -> None:
-        """Empty caches: most words are repeated, and a training reads the same texts again."""
-        self._pieces = lru_cache(maxsize=2**16)(self._of_word)
-        self._known: dict[str, Tensor] = {}
 
     def forward(self, texts: Sequence[str]) -> Tensor:
         """Embed texts."""
@@ -72,46 +65,37 @@ class NGrams(nn.Module):
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """(rows of the table for the n-grams of all texts, place of the first one of each text)."""
-        rows = [self._of_text(text) for text in texts]
+        rows = [_of_text(text, self.words, self.characters, self.buckets) for text in texts]
         lengths = torch.tensor([0, *map(len, rows)], dtype=torch.long)
         return torch.cat([torch.empty(0, dtype=torch.int32), *rows]).long(), lengths.cumsum(0)[:-1]
 
-    def rows(self, text: str) -> list[int]:
-        """Rows of the table for the n-grams of a text, in no particular order."""
-        words = WORDS.findall(text.lower())
-        low, high = self.words
-        runs = [
-            self._bucket(" ".join(words[at : at + size]))
-            for size in range(max(low, 1), high + 1)
-            for at in range(len(words) - size + 1)
-        ]
-        return runs + [row for word in words for row in self._pieces(word)]
 
-    def _of_text(self, text: str) -> Tensor:
-        found = self._known.get(text)
-        if found is None:
-            found = torch.tensor(self.rows(text), dtype=torch.int32)
-            # the first texts stay: a large corpus would replace each one before it comes again, and scatter the memory
-            if len(self._known) < MOST_TEXTS:
-                self._known[text] = found
-        return found
-
-    def _of_word(self, word: str) -> tuple[int, ...]:
-        return tuple(self._bucket(f"<{piece}") for piece in _pieces(f"<{word}>", *self.characters))
-
-    def _bucket(self, ngram: str) -> int:
-        return zlib.crc32(ngram.encode("utf-8", "surrogatepass")) % self.buckets
-
-    def __getstate__(self) -> dict[str, object]:
-        """Everything but the caches."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_pieces", "_known")}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Restore the state, with empty caches."""
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._remember()
+@lru_cache(maxsize=2**12)  # a training reads the same texts again
+def _of_text(text: str, words: Range, characters: Range, buckets: int) -> Tensor:
+    """Rows of the table for the n-grams of a text."""
+    found = WORDS.findall(text.lower())
+    rows = [_bucket(run, buckets) for run in _runs(found, *words, " ")]
+    rows += [row for word in found for row in _of_word(word, characters, buckets)]
+    return torch.tensor(rows, dtype=torch.int32)
 
 
+@lru_cache(maxsize=2**16)  # most words are repeated
+def _of_word(word: str, characters: Range, buckets: int) -> tuple[int, ...]:
+    return tuple(_bucket(f"<{piece}", buckets) for piece in _runs(f"<{word}>", *characters))
+
+
+def _runs(parts: Sequence[str], low: int, high: int, between: str = "") -> Iterator[str]:
+    """The n-grams of words, or of characters, for n = low .. high."""
+    for size in range(max(low, 1), high + 1):
+        for at in range(len(parts) - size + 1):
+            yield between.join(parts[at : at + size])
+
+
+def _bucket(ngram: str, buckets: int) -> int:
+    return zlib.crc32(ngram.encode("utf-8", "surrogatepass")) % buckets
+
+
+@described("ngrams")
 def ngram_model(
     dim: int = 128,
     buckets: int = 2**15,
@@ -134,29 +118,8 @@ def ngram_model(
     >>> ngram_model(dim=8, buckets=100)(["where is my card", "a loan"]).shape
     torch.Size([2, 8])
     """
-    words, characters = _range(words, "words"), _range(characters, "characters")
-    return EmbeddingModel(
-        NGrams(dim, buckets, words, characters),
-        nn.Identity(),
-        EmbeddingHead(dim, embedding_size, head),
-        TextInput(),
-        config={
-            "kind": "ngrams",
-            "dim": dim,
-            "buckets": buckets,
-            "words": list(words),
-            "characters": list(characters),
-            "embedding_size": embedding_size,
-            "head": head,
-        },
-    )
-
-
-def _pieces(marked: str, low: int, high: int) -> Iterator[str]:
-    """Character n-grams of a marked word, for n = low .. high."""
-    for size in range(max(low, 1), high + 1):
-        for at in range(len(marked) - size + 1):
-            yield marked[at : at + size]
+    grams = NGrams(dim, buckets, words, characters)
+    return EmbeddingModel(grams, nn.Identity(), EmbeddingHead(dim, embedding_size, head), TextInput())
 
 
 def _range(given: Range, name: str) -> Range:

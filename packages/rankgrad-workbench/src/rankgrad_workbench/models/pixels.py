@@ -46,17 +46,12 @@ def timm_pixels(name: str, weights: Path | None = None) -> ImagePixels | None:
     """
     import timm
 
-    written = None if weights is None else _written(weights)
-    if written is None:
-        try:
-            known = timm.get_pretrained_cfg(name, allow_unregistered=True) if timm.is_model(name) else None
-        except RuntimeError:  # the model is known, but not the weights that its name asks for
-            known = None
-        written = None if known is None else vars(known)
-    if written is None:
+    if weights is not None and (written := _written(weights)) is not None:
+        return written
+    try:
+        return _as_timm_says(vars(timm.get_pretrained_cfg(name, allow_unregistered=True)))
+    except (RuntimeError, TypeError):  # the model, or the weights that its name asks for, are not known
         return None
-    mean, std = (tuple(map(float, written[name])) for name in ("mean", "std"))
-    return ImagePixels(mean, std, int(written["input_size"][-1]))
 
 
 def pixels_of(model: Mapping[str, Any]) -> ImagePixels:
@@ -80,12 +75,15 @@ def _recorded(path: Path) -> ImagePixels | None:
     return ImagePixels(tuple(found["mean"]), tuple(found["std"])) if any(found["mean"]) else None
 
 
-def _written(weights: Path) -> Mapping[str, Any] | None:
-    """The section pretrained_cfg of timm's config.json in the folder of the weights; None: there is none."""
+def _written(weights: Path) -> ImagePixels | None:
+    """What timm's config.json in the folder of the weights says; None: there is none."""
     file = (weights if weights.is_dir() else weights.parent) / "config.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))["pretrained_cfg"]
-        whole = {"mean", "std", "input_size"} <= set(found)
-    except (OSError, ValueError, KeyError, TypeError):
+        return _as_timm_says(json.loads(file.read_text(encoding="utf-8"))["pretrained_cfg"])
+    except (OSError, ValueError, LookupError, TypeError):
         return None
-    return found if whole else None
+
+
+def _as_timm_says(config: Mapping[str, Any]) -> ImagePixels:
+    mean, std = (tuple(map(float, config[name])) for name in ("mean", "std"))
+    return ImagePixels(mean, std, int(config["input_size"][-1]))

@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from rankgrad.common.checks import unknown
 
-from ..files import check_archive, is_archive
-from .embedding_model import EmbeddingModel
+from ..files import is_archive
+from .embedding_model import EmbeddingModel, described
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput
 from .matching import matched, weights_file
 from .pixels import timm_pixels
 from .pooling import POOLINGS, ChannelsLastMap, Pooling, TokenPool, Tokens
-from .state_dicts import check_tensors, misfits, one_line, sample, why_unread
+from .state_dicts import check_tensors, check_unpacked, is_state_dict, misfits, one_line, why_unread
 
 
+@described("timm", "pretrained", "weights")
 def timm_model(
     name: str,
     in_channels: int = 3,
@@ -77,7 +78,6 @@ def timm_model(
     defaults = _defaults(name)
     # timm has a pool size for backbones that end in a map; the others end in tokens and keep their own last norm
     has_map = defaults is None or defaults.pool_size is not None
-    _check_pooling(pooling, name, has_map)
     options: dict[str, Any] = {"global_pool": ""} if has_map else {}
     options |= {"drop_rate": drop_rate} if drop_rate else {}
     options |= {"drop_path_rate": drop_path_rate} if drop_path_rate else {}
@@ -85,26 +85,14 @@ def timm_model(
     backbone, origin = _backbone(name, in_channels, pretrained, options), ""
     if weights is not None:
         origin = _load_backbone(backbone, name, weights_file(Path(weights)), in_channels)
-    pool = _map_pool(backbone, pooling) if has_map else _token_pool(backbone, name, pooling)
+    pool = _pool(backbone, name, pooling, has_map)
     feature_size = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     model = EmbeddingModel(
         backbone if has_map else Tokens(backbone),
         pool,
         EmbeddingHead(int(cast(int, feature_size)), embedding_size, head),
         ImageInput(in_channels, size=_exact_size(defaults, image_size)),
-        freeze_batch_norm=freeze_batch_norm,
-        config={
-            "kind": "timm",
-            "name": name,
-            "in_channels": in_channels,
-            "embedding_size": embedding_size,
-            "pooling": pooling,
-            "head": head,
-            "freeze_batch_norm": freeze_batch_norm,
-            "drop_rate": drop_rate,
-            "drop_path_rate": drop_path_rate,
-            "image_size": image_size,
-        },
+        freeze_batch_norm,
     )
     model.origin = origin
     wanted = timm_pixels(name, None if weights is None else Path(weights))
@@ -127,16 +115,6 @@ def _defaults(name: str) -> Any:
         raise ValueError(unknown("timm model", name, known)) from None
 
 
-def _check_pooling(pooling: str, name: str, has_map: bool) -> None:
-    if not has_map and pooling == "gem":
-        raise ValueError(
-            f"pooling 'gem' needs a spatial map, but {name!r} ends in tokens; use 'avg' or 'max' of the patch tokens, "
-            f"or 'token' for the class token"
-        )
-    if has_map and pooling == "token":
-        raise ValueError(f"pooling 'token' needs a class token, but {name!r} ends in a map; use 'avg', 'max' or 'gem'")
-
-
 def _backbone(name: str, in_channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:
     """The timm model without its classifier."""
     import timm
@@ -144,8 +122,7 @@ def _backbone(name: str, in_channels: int, pretrained: bool, options: dict[str, 
     try:
         return timm.create_model(name, pretrained=pretrained, in_chans=in_channels, num_classes=0, **options)
     except TypeError as error:
-        given = ", ".join(f"{key}={value}" for key, value in options.items() if key != "global_pool")
-        raise ValueError(f"{name!r} does not accept all of these options: {given or 'none'} ({error})") from error
+        raise ValueError(f"{name!r} does not accept all of these options: {options} ({error})") from error
     except Exception as error:  # the network and several libraries each raise their own
         if not pretrained:
             raise
@@ -155,22 +132,22 @@ def _backbone(name: str, in_channels: int, pretrained: bool, options: dict[str, 
         ) from error
 
 
-def _map_pool(backbone: nn.Module, pooling: str) -> nn.Module:
-    pool = POOLINGS[pooling]()
-    return ChannelsLastMap(pool) if str(getattr(backbone, "output_fmt", "NCHW")) == "NHWC" else pool
-
-
-def _token_pool(backbone: nn.Module, name: str, pooling: str) -> nn.Module:
-    """The pooling of the tokens, followed by the backbone's `fc_norm`, which is moved from the backbone to here."""
+def _pool(backbone: nn.Module, name: str, pooling: str, has_map: bool) -> nn.Module:
+    """The pooling of a map; or of tokens, followed by the backbone's `fc_norm`, which is moved from it to here."""
     prefix = int(cast(int, getattr(backbone, "num_prefix_tokens", 0)))
-    if pooling == "token" and prefix == 0:
-        raise ValueError(f"{name!r} has no class token; use pooling 'avg' or 'max' of its patch tokens")
+    fitting = ("avg", "max", "gem") if has_map else ("avg", "max", "token") if prefix else ("avg", "max")
+    if pooling not in fitting:
+        ending = "a map" if has_map else "tokens"
+        raise ValueError(f"pooling {pooling!r} is not for {name!r}, which ends in {ending}; use {' or '.join(fitting)}")
+    pool = None if pooling == "token" else POOLINGS[pooling]()
+    if has_map:
+        assert pool is not None
+        return ChannelsLastMap(pool) if str(getattr(backbone, "output_fmt", "NCHW")) == "NHWC" else pool
     # moved after the weights were loaded, because its name in a file is fc_norm
     norm = getattr(backbone, "fc_norm", None) or nn.Identity()
     if hasattr(backbone, "fc_norm"):
         backbone.fc_norm = nn.Identity()
-    inner = None if pooling == "token" else POOLINGS[pooling]()
-    return TokenPool(inner, prefix, 2 if hasattr(backbone, "head_dist") and prefix > 1 else 1, norm)
+    return TokenPool(pool, prefix, 2 if hasattr(backbone, "head_dist") and prefix > 1 else 1, norm)
 
 
 def _exact_size(defaults: Any, image_size: int | None) -> tuple[int, int] | None:
@@ -195,33 +172,26 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path, channels: int) ->
     from timm.models import adapt_input_conv, load_state_dict
 
     if is_archive(path):
-        check_archive(path)  # torch itself checks no checksum
+        check_unpacked(path)
     try:
         state = load_state_dict(str(path), weights_only=True)
     except Exception as error:  # torch, pickle, zip and safetensors each raise their own
         raise ValueError(f"{path} {why_unread(error)}") from error
-    if not all(isinstance(value, Tensor) for value in state.values()):
-        other = sample(str(key) for key, value in state.items() if not isinstance(value, Tensor))
+    if not is_state_dict(state):
         raise ValueError(
-            f"{path} holds no state dict of a backbone (not tensors: {other}). Read a file from rankgrad with "
+            f"{path} holds no state dict of a backbone. Read a file from rankgrad with "
             f"rankgrad_workbench.models.load_weights"
         )
     check_tensors(path, state)
-    config = cast(Any, backbone).pretrained_cfg
-    classifier, first = config.get("classifier") or (), config.get("first_conv")
-    expected = dict(backbone.state_dict())
-    adapted = f"{first}.weight"
+    config, expected = cast(Any, backbone).pretrained_cfg, backbone.state_dict()
+    classifier, first = config.get("classifier") or (), f"{config.get('first_conv')}.weight"
     unused = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-    as_it_is, found = matched(expected, state, unused)
-    if not found and channels == 1 and adapted in expected:  # weights for colour images have 3 channels there
-        grey = expected[adapted]
-        expected[adapted] = grey.expand(-1, 3, -1, -1)
-        as_it_is, found = matched(expected, state, unused)
+    fitting, found = matched(expected, state, unused)
+    if not found and channels == 1 and first in expected:  # weights for colour images have 3 channels there
+        fitting, found = matched({**expected, first: expected[first].expand(-1, 3, -1, -1)}, state, unused)
         if found:
-            as_it_is[adapted] = adapt_input_conv(1, as_it_is[adapted])
-    state = as_it_is
-    wrong = misfits(backbone.state_dict(), state)
-    if wrong:
+            fitting[first] = adapt_input_conv(1, fitting[first])
+    if wrong := misfits(expected, fitting):
         raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(wrong)}")
-    backbone.load_state_dict(state)
+    backbone.load_state_dict(fitting)
     return f"{path.name}: {found}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from .embedding_model import EmbeddingModel
+from .embedding_model import EmbeddingModel, described
 from .heads import EmbeddingHead, Head
 from .inputs import VectorInput
 
 
+@described("vectors")
 def vector_model(width: int, embedding_size: int | None = None, *, head: Head = "linear") -> EmbeddingModel:
     """A head for vectors [row, width] of another model, for users who cannot train that model.
 
@@ -27,5 +28,4 @@ def vector_model(width: int, embedding_size: int | None = None, *, head: Head = 
     """
     made = EmbeddingHead(width, embedding_size, head)
     made.start_as_projection()
-    config = {"kind": "vectors", "width": width, "embedding_size": embedding_size, "head": head}
-    return EmbeddingModel(nn.Identity(), nn.Identity(), made, VectorInput(width), config=config)
+    return EmbeddingModel(nn.Identity(), nn.Identity(), made, VectorInput(width))

@@ -36,7 +36,7 @@ from ...files.defaults import (
     share_kept,
     trained_before,
 )
-from ...models import EmbeddingHead, EmbeddingModel, extract_features, head_only, save_weights
+from ...models import EmbeddingHead, EmbeddingModel, extract_features, save_weights
 from ...models.record import read_record
 from ...models.state_dicts import read_plain, write_plain
 from ...report.content import loss_name, loss_told
@@ -379,7 +379,7 @@ def _new_head(settings: RetrievalSettings, model: nn.Module) -> EmbeddingHead:
     if settings.evaluation.every:
         raise ConfigError("evaluation.every needs a whole model, but frozen=true trains only a head")
     assert isinstance(model, EmbeddingModel)  # `fit` refuses frozen=true
-    head = head_only(model.feature_size, settings.model["embedding_size"], kind or "linear")
+    head = EmbeddingHead(model.feature_size, settings.model["embedding_size"], kind or "linear")
     head.start_as_projection()
     return head
 
