@@ -63,7 +63,7 @@ def test_texts_are_cut_after_max_tokens_also_after_a_file_alone(tmp_path):
 
 @pytest.mark.parametrize(
     ("most", "message"),
-    [(0, "max_tokens is a number of tokens"), (33, "max_tokens is 33, but .* reads at most 32 tokens")],
+    [(0, "max_tokens is a number of tokens"), (33, "max_tokens=33 cannot .* which reads at most 32 tokens")],
 )
 def test_a_limit_of_tokens_that_the_model_does_not_have(most, message, tmp_path):
     bert_model(tmp_path / "body").float().save(str(tmp_path / "model"), create_model_card=False)
@@ -73,7 +73,7 @@ def test_a_limit_of_tokens_that_the_model_does_not_have(most, message, tmp_path)
 
 def test_a_model_that_reads_texts_of_any_length_cannot_cut_them(tmp_path):
     static_model().save(str(tmp_path / "model"), create_model_card=False)
-    with pytest.raises(ValueError, match="embeds texts of any length"):
+    with pytest.raises(ValueError, match="which reads texts of any length"):
         sentence_transformer_model(str(tmp_path / "model"), max_tokens=5)
 
 

@@ -40,7 +40,6 @@ def merge_lora(network: nn.Module, folder: Path) -> nn.Module:
         OSError: a file is missing.
         ValueError: the adapter has settings that are not passed on, is damaged, or does not fit the network.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -53,20 +52,14 @@ def merge_lora(network: nn.Module, folder: Path) -> nn.Module:
         raise FileNotFoundError(f"no {WEIGHTS} in {folder}; pickled weights of an adapter are not read")
     try:
         tensors = load_file(folder / WEIGHTS)
-    except SafetensorError as error:
-        raise ValueError(f"{folder / WEIGHTS} is damaged ({one_line(error)})") from None
-    if bad := not_finite(tensors):
-        raise ValueError(f"the adapter {folder} holds numbers that are not finite: {sample(bad)}")
-    try:
         with no_larger_than(tensors), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on names that transformers has replaced, and on the beginning of matrices
             changed = PeftModel(network, LoraConfig(**settings))
-            wrong = misfits(get_peft_model_state_dict(changed), tensors)
-            if wrong:
+            if wrong := misfits(get_peft_model_state_dict(changed), tensors):
                 raise ValueError("; ".join(wrong))
             set_peft_model_state_dict(changed, tensors)
             merged: nn.Module = changed.merge_and_unload(safe_merge=True)
-    except Exception as error:  # peft and torch each raise their own
+    except Exception as error:  # safetensors, peft and torch each raise their own
         raise ValueError(
             f"the adapter {folder} does not fit the network, or is damaged: is it of another model? ({one_line(error)})"
         ) from None

@@ -9,7 +9,7 @@ code. So all files are checked before that package reads them: only the modules 
 
 from __future__ import annotations
 
-import base64
+import json
 import math
 import os
 import tempfile
@@ -25,7 +25,7 @@ from rankgrad.common.checks import integer
 from rankgrad.common.extras import missing
 
 from ..files import inside
-from .embedding_model import EmbeddingModel
+from .embedding_model import EmbeddingModel, described
 from .foreign_settings import NEVER, OWN_CODE, check_files
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput
@@ -56,6 +56,7 @@ class SentenceEncoder(nn.Module):
         return cast(Tensor, model(features)["sentence_embedding"])
 
 
+@described("sentence_transformer")
 def sentence_transformer_model(
     name: str,
     embedding_size: int | None = None,
@@ -99,26 +100,15 @@ def sentence_transformer_model(
             _cut(encoder, integer(max_tokens, "max_tokens is a number of tokens", low=1), name)
         if lora is not None:
             merge_lora(_transformer(encoder, name), Path(lora))
-        files = _described(encoder)
+        files = _files_of(encoder)
     else:
         encoder = _rebuilt(files)
     with torch.no_grad():
         width = SentenceEncoder(encoder.eval())(["a"]).shape[1]
-    return EmbeddingModel(
-        SentenceEncoder(encoder),
-        nn.Identity(),
-        EmbeddingHead(width, embedding_size, head),
-        TextInput(),
-        config={
-            "kind": "sentence_transformer",
-            "name": name,
-            "embedding_size": embedding_size,
-            "head": head,
-            "max_tokens": max_tokens,
-            "lora": None if lora is None else str(lora),
-            "files": dict(files),
-        },
-    )
+    head_layers = EmbeddingHead(width, embedding_size, head)
+    model = EmbeddingModel(SentenceEncoder(encoder), nn.Identity(), head_layers, TextInput())
+    model.config = {"lora": None if lora is None else str(lora), "files": dict(files)}
+    return model
 
 
 def _read(path: str, name: str, **options: Any) -> Any:
@@ -138,14 +128,13 @@ def _read(path: str, name: str, **options: Any) -> Any:
     except OSError:  # the model does not exist, or the hub cannot be reached
         raise
     except Exception as error:  # torch, json, safetensors, tokenizers and transformers each raise their own
-        if "trust_remote_code" in str(error):  # their message suggests this option, which users cannot set here
-            raise ValueError(f"{name} contains its own code, which rankgrad never runs: {OWN_CODE}") from None
         if isinstance(error, UnpicklingError):
             raise ValueError(f"{name} {why_unread(error)}. Take its weights as safetensors") from None
-        raise ValueError(
-            f"{name} is not a model of sentence-transformers, or it is damaged ({one_line(error)}). Download or copy "
-            "it again"
-        ) from None
+        why = f"contains its own code, which rankgrad never runs: {OWN_CODE}"
+        if "trust_remote_code" not in str(error):  # their message suggests this option, which users cannot set here
+            why = f"is not a model of sentence-transformers, or it is damaged ({one_line(error)}). "
+            why += "Download or copy it again"
+        raise ValueError(f"{name} {why}") from None
 
 
 def _found(name: str) -> Any:
@@ -158,26 +147,16 @@ def _found(name: str) -> Any:
     if Path(name).is_dir():
         check_files(Path(name), name)
         return _read(name, name)
-    if Path(name).is_file():
-        raise NotADirectoryError(f"{name} is a file; a model is a folder, or a name on the hub")
+    from huggingface_hub import snapshot_download
+
+    full = name if "/" in name else f"sentence-transformers/{name}"  # as in sentence-transformers
+    cache = os.getenv("SENTENCE_TRANSFORMERS_HOME")
     try:
-        from huggingface_hub import snapshot_download
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(missing("sentence_transformers"), name="sentence_transformers") from None
-    # as in sentence-transformers, a name without an owner is a model of its own or a very old model
-    names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
-    why = ""
-    for full in names:
-        try:
-            root = Path(
-                snapshot_download(full, allow_patterns="*.json", cache_dir=os.getenv("SENTENCE_TRANSFORMERS_HOME"))
-            )
-        except (OSError, ValueError) as error:
-            why = why or one_line(error)
-            continue
-        check_files(root, name)
-        return _read(full, name, revision=root.name)  # the commit, so the files that are read were checked
-    raise OSError(f"{name} is no folder, and it cannot be read from the hub ({why})")
+        root = Path(snapshot_download(full, allow_patterns="*.json", cache_dir=cache))
+    except (OSError, ValueError) as error:
+        raise OSError(f"{name} is no folder, and it cannot be read from the hub ({one_line(error)})") from None
+    check_files(root, name)
+    return _read(full, name, revision=root.name)  # the commit, so the files that are read were checked
 
 
 def _transformer(encoder: Any, name: str) -> nn.Module:
@@ -190,49 +169,46 @@ def _transformer(encoder: Any, name: str) -> nn.Module:
 
 def _cut(encoder: Any, tokens: int, name: str) -> None:
     """Cut texts after a number of tokens. The files of the model keep the limit."""
-    limit = encoder.max_seq_length
-    if limit is None or not math.isfinite(limit):
-        raise ValueError(f"{name} embeds texts of any length, so max_tokens cannot cut them; leave it out")
-    if tokens > limit:
-        raise ValueError(f"max_tokens is {tokens:,}, but {name} reads at most {int(limit):,} tokens")
+    limit = math.inf if encoder.max_seq_length is None else encoder.max_seq_length
+    if not tokens <= limit < math.inf:
+        most = f"at most {limit:,} tokens" if limit < math.inf else "texts of any length"
+        raise ValueError(f"max_tokens={tokens:,} cannot cut the texts of {name}, which reads {most}; leave it out")
     encoder.max_seq_length = tokens
 
 
-def _described(encoder: Any) -> dict[str, Any]:
-    """Path -> text of each file of a model. For a file of weights: dtypes and shapes of its tensors."""
-    from safetensors import safe_open
-
-    description: dict[str, Any] = {}
+def _files_of(encoder: Any) -> dict[str, str]:
+    """Path -> content of each file of a model, as latin-1; of a file of weights its header, which has the shapes."""
+    found = {}
     with tempfile.TemporaryDirectory() as temporary:
         encoder.save(temporary, create_model_card=False)
-        root = Path(temporary)
-        for path in sorted(path for path in root.rglob("*") if path.is_file()):
-            name = path.relative_to(root).as_posix()
-            if path.suffix == WEIGHTS:
-                with safe_open(path, framework="pt") as tensors:
-                    parts = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118
-                    shapes = {key: [part.get_dtype(), *part.get_shape()] for key, part in parts.items()}
-                    description[name] = {"metadata": dict(tensors.metadata() or {}), "tensors": shapes}
-            elif path.suffix not in LEFT_OUT:
+        for path in sorted(Path(temporary).rglob("*")):
+            if path.is_file() and path.suffix not in LEFT_OUT:
                 raw = path.read_bytes()
-                try:
-                    description[name] = raw.decode("utf-8")
-                except UnicodeDecodeError:
-                    description[name] = {"base64": base64.b64encode(raw).decode()}
-    return description
+                if path.suffix == WEIGHTS:
+                    raw = raw[: 8 + int.from_bytes(raw[:8], "little")]
+                found[path.relative_to(temporary).as_posix()] = raw.decode("latin-1")
+    return found
 
 
-KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64, "I64": torch.int64}
+def size_of_weights(files: Mapping[str, str]) -> int:
+    """How many bytes of weights the headers in the files of a model describe.
+
+    >>> size_of_weights({"a.safetensors": '8 bytes.{"a": {"data_offsets": [0, 24]}}', "config.json": "{}"})
+    24
+    """
+    headers = [json.loads(text[8:]) for name, text in files.items() if Path(name).suffix == WEIGHTS]
+    return sum(
+        max((int(part["data_offsets"][1]) for key, part in header.items() if key != "__metadata__"), default=0)
+        for header in headers
+    )
 
 
-def _rebuilt(files: Mapping[str, Any]) -> Any:
+def _rebuilt(files: Mapping[str, str]) -> Any:
     """The model with these files; its weights are zeros.
 
     Raises:
         ValueError: the files are not those of a model.
     """
-    from safetensors.torch import save_file
-
     if "modules.json" not in files:
         raise ValueError("this is not a model of sentence-transformers: its modules.json is missing")
     with tempfile.TemporaryDirectory() as temporary:
@@ -242,19 +218,12 @@ def _rebuilt(files: Mapping[str, Any]) -> Any:
                 raise ValueError(f"this model contains its own code, {name}, {NEVER}")
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                if isinstance(content, str):
-                    path.write_text(content, encoding="utf-8")
-                elif "base64" in content:
-                    path.write_bytes(base64.b64decode(content["base64"]))
-                else:
-                    zeros = {
-                        key: torch.zeros(shape, dtype=KINDS[kind]) for key, (kind, *shape) in content["tensors"].items()
-                    }
-                    save_file(zeros, path, content["metadata"])
-            except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+                path.write_bytes(content.encode("latin-1"))
+                os.truncate(path, len(content) + size_of_weights({name: content}))
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"this model is damaged: {name} ({one_line(error)})") from None
         check_files(Path(temporary), "this model")  # the files and not their names: a file can have several names
         return _read(temporary, "this model", local_files_only=True)
 
 
-__all__ = ["SentenceEncoder", "sentence_transformer_model"]
+__all__ = ["SentenceEncoder", "sentence_transformer_model", "size_of_weights"]

@@ -58,7 +58,6 @@ def read_plain(path: Path, file: IO[bytes] | None = None, *, values: int | None 
         raise FileNotFoundError(f"no weights file at {path}")
     if file is None and is_archive(path):
         check_unpacked(path, values)
-        check_archive(path)  # torch itself checks no checksum
     source: Any = path if file is None else file
     try:
         with warnings.catch_warnings():
@@ -71,7 +70,8 @@ def read_plain(path: Path, file: IO[bytes] | None = None, *, values: int | None 
 
 
 def check_unpacked(path: Path, values: int | None = None) -> None:
-    """Raise if the parts of an archive of torch are larger than the archive, or too many to be read in seconds.
+    """Raise if a checksum in an archive of torch is wrong (torch itself checks none), or if its parts are larger than
+    the archive, or too many to be read in seconds.
 
     Args:
         path: the archive.
@@ -98,6 +98,7 @@ def check_unpacked(path: Path, values: int | None = None) -> None:
             f"{path} has {len(parts)} parts, and {others} bytes of values beside its tensors: more than rankgrad "
             "writes. Do not use the file"
         )
+    check_archive(path)
 
 
 def check_tensors(path: Path, content: object) -> None:
@@ -114,23 +115,18 @@ def check_tensors(path: Path, content: object) -> None:
     >>> check_tensors(Path("a.pt"), {"weight": torch.zeros(1).expand(9)})
     Traceback (most recent call last):
         ...
-    ValueError: a.pt holds weight with the shape [9], but only 4 bytes of values: write it with .contiguous()
+    ValueError: a.pt holds weight without all of its values (sparse, quantised, nested or expanded): write it dense
     """
     count, claimed, stored = 0, 0, {}
     for name, tensor in _tensors(content):
-        count += 1
-        if tensor.is_sparse or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-            raise ValueError(f"{path} holds {name} as a sparse, quantised or nested tensor: write it dense, in float32")
-        if tensor.is_meta:
-            raise ValueError(f"{path} is damaged: {name} has a shape and no values")
-        size, memory = tensor.numel() * tensor.element_size(), tensor.untyped_storage()
-        if size > memory.nbytes():
+        dense = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+        if not dense or tensor.nbytes > tensor.untyped_storage().nbytes():
             raise ValueError(
-                f"{path} holds {name} with the shape {list(tensor.shape)}, but only {memory.nbytes()} bytes of values: "
-                "write it with .contiguous()"
+                f"{path} holds {name} without all of its values (sparse, quantised, nested or expanded): write it dense"
             )
+        memory = tensor.untyped_storage()
         stored[memory.data_ptr()] = memory.nbytes()
-        claimed += size
+        count, claimed = count + 1, claimed + tensor.nbytes
     if count > SEVERAL * MOST:
         raise ValueError(f"{path} holds {count} tensors: more than rankgrad writes. Do not use the file")
     if claimed > SEVERAL * sum(stored.values()):
@@ -219,22 +215,19 @@ def sample(keys: Iterable[str]) -> str:
 
 def misfits(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
     """Differences between the state dict of a model and that of a file, one text each; empty if they fit."""
+    both = [key for key in expected if key in given]
     shapes = [
         f"{key} is {list(given[key].shape)} in the file and {list(expected[key].shape)} in the model"
-        for key in expected
-        if key in given and given[key].shape != expected[key].shape
+        for key in both
+        if given[key].shape != expected[key].shape
     ]
-    missing = [key for key in expected if key not in given]
-    surplus = [key for key in given if key not in expected]
-    unreal = [key for key in expected if key in given and _unreal(given[key], expected[key])]
-    sentences = shapes[:4] + ([f"{len(shapes) - 4} more differ in shape"] if len(shapes) > 4 else [])
-    if missing:
-        sentences.append(f"{len(missing)} missing in the file: {sample(missing)}")
-    if unreal:
-        sentences.append(f"{len(unreal)} have no values, or whole or complex ones, in the file: {sample(unreal)}")
-    if surplus:
-        sentences.append(f"{len(surplus)} unknown to the model: {sample(surplus)}")
-    return sentences
+    counted = {
+        "missing in the file": [key for key in expected if key not in given],
+        "have no values, or whole or complex ones, in the file": [k for k in both if _unreal(given[k], expected[k])],
+        "unknown to the model": [key for key in given if key not in expected],
+    }
+    more = [f"{len(shapes) - 4} more differ in shape"] * (len(shapes) > 4)
+    return [*shapes[:4], *more, *(f"{len(keys)} {what}: {sample(keys)}" for what, keys in counted.items() if keys)]
 
 
 def _unreal(given: Tensor, expected: Tensor) -> bool:

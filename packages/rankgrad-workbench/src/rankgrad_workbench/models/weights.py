@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
-from torch import Tensor, nn
+from torch import nn
 
 from .build import GIVEN, build_model
 from .embedding_model import EmbeddingModel
@@ -15,25 +16,6 @@ from .record import FORMAT, read_record
 from .state_dicts import misfits, no_larger_than, one_line, write_plain
 
 Module = TypeVar("Module", bound=nn.Module)
-
-
-def _check_plain(value: object, where: str) -> None:
-    """Raise unless `torch.load(weights_only=True)` can read `value` back."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return
-    if type(value) in (list, tuple):
-        for position, item in enumerate(cast(Sequence[object], value)):
-            _check_plain(item, f"{where}[{position}]")
-    elif type(value) is dict:
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{where} has the key {key!r}; keys must be strings")
-            _check_plain(item, f"{where}[{key!r}]")
-    else:
-        raise TypeError(
-            f"{where} is a {type(value).__name__}; a weights file may hold only None, bool, int, float, str, list, "
-            f"tuple and dict. Convert it (OmegaConf: OmegaConf.to_container(config, resolve=True))"
-        )
 
 
 def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping[str, Any] | None = None) -> Path:
@@ -72,21 +54,18 @@ def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping
     if built_from is None:
         raise ValueError("the model has no config; build it with rankgrad_workbench.models.build_model")
     extra = {} if config is None else dict(config)
-    _check_plain(extra, "config")
-    _check_plain(built_from, "model.config")
+    try:
+        json.dumps((extra, built_from))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"config may hold only None, bool, int, float, str, list, tuple and dict ({error}). Convert it (OmegaConf: "
+            "OmegaConf.to_container(config, resolve=True))"
+        ) from None
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
-    record = {
-        "format": FORMAT,
-        "model": built_from,
-        "pixels": {
-            "mean": list(model.pixel_mean) if isinstance(model, EmbeddingModel) else [],
-            "std": list(model.pixel_std) if isinstance(model, EmbeddingModel) else [],
-        },
-        "config": extra,
-        "state_dict": model.state_dict(),
-    }
-    write_plain(path, record)
+    mean, std = (model.pixel_mean, model.pixel_std) if isinstance(model, EmbeddingModel) else ((), ())
+    record = {"format": FORMAT, "model": built_from, "pixels": {"mean": list(mean), "std": list(std)}}
+    write_plain(path, {**record, "config": extra, "state_dict": model.state_dict()})
     return path
 
 
@@ -141,19 +120,9 @@ def load_weights(path: str | os.PathLike[str], model: nn.Module | None = None) -
         stated = f"{path} does not fit the model that it describes"
     else:
         stated = f"{path} holds another model"
-    wrong = misfits(model.state_dict(), state)
-    if wrong:
-        size = _embedding_size(state, record["model"])
-        if isinstance(model, EmbeddingModel) and size is not None and size != model.embedding_size:
-            wrong.insert(0, f"checkpoint holds {size}-d embeddings but the model has {model.embedding_size}-d")
+    if wrong := misfits(model.state_dict(), state):
         raise ValueError(f"{stated}: {'; '.join(wrong)}")
     model.load_state_dict(state)
     if isinstance(model, EmbeddingModel):
         model.pixel_mean, model.pixel_std = tuple(record["pixels"]["mean"]), tuple(record["pixels"]["std"])
     return (model.eval() if built else model), record["config"]
-
-
-def _embedding_size(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> int | None:
-    """Dim of the embeddings in a file: from the last weight of the head, else from the config."""
-    weights = [value for key, value in state.items() if key.startswith("head.") and value.ndim == 2]
-    return len(weights[-1]) if weights else config.get("embedding_size")

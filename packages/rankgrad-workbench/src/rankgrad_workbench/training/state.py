@@ -14,7 +14,6 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from rankgrad.batches.distributed import largest
 
-from ..files import check_archive
 from ..models.state_dicts import check_tensors, check_unpacked, misfits, write_plain
 from ..runs import signals
 from ..settings import ConfigError, flat
@@ -38,7 +37,6 @@ def read_state(path: Path) -> dict[str, Any]:
     again = "Delete it, and resume= trains this run again from the start"
     try:
         check_unpacked(path)
-        check_archive(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         missing = {"state_dict", "global_step"} - set(state)
     except UnpicklingError:
