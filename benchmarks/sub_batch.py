@@ -19,7 +19,7 @@ WHOLE = 0  # as the size of a part
 
 
 def sub_batch(options: Options) -> Result:
-    """A training step on a whole batch, compared with the step in parts (`train.sub_batch`): time and peak memory."""
+    """A training step on a whole batch, compared with the step in parts (`sub_batch`): time and peak memory."""
     batch, side = options.pick(quick=(8, 32), cpu=(256, 64), gpu=(512, 224))
     sizes = [WHOLE, batch // 2, batch // 8]
     step = _stepping(batch, side, options.device)

@@ -29,7 +29,11 @@ def test_experiments_are_those_of_rambos_tables_with_its_values():
     assert names == ["rambo/voc0712_r101", "rambo/voc0712_r50", "rambo/voc0712_x101", "rambo/voc07_r50", toolbox]
     for name in names[:-1]:
         config = compose([f"experiment={name}", "data.root=x"], "detect")
-        assert (config.trainer.max_epochs, plain(config.optimizer.milestones), config.train.batch_size) == (12, [9], 8)
+        assert (config.trainer.max_epochs, plain(config.optimizer.milestones), config.sampler.batch_size) == (
+            12,
+            [9],
+            8,
+        )
         loss = config.loss
         assert (loss.lambda_, loss.margin, loss.memory, plain(loss.weights)) == (0.5, 0.15, 7, [2, 1])
         assert config.data.test == "2007/test" and config.data.classes == "voc" and config.model.pretrained is True
@@ -39,7 +43,7 @@ def test_experiments_are_those_of_rambos_tables_with_its_values():
         assert config.model.backbone == backbone
         # section 5.2's rate; 320 000 elements (section 5.3) are all proposals; the memory is that of L_AP, so of both
         assert (config.optimizer.lr, loss.memory_for) == (0.1, "both")
-        assert config.train.batch_size * config.model.rois * 20 == 320_000 and config.model.positive_share == 1.0
+        assert config.sampler.batch_size * config.model.rois * 20 == 320_000 and config.model.positive_share == 1.0
         classifier = compose([f"experiment={name}", "data.root=x", "loss=cross_entropy"], "detect").loss
         assert plain(classifier) == {"name": "cross_entropy"}
     text, code = (flat(plain(compose([f"experiment={n}", "data.root=x"], "detect"))) for n in names[-2:])

@@ -9,7 +9,13 @@ TINY = (
     *("model.cells=3", "model.rois=8", "model.proposals=20"),
 )
 QUICK = (
-    *("data.sides=[48,64]", "train.batch_size=2", "trainer.max_epochs=2", "optimizer.name=adamw", "optimizer.lr=3e-3"),
+    *(
+        "data.sides=[48,64]",
+        "sampler.batch_size=2",
+        "trainer.max_epochs=2",
+        "optimizer.name=adamw",
+        "optimizer.lr=3e-3",
+    ),
     *("trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1", "threads=1", "evaluation.pictures=2"),
 )
 

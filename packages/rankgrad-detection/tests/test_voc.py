@@ -350,7 +350,7 @@ def test_a_training_on_other_counts_than_the_published_says_so(tmp_path, monkeyp
     write_tree(tmp_path / "VOC2012", {"trainval": ["a"]}, objects)
 
     def task(train="2007/trainval+2012/trainval"):
-        words = ["data=voc", f"data.root={tmp_path}", f"data.train={train}", "train.batch_size=1", *TINY]
+        words = ["data=voc", f"data.root={tmp_path}", f"data.train={train}", "sampler.batch_size=1", *TINY]
         return build(compose(words, "detect"), quiet=True)
 
     with pytest.warns(CountWarning) as caught:
@@ -475,7 +475,7 @@ def test_sides_and_probabilities_out_of_range_are_refused(options, message):
 def test_settings_of_a_run_are_checked_before_its_files_are_read():
     settings = ["data=voc", "data.root=a folder that does not exist"]
     for wrong, message in (
-        ("train.vertical_flip=2", "vertical_flip is a prob"),
+        ("vertical_flip=2", "vertical_flip is a prob"),
         ("data.sides=[9,8]", "longer must be"),
         ("loss.margin=-1", "margin"),
         ("optimizer.lr=-1", r"optimizer\.lr"),

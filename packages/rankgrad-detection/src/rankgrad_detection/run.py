@@ -189,20 +189,20 @@ def build(config: Mapping[str, Any], quiet: bool = False, say: runner.Say = runn
             in_use = use_ap_loss(model, GlobalBatch(loss), **settings.ranking)
     module = DetectorModule(model, {**settings.optimizer, "extended": settings.extended}, settings.seed, in_use)
     images = _train_images(settings, scenes.train.scenes)
-    data = DetectionData(images, settings.train.batch_size, settings.seed, settings.data.workers)
+    data = DetectionData(images, settings.sampler["batch_size"], settings.seed, settings.data.workers)
     keep = settings.data.cache and bool(settings.evaluation.every)
     test_images = DetectionSet(scenes.test.scenes, *settings.data.sides, cache=keep)
     return DetectionTask(config, settings, scenes, module, data, test_images, quiet, trust)
 
 
 def _train_images(settings: DetectorSettings, scenes: Sequence[Scene]) -> DetectionSet:
-    train, data = settings.train, settings.data
+    data = settings.data
     return DetectionSet(
         scenes,
         *data.sides,
-        difficult=train.difficult,
-        flip=train.flip,
-        vertical_flip=train.vertical_flip,
+        difficult=settings.difficult,
+        flip=settings.flip,
+        vertical_flip=settings.vertical_flip,
         seed=settings.seed,
         cache=data.cache,
     )
@@ -219,11 +219,10 @@ def check_settings(settings: DetectorSettings, trust: Sequence[str] = ()) -> nn.
         raise ConfigError(f"data.sides must be two sides in pixels, shorter and longer; got {list(sides)}")
     with section("data.sides"):
         DetectionSet((), *sides)
-    with section("train"):
-        _train_images(settings, ())
+    _train_images(settings, ())
     with section("evaluation"):
         check_ious(how.ious)
-    integer(settings.train.batch_size, "train.batch_size counts images", low=1)
+    integer(settings.sampler["batch_size"], "sampler.batch_size counts images", low=1)
     with section("ranking"):
         check_ranking(**settings.ranking)
     _check_model(settings)
@@ -272,7 +271,7 @@ def check_images(scenes: RunScenes, settings: DetectorSettings) -> None:
     Raises:
         ConfigError: a split has no object that counts.
     """
-    for split, difficult in ((scenes.train, settings.train.difficult), (scenes.test, False)):
+    for split, difficult in ((scenes.train, settings.difficult), (scenes.test, False)):
         if not any(split.objects(difficult).values()):
             raise ConfigError(f"{split.name} has no object that counts: give another list of images, or complete it")
 

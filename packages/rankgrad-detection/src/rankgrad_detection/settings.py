@@ -23,16 +23,6 @@ class DetectionImages:
 
 
 @dataclass(frozen=True)
-class Training:
-    """`train`: batches, and how images are changed."""
-
-    batch_size: int
-    difficult: bool
-    flip: float
-    vertical_flip: float
-
-
-@dataclass(frozen=True)
 class DetectionEvaluation:
     """`evaluation`: how AP is measured, and how often."""
 
@@ -50,11 +40,13 @@ class DetectorSettings:
     Attributes:
         seed: seed of weights, batches and proposals.
         init: folder of a run, or file of initial weights; None: random weights.
+        difficult: whether to learn the objects that are marked as difficult, too.
+        flip, vertical_flip: probabilities of a flip.
         data: images.
         model: kind, and arguments of `models.build_detector`.
         loss: name, and with `_target_` the loss that replaces cross-entropy.
         ranking: arguments of `adapter.use_ap_loss`.
-        train: batches.
+        sampler: `batch_size`, the images in a batch.
         optimizer: see `training.module.TrainedModule`.
         evaluation: how AP is measured.
         extended: epochs at which the run ended before each extension.
@@ -63,11 +55,14 @@ class DetectorSettings:
 
     seed: int
     init: str | None
+    difficult: bool
+    flip: float
+    vertical_flip: float
     data: DetectionImages
     model: Mapping[str, Any]
     loss: Mapping[str, Any]
     ranking: Mapping[str, Any]
-    train: Training
+    sampler: Mapping[str, int]
     optimizer: Mapping[str, Any]
     evaluation: DetectionEvaluation
     extended: tuple[int, ...]

@@ -26,5 +26,4 @@ ROW = TaskRow(
     own_losses=True,
     compares="detect compare",
     evaluates="rankgrad_detection.run",
-    meant={"train.batch_size": "batch batch_size batchsize bs"},
 )

@@ -27,7 +27,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", params=["one encoder", "two encoders with prompts"])
 def finished(folder, tmp_path_factory, request) -> Run:
-    more = ["train.encoders=2", "prompts.query='ask wing '", "prompts.document='the hot slab '"]
+    more = ["encoders=2", "prompts.query='ask wing '", "prompts.document='the hot slab '"]
     words = settings(folder, f"out={tmp_path_factory.mktemp('runs') / 'run'}", "optimizer.lr=0.1")
     return task.train(compose([*words, *(more if "two" in request.param else [])]), quiet=True)
 

@@ -93,7 +93,7 @@ def test_it_gives_the_embeddings_of_peft(folder, tmp_path, kind):
 def test_a_run_begins_with_the_adapter(folder, tmp_path):
     of, texts = adapter(folder, tmp_path / "lora")[0], make_texts(tmp_path / "texts.csv")
     run = train(
-        *small_texts(texts, "model=sentence_transformer", f"model.name={folder}", "train.average=0"),
+        *small_texts(texts, "model=sentence_transformer", f"model.name={folder}", "optimizer.average=0"),
         f"model.lora={of}",
         f"out={tmp_path / 'run'}",
     )

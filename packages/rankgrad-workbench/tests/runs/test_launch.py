@@ -59,7 +59,7 @@ def close(one: Path, other: Path) -> None:
 
 
 def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path) -> None:
-    extra = ("memory=sum", "memory.warmup=1", "train.sub_batch=3", "sampler.samples_per_class=3")
+    extra = ("memory=sum", "memory.warmup=1", "sub_batch=3", "sampler.samples_per_class=3")
     done = run(*command(*small(photos, *PLAIN, *extra, *TWO), f"out={tmp_path / 'two'}"))
     assert done.returncode == 0, done.stderr
     told = done.stdout + done.stderr

@@ -104,7 +104,7 @@ def test_a_run_reports_each_size_and_learns_the_first_columns(tmp_path, capsys):
     root = beir(tmp_path / "data")
     runs = {
         name: task.train(compose(settings(root, f"out={tmp_path / name}", *more)), quiet=True)
-        for name, more in (("plain", []), ("full", ["train.widths=[16]"]), ("narrow", ["train.widths=[4,8]"]))
+        for name, more in (("plain", []), ("full", ["widths=[16]"]), ("narrow", ["widths=[4,8]"]))
     }
     reports = {name: SearchReport.from_json(run.after) for name, run in runs.items()}
     weights = {name: torch.load(run.weights, weights_only=True)["state_dict"] for name, run in runs.items()}
@@ -120,7 +120,7 @@ def test_a_run_reports_each_size_and_learns_the_first_columns(tmp_path, capsys):
     assert "4 columns" in str(report) and "bytes of a document" in runs["narrow"].page.read_text("utf-8")
     again = evaluate_run(runs["narrow"].folder, bootstrap=0)
     assert [size["values"] for size in again.sizes] == [size["values"] for size in report.sizes]
-    assert main(["train", *settings(root, f"out={tmp_path / 'wide'}", "train.widths=[64]")]) == 2
-    assert "train.widths are numbers of columns of an embedding, which has 16; got 64" in capsys.readouterr().err
-    assert main(["train", *settings(root, f"out={tmp_path / 'wide'}", "train.widths=[0]")]) == 2
-    assert "train.widths" in capsys.readouterr().err
+    assert main(["train", *settings(root, f"out={tmp_path / 'wide'}", "widths=[64]")]) == 2
+    assert "widths are numbers of columns of an embedding, which has 16; got 64" in capsys.readouterr().err
+    assert main(["train", *settings(root, f"out={tmp_path / 'wide'}", "widths=[0]")]) == 2
+    assert "widths" in capsys.readouterr().err

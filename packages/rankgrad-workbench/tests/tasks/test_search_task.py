@@ -106,7 +106,7 @@ def test_a_run_that_is_extended_and_one_that_was_not_stopped_end_alike(folder, t
 @pytest.mark.parametrize("queries", [8, 1])  # with one query a batch, the second process has none
 def test_two_processes_train_like_one(folder, tmp_path, queries):
     plain = ["optimizer.name=sgd", "optimizer.lr=0.05", f"sampler.queries_per_batch={queries}"]
-    more = ["train.encoders=2", "train.sub_batch=3", "mining.by=model", "mining.every=3", "trainer.accelerator=cpu"]
+    more = ["encoders=2", "sub_batch=3", "mining.by=model", "mining.every=3", "trainer.accelerator=cpu"]
     words = settings(folder, *plain, *more, "trainer.max_epochs=1", "trainer.log_every_n_steps=1")
     process = forked(lambda: main(["train", *words, "trainer.devices=2", f"out={tmp_path / 'two'}"]), tmp_path / "log")
     assert wait(process) == 0, (tmp_path / "log").read_text()
@@ -141,12 +141,12 @@ def test_runs_are_read_compared_and_searched(folder, finished, tmp_path, capsys,
 def test_settings_are_chosen_on_folds_of_the_training_queries(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(comparing, "Children", Here())
     monkeypatch.setattr(forking, "possible", lambda: False)
-    own = ["space.sampler.negatives_per_query=0,1", "space.train.encoders=1,2", "space.loss.tau=0.1,0.2"]
+    own = ["space.sampler.negatives_per_query=0,1", "space.encoders=1,2", "space.loss.tau=0.1,0.2"]
     words = ["loss=info_nce", "trials=2", "folds=2", "seeds=0", *own, "trainer.max_epochs=1"]
     assert main(["tune", *words, *settings(folder), "-o", str(tmp_path)]) == 0
     assert "Chosen by NDCG@10 on held-out training data" in capsys.readouterr().out
     outcome = json.loads((tmp_path / "tune.json").read_text())
-    assert {"sampler.negatives_per_query", "train.encoders", "loss.tau"} <= {*outcome["spaces"]["info_nce"]}
+    assert {"sampler.negatives_per_query", "encoders", "loss.tau"} <= {*outcome["spaces"]["info_nce"]}
     assert len(outcome["winners"]["info_nce"]["folds"]) == 2
     (final,) = json.loads((tmp_path / "final" / "compare.json").read_text())["values"].values()
     assert {*final} == {"NDCG@10", "MRR@10", "Recall@100"} and len(final["NDCG@10"]) == 1

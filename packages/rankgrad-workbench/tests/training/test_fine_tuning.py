@@ -49,7 +49,7 @@ def test_before_is_the_network_without_its_new_head(tmp_path):
 def test_the_kept_weights_are_the_average_and_the_state_has_the_trained_ones(tmp_path):
     photos = make_photos(tmp_path / "photos")
     runs = {
-        share: train(*small(photos, *words(tmp_path, f"train.average={share}")), f"out={tmp_path / share}")
+        share: train(*small(photos, *words(tmp_path, f"optimizer.average={share}")), f"out={tmp_path / share}")
         for share in ("1.0", "0.25", "0.0")
     }
     trained, average, untouched = (backbone(runs[share]) for share in ("1.0", "0.25", "0.0"))
@@ -79,20 +79,20 @@ def test_the_defaults_of_a_pretrained_network_and_of_one_from_scratch():
     fine = compose(["model=timm", "model.weights=w.pth"])
     scratch = compose(["model=timm"])
     assert fine.model.freeze_batch_norm and not scratch.model.freeze_batch_norm
-    assert (fine.train.average, scratch.train.average) == (None, 1.0)  # null: it follows from the steps
+    assert (fine.optimizer.average, scratch.optimizer.average) == (None, 1.0)  # null: it follows from the steps
     assert (fine.sampler.samples_per_class, scratch.sampler.samples_per_class) == (4, 8)
     assert fine.model.embedding_size is None and fine.model.head is None
-    assert compose(["model=timm", "model.weights=w.pth", "frozen=true"]).train.average == 1.0
+    assert compose(["model=timm", "model.weights=w.pth", "frozen=true"]).optimizer.average == 1.0
 
 
 @pytest.mark.parametrize(
-    ("epochs", "given", "share"), [(1, [], 0.75), (600, [], 0.5), (600, ["train.average=0.9"], 0.9)]
+    ("epochs", "given", "share"), [(1, [], 0.75), (600, [], 0.5), (600, ["optimizer.average=0.9"], 0.9)]
 )
 def test_after_many_steps_less_of_the_trained_weights_is_kept(tmp_path, epochs, given, share):
     photos, said = make_photos(tmp_path / "photos"), []
     config = compose([*small(photos, *words(tmp_path), *given), f"trainer.max_epochs={epochs}"])
     made = build(config, True, said.append)
-    assert made.averaging.share == made.settled["train.average"] == share
+    assert made.averaging.share == made.settled["optimizer.average"] == share
     assert f"the average of {share:.0%} trained weights" in "".join(said)
 
 
@@ -100,7 +100,7 @@ def test_after_many_steps_less_of_the_trained_weights_is_kept(tmp_path, epochs, 
 def test_the_share_is_the_one_that_is_best_on_the_held_out_classes(tmp_path, monkeypatch, capsys, share, values):
     photos, asked = make_photos(tmp_path / "photos", classes=12), []
     config = compose(
-        [*small(photos, *words(tmp_path)), "held_out=0.3", "train.average=best", f"out={tmp_path / 'run'}"]
+        [*small(photos, *words(tmp_path)), "held_out=0.3", "optimizer.average=best", f"out={tmp_path / 'run'}"]
     )
     real = task_module.evaluate_model
 
@@ -114,7 +114,7 @@ def test_the_share_is_the_one_that_is_best_on_the_held_out_classes(tmp_path, mon
     monkeypatch.setattr(task_module, "evaluate_model", pretended)
     run = resumed(config, quiet=True)
     assert len(asked) == len(values) and run.read_facts()["average"] == share
-    assert f"train.average {share:g}: mAP@R on the held-out classes is" in capsys.readouterr().out
+    assert f"optimizer.average {share:g}: mAP@R on the held-out classes is" in capsys.readouterr().out
     start = timm_model(NAME, weights=tmp_path / "w.pth").backbone.state_dict()
     state = torch.load(run.state, weights_only=True)["state_dict"]
     for name, value in backbone(run).items():
@@ -128,26 +128,29 @@ def test_a_share_is_chosen_without_being_asked_only_on_enough_held_out_classes(t
     def chooses(*more):
         made = build(compose([*small(photos, *words(tmp_path)), *more]), True)
         held_out = made.rows.held_out
-        return made.settled["train.average"] == "best", None if held_out is None else len(held_out)
+        return made.settled["optimizer.average"] == "best", None if held_out is None else len(held_out)
 
     assert chooses("held_out=0.7") == (True, 8 * 5)
     assert chooses("held_out=0.3") == (False, None)
-    assert chooses("held_out=0.7", "train.average=0.5") == (False, None)
+    assert chooses("held_out=0.7", "optimizer.average=0.5") == (False, None)
     assert chooses("held_out=0.7", "frozen=true", "model.head=linear", "model.embedding_size=4") == (False, None)
     assert chooses("fold=1/2", "evaluation.split=val") == (False, None)
-    assert build(compose([*small(photos), "held_out=0.7"]), True).settled["train.average"] == 1  # from scratch
+    assert build(compose([*small(photos), "held_out=0.7"]), True).settled["optimizer.average"] == 1  # from scratch
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["train.average=best"], "train.average=best needs held-out classes.*held_out=0.1"),
+        (["optimizer.average=best"], "optimizer.average=best needs held-out classes.*held_out=0.1"),
         (["evaluation.keep_best=val"], "evaluation.keep_best=val needs held-out classes"),
-        (["train.average=best", "held_out=0.3", "evaluation.split=val"], "train.average=best chooses on the split val"),
+        (
+            ["optimizer.average=best", "held_out=0.3", "evaluation.split=val"],
+            "optimizer.average=best chooses on the split val",
+        ),
         (["held_out=0.3", "fold=1/2"], "fold= and held_out="),
         (["held_out=1"], "held_out is a fraction"),
-        (["train.average=most"], "train.average is a share.*best"),
-        (["train.average=2"], "train.average is a share"),
+        (["optimizer.average=most"], "optimizer.average is a share.*best"),
+        (["optimizer.average=2"], "optimizer.average is a share"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused_before_the_training(tmp_path, settings, message):
@@ -165,7 +168,7 @@ def test_a_pretrained_module_of_ones_own_has_the_defaults_of_pretrained_weights(
     few = {"sampler.classes_per_batch": 4, "evaluation.clusters": "none", "trainer.max_epochs": 2}
     run = fit(model, data, test=0.5, out=tmp_path / "run", settings=few, pretrained=True, quiet=True)
     config = load(run.config)
-    assert config.train.average == 0.75 and config.sampler.samples_per_class == 4 and config.optimizer.lr == 1e-4
+    assert config.optimizer.average == 0.75 and config.sampler.samples_per_class == 4 and config.optimizer.lr == 1e-4
     state = torch.load(run.state, weights_only=True)["state_dict"]
     assert torch.equal(model[1].running_mean, start["1.running_mean"])
     torch.testing.assert_close(model[0].weight.data, torch.lerp(start["0.weight"], state["model.0.weight"], 0.75))
@@ -199,10 +202,12 @@ def test_averaging_leaves_integers_and_a_share_of_one_alone():
 
 def test_only_the_weights_that_match_a_pattern_are_trained(tmp_path):
     photos = make_photos(tmp_path / "photos")
-    settings = words(tmp_path, "train.only=[backbone.layer4.*]", "train.average=1.0")
+    settings = words(tmp_path, "optimizer.only=[backbone.layer4.*]", "optimizer.average=1.0")
     run = train(*small(photos, *settings), f"out={tmp_path / 'run'}")
     start = timm_model(NAME, weights=tmp_path / "w.pth").backbone.state_dict()
     changed = {name.split(".")[0] for name, value in backbone(run).items() if not torch.equal(value, start[name])}
     assert changed == {"layer4"}
-    with pytest.raises(ConfigError, match=r"train.only .*\['nothing.\*'\] matches none of the .* Some names: backbone"):
-        train(*small(photos, *words(tmp_path, "train.only=[nothing.*]")), f"out={tmp_path / 'none'}")
+    with pytest.raises(
+        ConfigError, match=r"optimizer.only .*\['nothing.\*'\] matches none of the .* Some names: backbone"
+    ):
+        train(*small(photos, *words(tmp_path, "optimizer.only=[nothing.*]")), f"out={tmp_path / 'none'}")

@@ -314,8 +314,8 @@ WRONG = [
     (["optimizer.lr=fast"], "optimizer.lr is a .*number; got 'fast'"),
     (["trainer.max_epochs=-1"], "trainer.max_epochs counts epochs and must be an integer >= 0; got -1"),
     (["optimizer.schedule=stairs"], "unknown optimizer.schedule .stairs.; known: cosine, constant, steps"),
-    (["train.sub_batch=0"], "train.sub_batch is a number of rows, or null.*got 0"),
-    (["train.only=[nosuch]"], "train.only is a list of patterns"),
+    (["sub_batch=0"], "sub_batch is a number of rows, or null.*got 0"),
+    (["optimizer.only=[nosuch]"], "optimizer.only is a list of patterns"),
     (["data.cache=x"], "data.cache is none, ram or disk; got 'x'"),
     (["loggers=[wandb]"], "loggers must be .csv. or .tensorboard.; got .wandb."),
     (["trainer.precision=3"], "trainer.precision must be .*got .3."),
@@ -364,8 +364,8 @@ WRONG = [
 
 
 EARLY = (
-    "train.sub_batch",
-    "train.only",
+    "sub_batch",
+    "optimizer.only",
     "data.cache",
     "loss.tau",
     "sampler.classes",

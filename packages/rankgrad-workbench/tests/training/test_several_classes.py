@@ -112,7 +112,7 @@ def test_the_page_marks_what_shares_a_class_as_right(tmp_path):
         (("loss=cross_entropy", *SEVERAL), "CrossEntropyLoss takes one class per row, but these rows have several"),
         (("loss=supap+histogram", *SEVERAL), "HistogramLoss takes one class per row"),
         (("fold=1/2", "evaluation.split=val", *SEVERAL), "fold=1/2 needs one class per text"),
-        (("train.hierarchy=true", *SEVERAL), "rows of a have several classes"),
+        (("hierarchy=true", *SEVERAL), "rows of a have several classes"),
     ],
 )
 def test_what_takes_one_class_refuses_several(settings, message, tmp_path):
@@ -133,7 +133,7 @@ def make_hierarchy(path: Path) -> Path:
 
 def test_a_hierarchy_is_told_to_the_loss(tmp_path):
     file = make_hierarchy(tmp_path / "a.csv")
-    task = build(compose(small_texts(file, "loss=h_ap", "train.hierarchy=true")), quiet=True)
+    task = build(compose(small_texts(file, "loss=h_ap", "hierarchy=true")), quiet=True)
     task.module.log = lambda *_, **__: None
     texts, labels, ids = next(iter(task.data.train_dataloader()))
     value = task.module.training_step((texts, labels, ids), 0)
@@ -143,7 +143,7 @@ def test_a_hierarchy_is_told_to_the_loss(tmp_path):
 
 def test_a_run_is_graded_by_super_labels_where_that_is_asked_for(tmp_path, capsys):
     file = make_hierarchy(tmp_path / "a.csv")
-    run = train(*small_texts(file, "loss=h_ap", "train.hierarchy=true"), f"out={tmp_path / 'run'}")
+    run = train(*small_texts(file, "loss=h_ap", "hierarchy=true"), f"out={tmp_path / 'run'}")
     values = Report.from_json(run.after).values
     assert {"H-AP", "H-NDCG"} <= set(values) and "H-AP" in run.page.read_text(encoding="utf-8")
     assert main(["evaluate", str(run.folder), "--levels", "-o", str(tmp_path / "again.json")]) == 0
@@ -183,10 +183,10 @@ def test_levels_of_an_npz_with_a_gallery_are_those_of_its_two_columns(tmp_path, 
 
 def test_what_takes_no_hierarchy_refuses_it(tmp_path):
     with pytest.raises(ConfigError, match="a have no super-labels"):
-        train(*small_texts(make_texts(tmp_path / "a.csv"), "train.hierarchy=true"), f"out={tmp_path / 'run'}")
+        train(*small_texts(make_texts(tmp_path / "a.csv"), "hierarchy=true"), f"out={tmp_path / 'run'}")
     file = make_hierarchy(tmp_path / "b.csv")
     with pytest.raises(ConfigError, match="CrossEntropyLoss .*hierarchy"):
-        train(*small_texts(file, "train.hierarchy=true", "loss=cross_entropy"), f"out={tmp_path / 'run'}")
+        train(*small_texts(file, "hierarchy=true", "loss=cross_entropy"), f"out={tmp_path / 'run'}")
 
 
 # --------------------------------------------------------------------------------------------------------------- group

@@ -105,9 +105,7 @@ def test_a_text_that_changed_is_noticed(tmp_path):
         train(f"resume={tmp_path / 'run'}")
 
 
-@pytest.mark.parametrize(
-    "settings", [("train.sub_batch=3",), ("memory=sum", "memory.warmup=0"), ("loss=cross_entropy",)]
-)
+@pytest.mark.parametrize("settings", [("sub_batch=3",), ("memory=sum", "memory.warmup=0"), ("loss=cross_entropy",)])
 def test_texts_train_with_what_images_train_with(texts, tmp_path, settings):
     run = train(*small_texts(texts, *settings, "trainer.max_epochs=1"), f"out={tmp_path / 'run'}")
     assert run.finished

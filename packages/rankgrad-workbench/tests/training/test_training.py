@@ -149,11 +149,11 @@ def test_a_run_whose_model_is_converted_to_another_precision_resumes_exactly(pho
 
 def test_a_batch_in_parts_trains_like_a_whole_one_and_resumes(photos, whole, tmp_path):
     plain = ("model.freeze_batch_norm=true", "optimizer.name=sgd")
-    cut_off([*small(photos, *plain, "train.sub_batch=3"), f"out={tmp_path}"], 2)
+    cut_off([*small(photos, *plain, "sub_batch=3"), f"out={tmp_path}"], 2)
     train(f"resume={tmp_path}")
-    assert same_results(tmp_path, whole(*plain, "train.sub_batch=3"))
+    assert same_results(tmp_path, whole(*plain, "sub_batch=3"))
     # batch norm is frozen, as its statistics would be those of the parts; and Adam makes steps of rounding errors
-    mine, expected = (dict(curves(Run(whole(*s)))["loss"]) for s in ((*plain, "train.sub_batch=3"), plain))
+    mine, expected = (dict(curves(Run(whole(*s)))["loss"]) for s in ((*plain, "sub_batch=3"), plain))
     assert len(expected) == 6 and mine == pytest.approx(expected, abs=1e-5)
 
 

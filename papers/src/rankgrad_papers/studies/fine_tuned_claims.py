@@ -33,7 +33,7 @@ CHANGED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "λ = 20": (("loss.lambda_=20",), ("rambo_recall",)),
     "SGD": (("optimizer.name=sgd",), ("adaptive_roadmap", "info_nce")),
     "SGD, rate .003": (("optimizer.name=sgd", "optimizer.lr=0.003"), ("adaptive_roadmap", "info_nce")),
-    "batch 512": (("sampler.samples_per_class=32", "train.sub_batch=64"), ("supap",)),
+    "batch 512": (("sampler.samples_per_class=32", "sub_batch=64"), ("supap",)),
 }
 
 

@@ -7,8 +7,8 @@ are those of timm's tf_efficientnet_lite0, the encoder is a folder of sentence-t
 of animals those of train/, are divided into three folds. Two are trained on, the third is the test.
 
 The loop is a plain one, so that parts can be exchanged that the command does not offer. All shares of
-`train.average` are measured after one training. A cell is added to the csv when it ends. If the command is interrupted,
-run it again and it continues.
+`optimizer.average` are measured after one training. A cell is added to the csv when it ends. If the command is
+interrupted, run it again and it continues.
 """
 
 from __future__ import annotations

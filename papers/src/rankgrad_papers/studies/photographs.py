@@ -46,8 +46,8 @@ ROWS: Mapping[str, Sequence[str]] = {
         for share in ("0.2", "0.4")
         for loss in _LOSSES
     },
-    "h_ap, groups": ("loss=h_ap", "train.hierarchy=true"),
-    "supndcg, groups": ("loss=supndcg", "train.hierarchy=true"),
+    "h_ap, groups": ("loss=h_ap", "hierarchy=true"),
+    "supndcg, groups": ("loss=supndcg", "hierarchy=true"),
     **{f"{loss}, {name}": (f"loss={loss}", *own) for loss in ("supap", "roadmap") for name, own in _BATCHES.items()},
     "rambo_recall, rate 1e-5": _SLOW,
     "rambo_recall, rate 1e-5, memory": (*_SLOW, "memory=sum", "memory.warmup=0"),

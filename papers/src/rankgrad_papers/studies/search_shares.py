@@ -3,8 +3,8 @@
     python -m rankgrad_papers.studies.search_shares --data-root DIR --encoder MINILM
 
 A cell is a collection, a share of the trained weights, a fold and a seed: MiniLM is trained as by `rankgrad train
-task=search`, and the weights after the last step are averaged with those before (`train.average`). The share 0 is the
-untouched model. "NDCG@10" is that of the questions of the fold, "validation" that of the questions that choose an
+task=search`, and the weights after the last step are averaged with those before (`optimizer.average`). The share 0 is
+the untouched model. "NDCG@10" is that of the questions of the fold, "validation" that of the questions that choose an
 epoch, and "standard error" that of the paired difference of the validation questions to the untouched model. If the
 command is interrupted, run it again and it continues.
 """

@@ -17,7 +17,7 @@ Train a retrieval model and evaluate it before and after. Write a folder with th
   rankgrad train model=timm model.name=resnet50 model.pretrained=true data=folder data.root=PHOTOS
   rankgrad train trainer.devices=4                  each batch is divided between four processes (GPUs or CPU)
   rankgrad train memory=sum                         also compare with the embeddings of earlier batches
-  rankgrad train train.sub_batch=64                 for large batches: embed 64 rows at a time, which needs less memory
+  rankgrad train sub_batch=64                       for large batches: embed 64 rows at a time, which needs less memory
   rankgrad train task=scores data=table data.root=rows.csv data.load.label=fraud   a score for each row of a table
   rankgrad train task=search data.root=FOLDER       queries and documents: a search, judged beside BM25
   rankgrad train resume=runs/glyphs-...             continue where a run stopped

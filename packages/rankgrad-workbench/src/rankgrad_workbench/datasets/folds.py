@@ -121,7 +121,7 @@ def with_val(table: Rows, share: float, seed: int = 0) -> Rows:
     """The table with a random fraction of its training classes as the split "val"; the test classes stay unchanged.
 
     Weights can then be chosen on these classes and not on the test classes: `evaluation.keep_best=val`,
-    `train.average=best`.
+    `optimizer.average=best`.
 
     Args:
         table: with a split "train" and no split "val".

@@ -28,7 +28,7 @@ BELOW = "below_before"  # name of the warning
 SEEN = 5e-4  # a smaller difference is not seen in per cent with one decimal
 OTHER_RATE = "Try optimizer.lr divided by 10, or another loss."
 CURES = {
-    "retrieval": f"{OTHER_RATE} Of a pretrained network, keep less of the training (held_out=0.1 train.average=best "
+    "retrieval": f"{OTHER_RATE} Of a pretrained network, keep less training (held_out=0.1 optimizer.average=best "
     "chooses how much on classes that are held out), train only a new head (frozen=true model.head=linear), or use the "
     "network as it is."
 }

@@ -33,7 +33,7 @@ WORDS = (
 )
 # Settings whose value may be a number, a word or a list.
 NUMBERS = ("trainer.max_epochs",)  # by default they are null, because they follow the data
-FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class", "train.average")
+FREE = ("trainer.devices", "trainer.precision", "sampler.samples_per_class", "optimizer.average")
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
 PRECISIONS = (
     *("32-true", "32", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true", "64", "16", "bf16"),

@@ -16,7 +16,7 @@ from ..files.tables.formats import FORMATS, SVMLIGHT, of_arrays, of_texts
 from .allowed import ConfigError
 from .groups import options
 from .hydra import composed
-from .kinds import TASKS, of_settings
+from .kinds import of_settings
 from .values import keys
 
 # Common words -> our settings, for hints on unknown settings. A row may need several settings, or an option of a group.
@@ -147,8 +147,7 @@ def _meant(given: str, known: Sequence[str], name: str) -> str:
 def _rows_of(given: str) -> list[str]:
     """The rows of `MEANT` with the last name of a setting."""
     word = given.rpartition(".")[2].lower().replace("-", "_")
-    rows = [*MEANT.items(), *(item for task in TASKS.values() for item in task.meant.items())]
-    return [settings for settings, words in rows if word in words.split()]
+    return [settings for settings, words in MEANT.items() if word in words.split()]
 
 
 def is_data(word: str, name: str) -> bool:

@@ -38,7 +38,6 @@ class TaskRow:
         evaluates: module with `evaluate_run`, which returns the report of a run. Its arguments, after the folder, are
             the options of `rankgrad evaluate` that it takes, and device, progress and trust if it needs them; each has
             a default. Empty: there is none.
-        meant: setting of its own -> common words for it, for hints.
         trial: settings of every run of a search. Such a run computes only metrics on held-out training rows.
     """
 
@@ -56,7 +55,6 @@ class TaskRow:
     own_losses: bool = False
     compares: str = "compare"
     evaluates: str = ""
-    meant: Mapping[str, str] = field(default_factory=dict)
     trial: tuple[str, ...] = ()
 
     def main_of(self, measured: Iterable[str]) -> str:

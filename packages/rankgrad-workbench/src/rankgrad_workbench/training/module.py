@@ -189,7 +189,7 @@ class RetrievalModule(TrainedModule):
         # memories are equal on all processes, so they need not be synchronised before every step
         self._ddp_params_and_buffers_to_ignore = memory_buffers(self)
         if sub_batch is not None and (not isinstance(sub_batch, int) or sub_batch < 1):
-            raise ValueError(f"train.sub_batch must be a number of rows, an integer >= 1, or null; got {sub_batch!r}")
+            raise ValueError(f"sub_batch must be a number of rows, an integer >= 1, or null; got {sub_batch!r}")
 
     def training_step(self, batch: tuple[Any, Tensor, Tensor], batch_idx: int) -> Tensor:
         """Compute the loss of a batch. The share of counted queries is logged, too."""

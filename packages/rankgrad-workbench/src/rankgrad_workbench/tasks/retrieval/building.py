@@ -132,7 +132,7 @@ def to_choose_on(settings: RetrievalSettings, table: Rows) -> Rows | None:
     """The held-out classes, if they choose the best evaluation or the share of the trained weights."""
     wanted = {
         "evaluation.keep_best=val": settings.evaluation.keep_best == "val",
-        "train.average=best": chooses_share(settings, table),
+        "optimizer.average=best": chooses_share(settings, table),
     }
     asked = [name for name, chosen in wanted.items() if chosen]
     if not asked:
@@ -151,8 +151,9 @@ def chooses_share(settings: RetrievalSettings, table: Rows) -> bool:
     """Whether the share of the trained weights is chosen on held-out classes: asked for, or a pretrained network is
     trained and there are enough of these classes.
     """
-    if settings.train.average is not None or not settings.pretrained or settings.frozen:
-        return settings.train.average == BEST
+    share = settings.optimizer["average"]
+    if share is not None or not settings.pretrained or settings.frozen:
+        return bool(share == BEST)
     if settings.evaluation.split == "val" or "val" not in table.splits or table.several is not None:
         return False
     return len(torch.unique(table.select("val").label)) >= ENOUGH
@@ -199,7 +200,7 @@ def train_only(model: nn.Module, patterns: Sequence[str] | None) -> str:
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     >>> train_only(model, ["1.*"])
-    'train.only: 2 of 4 weights are trained, 4 of 13 numbers'
+    'optimizer.only: 2 of 4 weights are trained, 4 of 13 numbers'
     """
     if patterns is None:
         return ""
@@ -209,14 +210,14 @@ def train_only(model: nn.Module, patterns: Sequence[str] | None) -> str:
     if useless or not chosen:
         some = ", ".join([*weights][:: max(len(weights) // 6, 1)])
         raise ConfigError(
-            f"train.only is a list of patterns of names of weights, such as [backbone.*]; {useless or 'it'} matches "
+            f"optimizer.only is a list of patterns of names of weights, such as [head.*]; {useless or 'it'} matches "
             f"none of the {len(weights)} weights. Some names: {some}"
         )
     for name, weight in weights.items():
         weight.requires_grad_(name in chosen)
     numbers = sum(weights[name].numel() for name in chosen)
     of = sum(weight.numel() for weight in weights.values())
-    return f"train.only: {len(chosen)} of {len(weights)} weights are trained, {numbers:,} of {of:,} numbers"
+    return f"optimizer.only: {len(chosen)} of {len(weights)} weights are trained, {numbers:,} of {of:,} numbers"
 
 
 def _check_takes(settings: RetrievalSettings, takes: str, model: str, table: Rows) -> None:
@@ -287,7 +288,7 @@ def _remembering(settings: RetrievalSettings, loss: nn.Module, rows: int, of_bat
 
 def targets_of(settings: RetrievalSettings, table: Rows) -> Tensor | None:
     """The target of each training row for the loss; None: its class."""
-    return by_levels(table, "train.hierarchy") if settings.train.hierarchy else table.several
+    return by_levels(table, "hierarchy") if settings.hierarchy else table.several
 
 
 def by_levels(table: Rows, setting: str) -> Tensor:
@@ -308,7 +309,7 @@ def check_targets(loss: nn.Module, targets: Tensor) -> None:
     for part in inner.losses.values() if isinstance(inner, SumLoss) else [inner]:
         levels = isinstance(part, ClassLoss) and part.hierarchies and targets.dtype != torch.bool
         if not (isinstance(part, (RetrievalLoss, CalledLoss)) or levels):
-            why = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (train.hierarchy=true)"
+            why = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (hierarchy=true)"
             raise ConfigError(
                 f"{type(part).__name__} takes one class per row, but these rows {why}. Use a loss of rankgrad.losses, "
                 "such as loss=smooth_ap, loss=ndcg or loss=h_ap"

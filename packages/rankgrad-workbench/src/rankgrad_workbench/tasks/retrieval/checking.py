@@ -40,7 +40,7 @@ def check(settings: RetrievalSettings) -> None:
         check_settings(**settings.sampler)
     check_optimizer(settings.optimizer)
     if settings.init is None:
-        _check_model(settings.model, settings.train.only)
+        _check_model(settings.model, settings.optimizer["only"])
     reading = {name: settings.data.load[name] for name in READING if name in settings.data.load}
     with spelled(
         as_keys("data", {"channels": "data.load.channels", "draft": "data.load.draft", "shorter_side": "data.resize"})

@@ -74,8 +74,8 @@ def fit(
             those of the command. A model of rankgrad has the rate of its kind.
         collate: list of inputs -> batch for the model; None: as in torch's DataLoader.
         pretrained: whether the module was trained before, on other data. It then has the defaults of `rankgrad train`
-            for pretrained weights: rate, number of steps, and `train.average`, with which the weights that are kept are
-            an average of those after and before. Its batch norm stays in eval mode during the training.
+            for pretrained weights: rate, number of steps, and `optimizer.average`, with which the weights that are kept
+            are an average of those after and before. Its batch norm stays in eval mode during the training.
         quiet: show no progress bars, and print no table of the result.
 
     Returns:

@@ -16,7 +16,7 @@ from ...files.defaults import Rate, trained_before
 from ...runs.history import CHOSEN_BY
 from ...settings import ConfigError, packages, plain, rate, typed
 
-BEST = "best"  # train.average: the share is chosen on held-out classes
+BEST = "best"  # optimizer.average: the share is chosen on held-out classes
 
 
 @dataclass(frozen=True)
@@ -40,30 +40,6 @@ class RetrievalData:
     workers: int
     epochs: int = 20
     size: int | None = None
-
-
-@dataclass(frozen=True)
-class RetrievalTraining:
-    """`train`: which weights are trained, and on what.
-
-    Attributes:
-        sub_batch: rows embedded at a time; None: all.
-        only: patterns of the weights to train; None: all.
-        average: share of the trained weights in the model that is kept; "best": the one that is best on the held-out
-            classes; None: "best" if there are enough of these, and otherwise it follows from the number of steps.
-        hierarchy: whether the labels are (super-label, class).
-    """
-
-    sub_batch: int | None
-    only: tuple[str, ...] | None
-    average: float | str | None
-    hierarchy: bool
-
-    def __post_init__(self) -> None:
-        if self.sub_batch is not None:
-            integer(self.sub_batch, "train.sub_batch is a number of rows, or null", low=1)
-        if self.average not in (None, BEST):
-            number(self.average, "train.average is a share of the trained weights, best, or null", low=0, high=1)
 
 
 @dataclass(frozen=True)
@@ -114,6 +90,8 @@ class RetrievalSettings:
         fold: "1/3" evaluates on the first third of the training classes, and leaves the test out; None: it does not.
         held_out: fraction of the training classes that become the split val; None: no class does.
         label_noise: fraction of wrong labels in training.
+        sub_batch: rows embedded at a time; None: all.
+        hierarchy: whether the labels are (super-label, class).
         lean: keep only the numbers.
         init: run or file of weights to start from.
         frozen: train only a new head, on features that are computed once.
@@ -123,8 +101,9 @@ class RetrievalSettings:
         loss: `_target_` and its arguments.
         memory: `_target_` and its arguments; {}: no memory.
         sampler: arguments of `samplers.class_batches`.
-        train: see `RetrievalTraining`.
-        optimizer: see `training.module.RetrievalModule`.
+        optimizer: see `training.module.RetrievalModule`. `only` are patterns of the weights to train (None: all);
+            `average` is the share of the trained weights in the model that is kept. "best": the one that is best
+            on the held-out classes; None: "best" if there are enough of these, else it follows from the steps.
         evaluation: see `RetrievalEvaluation`.
         extended: numbers of epochs at which the run ended before it was extended.
         trainer: arguments of `lightning.Trainer`.
@@ -134,6 +113,8 @@ class RetrievalSettings:
     fold: str | None
     held_out: float | None
     label_noise: float
+    sub_batch: int | None
+    hierarchy: bool
     lean: bool
     init: str | None
     frozen: bool
@@ -143,7 +124,6 @@ class RetrievalSettings:
     loss: Mapping[str, Any]
     memory: Mapping[str, Any]
     sampler: Mapping[str, Any]
-    train: RetrievalTraining
     optimizer: Mapping[str, Any]
     evaluation: RetrievalEvaluation
     extended: tuple[int, ...]
@@ -156,6 +136,10 @@ class RetrievalSettings:
             if self.fold is not None:
                 raise ConfigError("fold= and held_out= both make a split val of training classes: give one of them")
         number(self.label_noise, "label_noise is a fraction of the training rows", low=0, high=1)
+        if self.sub_batch is not None:
+            integer(self.sub_batch, "sub_batch is a number of rows, or null", low=1)
+        if (share := self.optimizer["average"]) not in (None, BEST):
+            number(share, "optimizer.average is a share of the trained weights, best, or null", low=0, high=1)
 
     @property
     def pretrained(self) -> bool:
@@ -177,4 +161,4 @@ def settings_of(config: DictConfig) -> RetrievalSettings:
     return typed(RetrievalSettings, {**plain(config), "trust": packages(config.get("trust"))})
 
 
-__all__ = ["RetrievalData", "RetrievalEvaluation", "RetrievalSettings", "RetrievalTraining", "settings_of"]
+__all__ = ["RetrievalData", "RetrievalEvaluation", "RetrievalSettings", "settings_of"]

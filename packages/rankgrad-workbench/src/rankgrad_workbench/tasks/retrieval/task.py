@@ -69,7 +69,7 @@ from .evaluating import DISTRACTED, evaluate_model
 from .page import read as read_run
 from .settings import BEST, RetrievalSettings, settings_of
 
-#: That train.average=best tries; 0 is the untouched network.
+#: That optimizer.average=best tries; 0 is the untouched network.
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 FEW = {"ks": [1], "bootstrap": 0, "clusters": "none", "levels": False, "extra": ()}  # to choose, one number is needed
 PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
@@ -159,11 +159,11 @@ class RetrievalTask:
             assert self.rows.held_out is not None
             lines.append(
                 "the model that is kept is an average of trained and pretrained weights, with the share that is best "
-                f"on {len(torch.unique(self.rows.held_out.label))} held-out classes (train.average)"
+                f"on {len(torch.unique(self.rows.held_out.label))} held-out classes (optimizer.average)"
             )
         elif average != 1:
             share = f"{average:.0%} trained weights and {1 - average:.0%} pretrained ones"
-            lines.append(f"the model that is kept is the average of {share} (train.average)")
+            lines.append(f"the model that is kept is the average of {share} (optimizer.average)")
         why = f"for {by_default.of}, with {settings.optimizer['name']}"
         why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
         others = [f"; {group['lr']:g} for the {group['name']}" for group in self.module.learned() if group["lr"] != lr]
@@ -256,7 +256,7 @@ class RetrievalTask:
                 found[share] = self._report(trainer, model, self.rows.held_out, FEW)[0].values["mAP@R"]
         self.averaging.share = max(found, key=lambda share: found[share])
         told = ", ".join(f"{100 * value:.1f} with {share:.0%}" for share, value in found.items())
-        self.say(f"train.average {self.averaging.share:g}: mAP@R on the held-out classes is {told} trained weights")
+        self.say(f"optimizer.average {self.averaging.share:g}: mAP@R on the held-out classes is {told} trained weights")
 
     def _keep_best(self, trainer: L.Trainer, values: Mapping[str, float]) -> None:
         """Write the weights if this evaluation is better than all earlier ones."""
@@ -323,20 +323,20 @@ def build(
     with named_as_settings():
         even, epochs = data.sampler.even, _epochs(settings, len(data.sampler))
     derived = {"derived.num_classes": int(rows.labels.max()) + 1, "derived.embedding_size": given.embedding_size}
-    chooses, share = chooses_share(settings, rows.table), settings.train.average
+    chooses, share = chooses_share(settings, rows.table), settings.optimizer["average"]
     if not isinstance(share, (int, float)):  # until it is chosen, that of the untouched network
         share = 0.0 if chooses else share_kept(epochs * runner.steps_of(settings.trainer, len(data.sampler)))
-    settled = {**derived, "trainer.max_epochs": epochs, "train.average": BEST if chooses else share}
+    settled = {**derived, "trainer.max_epochs": epochs, "optimizer.average": BEST if chooses else share}
     of_the_trainer, settings = settings.trainer, settings_of(replaced(config, settled))
     loss = loss_of(settings, rows, data.sampler, given.loss)
-    trains_only = train_only(model, settings.train.only)
+    trains_only = train_only(model, settings.optimizer["only"])
     averaging = Averaging(model.backbone if isinstance(model, EmbeddingModel) else model, share)
     targets = targets_of(settings, rows.train)
     if targets is not None:
         check_targets(loss, targets)
     learner = _new_head(settings, model) if settings.frozen else model
     optimizer = {**settings.optimizer, "extended": settings.extended}
-    module = RetrievalModule(learner, loss, optimizer, settings.train.sub_batch, even, targets)
+    module = RetrievalModule(learner, loss, optimizer, settings.sub_batch, even, targets)
     if learner is model and isinstance(model, EmbeddingModel):
         # needed to build the model from a state, see `unfinished`
         module.kept |= {"model": model.config, "pixels": [list(model.pixel_mean), list(model.pixel_std)]}

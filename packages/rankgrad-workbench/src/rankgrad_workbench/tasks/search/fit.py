@@ -80,7 +80,7 @@ def fit_search(
     )
     changes: list[str] = []
     if folder is not None and there:
-        config, changes = resumed(folder, config, left_out=("data.root", "loss.highest", "train.average"))
+        config, changes = resumed(folder, config, left_out=("data.root", "loss.highest", "optimizer.average"))
     run = runner.train(TASK, config, changes=changes, quiet=quiet)
     if not quiet:
         print(summary(run))

@@ -122,38 +122,15 @@ class SearchEvaluation:
 
 
 @dataclass(frozen=True)
-class SearchTraining:
-    """`train`: one encoder or two, and how a batch is embedded.
-
-    Attributes:
-        encoders: 1: queries and documents share an encoder; 2: each has its own, equal at the start.
-        average: share of the trained weights in the model that is kept; None: it follows from the number of steps.
-        sub_batch: number of texts that are embedded at a time; None: all.
-        widths: numbers of first columns that are an embedding, too, see `sizes`.
-    """
-
-    encoders: int
-    average: float | None
-    sub_batch: int | None
-    widths: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        integer(self.encoders, "train.encoders is 1 (shared) or 2 (one for queries, one for documents)", low=1, high=2)
-        for width in self.widths:
-            integer(width, "train.widths are numbers of columns", low=1)
-        if self.average is not None:
-            number(self.average, "train.average is a share of the trained weights, or null", low=0, high=1)
-        if self.sub_batch is not None:
-            integer(self.sub_batch, "train.sub_batch is a number of texts, or null", low=1)
-
-
-@dataclass(frozen=True)
 class SearchSettings:
     """The settings of a run that `task` uses.
 
     Attributes:
         seed: seed of weights and batches.
         fold: "1/3" holds out the first of three parts of the training queries; None: no part is held out.
+        encoders: 1: queries and documents share an encoder; 2: each has its own, equal at the start.
+        widths: numbers of first columns that are an embedding, too, see `sizes`.
+        sub_batch: number of texts that are embedded at a time; None: all.
         lean: keep only the numbers.
         data: see `SearchData`.
         model: arguments of `models.build_model`.
@@ -161,8 +138,8 @@ class SearchSettings:
         loss: `_target_` and its arguments.
         sampler: see `SearchBatches`.
         mining: see `Mining`.
-        train: see `SearchTraining`.
-        optimizer: see `training.module.TrainedModule`.
+        optimizer: see `training.module.TrainedModule`; and `average`, the share of the trained weights in the model
+            that is kept (None: it follows from the number of steps).
         evaluation: see `SearchEvaluation`.
         extended: numbers of epochs at which the run ended before it was extended.
         trainer: arguments of `lightning.Trainer`.
@@ -170,6 +147,9 @@ class SearchSettings:
 
     seed: int
     fold: str | None
+    encoders: int
+    widths: tuple[int, ...]
+    sub_batch: int | None
     lean: bool
     data: SearchData
     model: Mapping[str, Any]
@@ -177,11 +157,20 @@ class SearchSettings:
     loss: Mapping[str, Any]
     sampler: SearchBatches
     mining: Mining
-    train: SearchTraining
     optimizer: Mapping[str, Any]
     evaluation: SearchEvaluation
     extended: tuple[int, ...]
     trainer: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        integer(self.encoders, "encoders is 1 (shared) or 2 (one for queries, one for documents)", low=1, high=2)
+        for width in self.widths:
+            integer(width, "widths are numbers of columns", low=1)
+        if self.optimizer["average"] is not None:
+            share = self.optimizer["average"]
+            number(share, "optimizer.average is a share of the trained weights, or null", low=0, high=1)
+        if self.sub_batch is not None:
+            integer(self.sub_batch, "sub_batch is a number of texts, or null", low=1)
 
-__all__ = ["Mining", "Prompts", "SearchBatches", "SearchData", "SearchEvaluation", "SearchSettings", "SearchTraining"]
+
+__all__ = ["Mining", "Prompts", "SearchBatches", "SearchData", "SearchEvaluation", "SearchSettings"]

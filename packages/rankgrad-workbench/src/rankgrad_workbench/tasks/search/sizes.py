@@ -115,7 +115,7 @@ def sizes_of(
     rows, depth = collection.rows("test"), settings.evaluation.depth
     asked = [collection.queries.texts[row] for row in rows.tolist()]
     embedded = model.embed(asked, "query", settings.evaluation.batch_size, progress)
-    found = sizes(embedded, corpus, settings.train.widths, deeper(collection, depth))
+    found = sizes(embedded, corpus, settings.widths, deeper(collection, depth))
     return {name: Size(each.bytes, without_own(each.found, collection, rows, depth)) for name, each in found.items()}
 
 

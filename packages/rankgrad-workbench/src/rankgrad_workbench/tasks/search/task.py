@@ -180,9 +180,9 @@ class SearchTask:
         self.bars = bool(settings.trainer["enable_progress_bar"]) and not quiet
         self.data = search_data(lists, settings.sampler, settings.seed)
         optimizer = {**settings.optimizer, "extended": settings.extended}
-        self.module = SearchModule(model, loss, optimizer, settings.train.sub_batch, settings.train.widths)
+        self.module = SearchModule(model, loss, optimizer, settings.sub_batch, settings.widths)
         self.epochs = self._length()
-        average = settings.train.average
+        average = settings.optimizer["average"]
         if average is None:
             average = share_kept(self.epochs * runner.steps_of(settings.trainer, len(self.data.sampler)))
         self.averaging = Averaging(model, average)
@@ -196,7 +196,7 @@ class SearchTask:
     def settled(self) -> Mapping[str, Any]:
         """Loss, number of epochs, and share of the trained weights."""
         found = {"loss": dict(self.settings.loss), "trainer.max_epochs": self.epochs}
-        return {**found, "train.average": self.averaging.share}
+        return {**found, "optimizer.average": self.averaging.share}
 
     def _length(self) -> int:
         """Number of epochs."""
@@ -427,12 +427,12 @@ def _encoders_of(settings: SearchSettings) -> Encoders:
     options = {name: value for name, value in settings.model.items() if name != "kind"}
     with spelled(as_keys("model", {})):
         model = build_model(settings.model["kind"], **options)
-    wide = [width for width in settings.train.widths if width > model.embedding_size]
+    wide = [width for width in settings.widths if width > model.embedding_size]
     if wide:
         raise ConfigError(
-            f"train.widths are numbers of columns of an embedding, which has {model.embedding_size}; got {wide[0]}"
+            f"widths are numbers of columns of an embedding, which has {model.embedding_size}; got {wide[0]}"
         )
-    return encoders(model, settings.train.encoders, settings.prompts.query, settings.prompts.document)
+    return encoders(model, settings.encoders, settings.prompts.query, settings.prompts.document)
 
 
 def _name(config: DictConfig) -> str:
