@@ -179,7 +179,7 @@ def test_true_and_false_are_the_same_as_bools_and_as_words():
     for train, new in ((bools, texts), (texts, bools)):
         encoding = Encoding.fitted(train, fewest=1)
         assert torch.equal(encoding.encode(new), encoding.encode(train)) and not encoding.unknown(new)
-    with pytest.raises(ValueError, match="row 1: 'flag' is 'no'"):
+    with pytest.raises(ValueError, match="row 0: 'flag' is 'True'"):
         Encoding.fitted(bools).encode(table(flag=words("True", "no")))
 
 

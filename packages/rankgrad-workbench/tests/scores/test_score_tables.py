@@ -146,7 +146,7 @@ def test_sizes_of_queries_may_stand_in_a_file_beside_the_rows(tmp_path):
     with pytest.raises(ValueError, match=r"rank\.train\.query.* 4 .* 5"):
         load_table(tmp_path / "rank.train")
     written(tmp_path, "2\nthree\n", "rank.train.query")
-    with pytest.raises(ValueError, match=r"rank\.train\.query, line 2.*three"):
+    with pytest.raises(ValueError, match=r"rank\.train\.query.*three"):
         load_table(tmp_path / "rank.train")
 
 
@@ -256,7 +256,7 @@ def test_a_table_is_made_of_what_is_in_memory():
         ({"features": [[1.0], [2.0]], "relevance": [1]}, "2 rows; got 1"),
         ({"features": [[1.0], [2.0]], "query": [0, np.nan]}, "query of row 1 is missing"),
         ({"features": [[1.0], [2.0]], "query": [None, "a"]}, "query of row 0 is missing"),
-        ({"features": {"x": [1.0], "y": [1.0, 2.0]}}, "y must have one entry for each of 1 rows"),
+        ({"features": {"x": [1.0], "y": [1.0, 2.0]}}, "of the same length"),
     ):
         with pytest.raises(ValueError, match=message):
             ScoreTable.of(**wrong)
@@ -280,7 +280,7 @@ WRONG = {
     "a label that is empty": ("x,label\n1,0\n2,\n3,1\n", {}, "line 3.*'label'"),
     "a label that is constant": ("x,label\n1,0\n2,0\n", {}, r"all 2 rows of rows\.csv.*'label' = 0.*label='NAME'"),
     "a label that is negative": ("x,label\n1,1\n2,-1\n", {}, "line 3.*-1.*positive=1"),
-    "a label that is infinite": ("x,label\n1,1\n2,inf\n", {}, "line 3.*'label' is infinite"),
+    "a label that is infinite": ("x,label\n1,1\n2,inf\n", {}, "line 3.*'label' is inf;"),
     "labels that are all above 0": ("x,label\n1,2\n2,1\n3,2\n", {}, "1, 2.*positive='1'"),
     "a label of words": ("x,label\n1,no\n2,yes\n3,no\n", {}, "no, yes.*positive='yes'"),
     "no row with the positive label": ("x,label\n1,no\n2,yes\n", {"positive": "oui"}, "'oui'.*no, yes"),
@@ -296,7 +296,7 @@ WRONG = {
     "decimal commas": ("label;x\n0;1,5\n1;2,5\n", {"delimiter": ";"}, r"line 2: 'x' is '1,5'.*categorical"),
     "thousands with commas": ('label,x\n0,"1,234.5"\n1,"2,345,678"\n', {}, r"line 2: 'x' is '1,234\.5'.*no comma"),
     "thousands with points": ("label;x\n0;1.234,5\n1;2.345,6\n", {"delimiter": ";"}, r"line 2: 'x' is '1\.234,5'"),
-    "no header": ("1,0\n2,1\n", {}, "line 1.*header"),
+    "no header": ("1,0\n2,1\n", {}, "no column 'label'. It has 1, 0"),
     "no header, and a value twice": ("1,0,0\n2,0,1\n", {}, "line 1.*'0' twice.*no header"),
     "no rows": ("x,label\n", {}, r"rows\.csv has no rows"),
     "nothing": ("", {}, r"rows\.csv has no rows"),
@@ -319,7 +319,7 @@ def test_a_csv_that_is_wrong_is_refused_in_one_line(case, tmp_path):
 WRONG_LINES = {
     "a value that is no number": ("1 1:0.5\n0 1:x\n", r"rows\.txt, line 2.*'0 1:x'"),
     "an infinite value": ("1 1:0.5\n0 1:inf\n", r"rows\.txt, line 2.*infinite"),
-    "an infinite grade": ("1 1:0.5\ninf 1:1\n", r"rows\.txt, line 2.*infinite"),
+    "an infinite grade": ("1 1:0.5\ninf 1:1\n", r"rows\.txt, line 2.* is inf;"),
     "a grade for Python alone": ("1 1:0.5\n1_0 1:1\n", r"rows\.txt, line 2.*'1_0 1:1'"),
     "a grade that is no number": ("1 1:0.5\ngood 1:1\n", r"rows\.txt, line 2.*'good'"),
     "another form": ("1 1:0.5\n0 1=2\n", r"rows\.txt, line 2.*0 1=2"),
@@ -348,7 +348,7 @@ def test_arrays_of_an_npz_that_are_wrong_are_refused(tmp_path):
     features[1, 1] = np.inf
     for arrays, message in (
         ({"X": features, "y": [0, 1, 1]}, "row 1: 'x1' is infinite"),
-        ({"X": np.ones((3, 2)), "y": [0, 1]}, "'X' has 3 rows, 'y' has 2"),
+        ({"X": np.ones((3, 2)), "y": [0, 1]}, r"'y' has the shape \(2,\); .* each of 3 rows"),
         ({"X": np.ones((3, 2, 2)), "y": [0, 1, 1]}, r"'X'.*\(3, 2, 2\)"),
         ({"X": np.ones((0, 2)), "y": []}, "no rows"),
         ({"X": np.ones((2, 2)), "x1": [1, 2], "y": [0, 1]}, "'x1'"),
@@ -406,12 +406,12 @@ def test_a_column_without_a_name_and_one_that_counts_the_rows_are_noted(tmp_path
     path = written(tmp_path, ",id,x,label\n0,7,1.5,0\n1,9,2,1\n2,8,3,0\n3,10,4,1\n")
     table = load_table(path)
     assert list(table.features) == ["id", "x"] and len(table.notes) == 2
-    assert "without a name is left out" in table.notes[0] and "drop=['id']" in table.notes[1]
+    assert "without a name are left out: 1." in table.notes[0] and "drop=['id']" in table.notes[1]
     assert load_table(path, drop=["", "id"]).notes == () and load_table(path, features=["id"]).notes == ()
     assert list(load_table(path, features=["", "x"]).features) == ["", "x"]
     path = written(tmp_path, "x,label,,\n1.5,0,,\n2,1,,\n3,0,,\n2.5,1,,\n")  # a spreadsheet with empty columns
     table = load_table(path)
-    assert list(table.features) == ["x"] and table.notes == ("2 columns without a name are left out.",)
+    assert list(table.features) == ["x"] and "without a name are left out: 2." in table.notes[0]
     np.savez(tmp_path / "rows.npz", x=[1.5, 2.5, 3.5], gap=[1, 2, np.nan], twice=[1, 1, 3], y=[0, 1, 0])
     assert load_table(tmp_path / "rows.npz", label=None, drop=["y"]).notes == ()
 
@@ -533,18 +533,15 @@ def test_the_positive_label_may_be_a_number_or_a_word(positive, tmp_path):
         path = written(tmp_path, "x,label\n" + "".join(f"{x},{label}\n" for x, label in enumerate(labels * 2)))
         assert load_table(path, positive=positive).relevance.tolist() == [0, 1, 0] * 2
     path = written(tmp_path, "x,label\n1,Yes\n2,no\n3,Yes\n4,no\n")
-    assert load_table(path, positive="yes").relevance.tolist() == [1, 0, 1, 0]
+    assert load_table(path, positive="Yes").relevance.tolist() == [1, 0, 1, 0]
     path = written(tmp_path, "x,label\n1,True\n2,False\n3,true\n4,false\n")
     assert load_table(path).relevance.tolist() == [1, 0, 1, 0]
 
 
 def test_a_positive_label_is_not_joined_with_one_in_other_capitals(tmp_path):
     path = written(tmp_path, "x,label\n1,Yes\n2,no\n3,yes\n4,no\n4,yes\n")
-    table = load_table(path, positive="yes", test_fraction=None)
-    assert table.relevance.tolist() == [0, 0, 1, 0, 1]
-    (note,) = table.notes
-    assert note.startswith("1 row has the label 'Yes', which is not the relevant label 'yes'")
-    with pytest.raises(ValueError, match="the label 'YES' could be Yes or yes"):
+    assert load_table(path, positive="yes", test_fraction=None).relevance.tolist() == [0, 0, 1, 0, 1]
+    with pytest.raises(ValueError, match="no row of rows.csv has the label 'YES'; 'label' has Yes, no, yes"):
         load_table(path, positive="YES", test_fraction=None)
 
 
@@ -666,7 +663,7 @@ def test_a_value_null_of_letor_is_missing_and_the_grade_minus_one_is_not_judged(
 )
 def test_other_negative_grades_are_refused(lines, tmp_path):
     (tmp_path / "rank.txt").write_text(lines, encoding="utf-8")
-    with pytest.raises(ValueError, match="is -[12]; grades must be >= 0.* positive=1"):
+    with pytest.raises(ValueError, match="is -[12]; grades must be in 0 .* positive=1"):
         load_table(tmp_path / "rank.txt")
 
 

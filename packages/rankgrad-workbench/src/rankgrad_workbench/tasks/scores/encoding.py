@@ -17,12 +17,12 @@ from rankgrad.common.files import AGAIN
 from rankgrad.common.text import shown
 from rankgrad.scores.columns import Scaling, is_missing, odd_values
 
-from .reading import TRUTH
 from .table import ScoreTable
 
 Array = npt.NDArray[Any]
 STRANGE = 1000  # a number is as many deviations from the mean of the training rows
-WIDEST = 100_000  # values of an encoded row; a crafted file could ask for gigabytes
+ABSENT = "missing, and none was in the training rows: they count as the mean"
+DISTANT = "far from those of the training rows, such as {:.7g}"
 ADVICE = "Leave these cells empty if they mean that the value is missing."
 
 
@@ -82,21 +82,21 @@ class Encoding:
         columns = given.to_numpy(np.float64)
         missing: Array = is_missing(columns)
         gaps: Array = np.atleast_1d(missing.any(axis=0))
-        different = given.mask(missing).nunique().to_numpy() + gaps
-        numbers = given.columns[different > 1]
-        if not len(numbers) and not words:
+        kept = given.mask(missing).nunique().to_numpy() + gaps > 1
+        numbers = tuple(given.columns[kept])
+        if not numbers and not words:
             raise ValueError(
                 f"no column of {shown(table.name)} distinguishes its {len(table)} training rows: all numbers are "
                 f"constant, and no word is in {fewest} rows"
             )
-        odd = {name: odd_values(column) for name, column in zip(given, columns.T, strict=True)}
+        odd = [(name, odd_values(column)) for name, column in zip(given, columns.T, strict=True)]
         return cls(
-            tuple(numbers),
-            Scaling.fitted(columns[:, different > 1]),
-            gaps[different > 1],
+            numbers,
+            Scaling.fitted(columns[:, kept]),
+            gaps[kept],
             words,
             tuple(name for name in table.features if name not in numbers and name not in words),
-            tuple(f"{shown(name)}: {what}. {ADVICE}" for name, what in odd.items() if what),
+            tuple(f"{shown(name)}: {what}. {ADVICE}" for name, what in odd if what),
         )
 
     @property
@@ -121,8 +121,8 @@ class Encoding:
         >>> Encoding.fitted(ScoreTable.of({"city": ["A", "B"], "name": ["a", "a"]}), fewest=1).summary()
         '1 column encoded as 2 numbers; left out (constant, or no frequent category): name'
         """
-        used = len(self.names)
-        line = f"{used} column{'s' if used > 1 else ''} encoded as {self.width} number{'s' if self.width > 1 else ''}"
+        used, width = len(self.names), self.width
+        line = f"{used} column{'s' * (used > 1)} encoded as {width} number{'s' * (width > 1)}"
         if self.left_out:
             some = ", ".join(map(shown, self.left_out[:10])) + (", ..." if len(self.left_out) > 10 else "")
             line += f"; left out (constant, or no frequent category): {some}"
@@ -136,13 +136,6 @@ class Encoding:
             ValueError: a column is missing; it has words and the training rows have numbers, or the reverse; or a
                 number is too large.
         """
-        absent = [name for name in self.names if name not in table.features]
-        if absent:
-            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            raise ValueError(
-                f"{shown(table.name)} has no column {absent[0]!r}{more}, which the model was trained with; it has "
-                f"{', '.join(map(shown, list(table.features)[:40]))}"
-            )
         values = self._numbers(table)
         with np.errstate(over="ignore"):
             scaled = self.scaling(values).astype(np.float32)
@@ -153,27 +146,36 @@ class Encoding:
             )
         parts: list[Array] = [scaled, is_missing(values)[:, self.indicator]]
         for name, words in self.words.items():
-            codes = pandas.Index(words, dtype=object).get_indexer(_words(table, name))
+            codes = pandas.Index(words, dtype=object).get_indexer(self._column(table, name))
             parts.append(codes[:, None] == np.arange(len(words)))
         return torch.from_numpy(np.concatenate(parts, axis=1, dtype=np.float32))
 
+    def _column(self, table: ScoreTable, name: str) -> pandas.Series:
+        """A column of a table: of numbers or of words, as in the training rows."""
+        if name not in table.features:
+            raise ValueError(
+                f"{shown(table.name)} has no column {name!r}, which the model was trained with; it has "
+                f"{', '.join(map(shown, list(table.features)[:40]))}"
+            )
+        column = table.features[name]
+        if name in self.words:
+            if column.dtype != object and column.notna().any():
+                raise ValueError(
+                    f"{name!r} of {shown(table.name)} is a column of numbers; in the training, it had words. Read it "
+                    f"as words: {setting('categorical', [name])}"
+                )
+            return column.astype(object)
+        numbers = pandas.to_numeric(column, errors="coerce")
+        for row in np.flatnonzero(numbers.isna() & column.notna())[:1]:
+            raise ValueError(
+                f"{table.place(row)}: {name!r} is {shown(column.iloc[row])!r}; in the training, this column had numbers"
+            )
+        return numbers
+
     def _numbers(self, table: ScoreTable) -> Array:
         """[row, column] the columns of numbers of a table."""
-        for name in self.numbers:
-            column = table.features[name]
-            if column.dtype == object and column.notna().any():
-                numeric = pandas.to_numeric(column, errors="coerce").notna()
-                wrong = [
-                    word is not None and word.lower() not in TRUTH and not fits
-                    for word, fits in zip(column, numeric, strict=True)
-                ]
-                row = wrong.index(True)
-                raise ValueError(
-                    f"{table.place(row)}: {name!r} is {shown(column.iloc[row])!r}; in the training, this column had "
-                    "numbers"
-                )
-        values: Array = table.features[[*self.numbers]].to_numpy(np.float64, na_value=np.nan)
-        return values
+        columns = [self._column(table, name).to_numpy(np.float64) for name in self.numbers]
+        return np.stack(columns, axis=1) if columns else np.empty((len(table), 0))
 
     def unknown(self, table: ScoreTable) -> list[str]:
         """A sentence for each column whose values are not as in the training rows. Perhaps they are written otherwise.
@@ -188,25 +190,21 @@ class Encoding:
         values = self._numbers(table)
         missing = is_missing(values) & ~self.indicator
         far = np.abs(self.scaling(values)) > STRANGE
-        whats = (
-            "missing, and none was in the training rows: they count as the mean",
-            "far from those of the training rows, such as {:.7g}",
-        )
-        sentences = [
-            f"{shown(name)}: {rows.sum()} of {len(table)} values are {what.format(column[rows][0])}."
-            for name, column, *flags in zip(self.numbers, values.T, missing.T, far.T, strict=True)
-            for rows, what in zip(flags, whats, strict=True)
+        told = [
+            f"{shown(name)}: {rows.sum()} of {len(table)} values are {what.format(values[rows, at][0])}."
+            for at, name in enumerate(self.numbers)
+            for rows, what in ((missing[:, at], ABSENT), (far[:, at], DISTANT))
             if rows.any()
         ]
         for name, words in self.words.items():
-            given = _words(table, name).dropna()
+            given = self._column(table, name).dropna()
             others = given[~given.isin(words)]
             if 2 * len(others) > len(given):
-                sentences.append(
+                told.append(
                     f"{shown(name)}: {len(others)} of {len(given)} values are in no category of the training rows, "
                     f"such as {shown(others.iloc[0])!r}."
                 )
-        return sentences
+        return told
 
     def to_plain(self) -> dict[str, Any]:
         """The encoding as plain values, which `from_plain` reads."""
@@ -226,43 +224,23 @@ class Encoding:
         """
         try:
             numbers, words = plain["numbers"], dict(plain["words"])
-            columns = [[float(value) for value in numbers[name]] for name in ("mean", "deviation")]
-            flags = [[bool(value) for value in numbers[name]] for name in ("far", "indicator")]
-            width = len(numbers["name"]) + sum(map(len, words.values()))
-            encoding = cls(
-                tuple(numbers["name"]),
-                Scaling(np.array(columns[0]), np.array(columns[1]), np.array(flags[0], dtype=bool)),
-                np.array(flags[1], dtype=bool),
-                {name: tuple(map(str, each)) for name, each in words.items()},
-                tuple(map(str, plain["left_out"])),
-            )
-            names, scaling = encoding.names, encoding.scaling
+            mean, deviation = (np.array([*map(float, numbers[name])]) for name in ("mean", "deviation"))
+            far, indicator = (np.array([*map(bool, numbers[name])], bool) for name in ("far", "indicator"))
+            names = tuple(numbers["name"])
+            encoding = cls(names, Scaling(mean, deviation, far), indicator, words, tuple(map(str, plain["left_out"])))
             whole = (
                 encoding.to_plain() == plain
-                and all(isinstance(name, str) for name in names)
-                and len({*names}) == len(names)
-                and {*map(len, columns), *map(len, flags)} == {len(encoding.numbers)}
-                and all(len({*each}) == len(each) for each in words.values())
-                and bool(np.isfinite([scaling.mean, scaling.deviation]).all() and (scaling.deviation > 0).all())
-                and width > 0
+                and all(isinstance(name, str) for each in (encoding.names, *words.values()) for name in each)
+                and all(len({*each}) == len(each) for each in (encoding.names, *words.values()))
+                and all(each.shape == (len(names),) for each in (mean, deviation, far, indicator))
+                and bool(np.isfinite([mean, deviation]).all() and (deviation > 0).all())
+                and encoding.width > 0
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError):
             whole = False
         if not whole:
             raise ValueError(f"the encoding of the columns is damaged. {AGAIN}")
-        if width > WIDEST:
-            raise ValueError(f"the encoding of the columns has {width} values a row, and {WIDEST} are allowed")
         return encoding
-
-
-def _words(table: ScoreTable, name: str) -> pandas.Series:
-    column = table.features[name]
-    if column.dtype != object and column.notna().any():
-        raise ValueError(
-            f"{name!r} of {shown(table.name)} is a column of numbers; in the training, it had words. Read it as words: "
-            f"{setting('categorical', [name])}"
-        )
-    return column.astype(object)
 
 
 __all__ = ["Encoding"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import pandas
 import torch
 from torch import Tensor
 
-from rankgrad.common.checks import Numbers, closest, setting, unmasked
+from rankgrad.common.checks import Numbers, closest, setting
 from rankgrad.common.checks import tensor as as_tensor
 from rankgrad.common.text import shown
 from rankgrad.ranks.relevance import Labels
@@ -23,10 +22,11 @@ from rankgrad.scores.division import held_out
 from rankgrad.scores.rows import JudgedRows, numbered_queries
 
 from ...datasets.tabular import AUTO, as_split, no_columns
+from ...files.tables.text import MISSING
 from ...trec.files import QUERY
 from .copies import without_copies
 from .labels import graded, not_judged
-from .reading import ReadColumns, Wanted, as_column, files_of, numbered, read_columns, unread_beside
+from .reading import BESIDE, FileColumns, as_column, beside, files_of, read_columns
 
 Array = npt.NDArray[Any]
 # Role of a column -> names of the columns that "auto" looks for, in this order.
@@ -61,10 +61,7 @@ class ScoreTable(JudgedRows):
 
     def _columns(self, chosen: Array) -> dict[str, Any]:
         split = None if self.split is None else self.split[chosen]
-        return {
-            "features": self.features[chosen] if chosen.dtype == bool else self.features.iloc[chosen],
-            "split": split,
-        }
+        return {"features": self.features.iloc[chosen], "split": split}
 
     @classmethod
     def of(  # type: ignore[override]  # a table needs features first
@@ -90,32 +87,23 @@ class ScoreTable(JudgedRows):
         >>> list(table.features), table.query, table.query_names
         (['x0', 'x1'], tensor([1, 0, 1]), ('a', 'b'))
         """
-        frame: Any = features
-        if hasattr(frame, "columns"):  # of pandas, polars or pyarrow
-            given_names = getattr(frame, "column_names", frame.columns)
-            header = [str(name) for name in given_names]
-            twice = next((name for name, count in Counter(header).items() if count > 1), None)
-            if twice is not None:
-                raise ValueError(f"the data frame has the column {twice!r} twice; give each its own name")
-            features = {name: frame[name] for name in given_names}
-        if isinstance(features, Mapping):
-            columns = {str(name): np.asarray(unmasked(column, str(name))) for name, column in features.items()}
+        given: Any = features.to_pandas() if hasattr(features, "to_pandas") else features  # of polars or pyarrow
+        if isinstance(given, (Mapping, pandas.DataFrame)):
+            frame = pandas.DataFrame(given)
         else:
-            matrix = as_tensor(features, "features").detach().cpu().numpy()
+            matrix = as_tensor(given, "features").detach().cpu().numpy()
             if matrix.ndim != 2:
                 raise ValueError(f"features must be [row, feature] or columns by name; got the shape {matrix.shape}")
-            columns = numbered(matrix)
-        count = len(next(iter(columns.values()), ()))
-        wrong = next((name for name, column in columns.items() if len(column) != count), None)
-        if wrong is not None:
-            raise ValueError(f"{wrong} must have one entry for each of {count} rows; got {len(columns[wrong])}")
+            frame = pandas.DataFrame(matrix, columns=[f"x{place}" for place in range(matrix.shape[1])])
+        frame.columns = frame.columns.map(str)
+        for name in frame.columns[frame.columns.duplicated()]:
+            raise ValueError(f"the data frame has the column {name!r} twice; give each its own name")
         ids, names = numbered_queries(query)
         return ScoreTable(
             None if relevance is None else as_tensor(relevance, "relevance").detach().cpu().float(),
             ids,
             names,
-            # a copy, as the arrays are the caller's
-            features=_frame({name: as_column(c.copy(), name, lambda row: f"row {row}") for name, c in columns.items()}),
+            features=_frame({name: as_column(frame[name].to_numpy(), name, "row {}".format) for name in frame}),
         )
 
     def part(self, split: str) -> ScoreTable:
@@ -127,19 +115,18 @@ class ScoreTable(JudgedRows):
     def summary(self) -> str:
         """One line: the numbers of rows, features, relevant rows and queries, and the range of the grades."""
         words = self.features.select_dtypes(object).shape[1]
-        width = self.features.shape[1]
-        parts = [f"{_count(len(self), 'row')}, {_count(width, 'feature')}" + (f" ({words} of words)" if words else "")]
+        width = _count(self.features.shape[1], "feature") + (f" ({words} of words)" if words else "")
+        parts = [f"{_count(len(self), 'row')}, {width}"]
         if self.relevance is not None:
-            relevant = int((self.relevance > 0).sum())
-            grades = np.unique(self.relevance.numpy()).tolist()
-            known = f"{relevant} relevant ({100 * relevant / max(len(self), 1):.1f} %)"
-            parts.append(known if set(grades) <= {0, 1} else f"{known}, grades {grades[0]:g} to {grades[-1]:g}")
+            grades, highest = self.relevance, float(self.relevance.max())
+            share = f"{int((grades > 0).sum())} relevant ({100 * float((grades > 0).double().mean()):.1f} %)"
+            binary = bool((grades == (grades > 0)).all())
+            parts.append(share + ("" if binary else f", grades {float(grades.min()):g} to {highest:g}"))
         if self.query is not None:
             sizes = torch.bincount(self.query)
             parts.append(f"{_count(len(sizes), 'query')} of {int(sizes.min())} to {int(sizes.max())} rows")
-            if self.relevance is not None:
-                without = int((torch.bincount(self.query, weights=self.relevance) == 0).sum())
-                parts += [f"{without} of them without a relevant row"] if without else []
+            without = 0 if self.relevance is None else int((self.query.bincount(self.relevance) == 0).sum())
+            parts += [f"{without} of them without a relevant row"] if without else []
         return f"{self.name}: {'; '.join(parts)}"
 
 
@@ -206,33 +193,48 @@ def load_table(
     (['amount', 'country'], tensor([0., 1., 0.]))
     """
     path = Path(root)
-    roles_of = {"label": label, "query": query, "split": split}
-    read, parts = read_columns(path, _wanted(roles_of, features, drop, categorical), delimiter)
-    several = len(parts) > 1
-    roles = _roles(path, read, roles_of if not several else {**roles_of, "split": None})
+    files = files_of(path)
+    given = {"label": label, "query": query, "split": None if len(files) > 1 else split}
+    candidates = {role: _candidates(role, given) for role in given}
+    of_roles = {name for names in candidates.values() for name in names}
+    only = None if features is None else {*features, *of_roles}
+
+    def wanted(name: str) -> bool:
+        return name not in drop and (bool(name.strip()) if only is None else name in only)
+
+    read = read_columns(files, wanted, {*of_roles, *categorical}.__contains__, delimiter)
+    roles = {
+        role: next((name for name in names if name in read.values), names[0])
+        for role, names in candidates.items()
+        if {*names} & {*read.values} or (names and (given[role] != AUTO or role == "label"))
+    }
+    if not {*roles.values()} <= {*read.values}:
+        raise ValueError(no_columns(shown(path), roles, read.names))
     table = ScoreTable(
-        features=_features(path, read, set(roles.values()), features, drop, categorical),
-        split=np.repeat([name for name, _ in parts], [count for _, count in parts]) if several else None,
+        features=_features(path, read, features, [*roles.values()], drop, categorical),
+        split=read.splits if len(files) > 1 else None,
         rows=read.rows,
         files=read.files,
         name=shown(path.name),
-        notes=tuple(note for _, file in files_of(path) for note in unread_beside(file)),
     )
-    table = replace(table, notes=(*table.notes, *(_notes(read, table.features, drop) if features is None else [])))
+    notes = [f"{shown(file.name)} is not used." for _, rows in files for file in beside(rows, BESIDE)]
+    notes += _notes(read, table.features, drop) if features is None else []
     if "query" in roles:
-        ids, names = _queries(table, read.values[roles["query"]], roles["query"])
+        ids, names = _queries(table, read.column(roles["query"], True, {""}), roles["query"])
         table = replace(table, query=ids, query_names=names)
     if "split" in roles:
-        table = replace(table, split=_splits(table, read.values[roles["split"]], roles["split"]))
+        words = enumerate(read.column(roles["split"], True).tolist())
+        table = replace(table, split=np.array([as_split(word or "", table.place(row)) for row, word in words]))
     if "label" in roles:
-        words = read.values[roles["label"]]
-        dropped = not_judged(words) if table.query is not None and positive is None else np.full(len(words), False)
-        if dropped.any():
-            left_out = f"{dropped.sum()} of {len(words)} rows have the grade -1 (not judged) and are left out."
-            table, words = replace(table.subset(~dropped), notes=(*table.notes, left_out)), words[~dropped]
-        relevance, notes = graded(table, words, roles["label"], positive)
-        table = replace(table, relevance=relevance, notes=(*table.notes, *notes))
-    table = without_copies(table, several)
+        # NA may be the label that is relevant
+        labels = read.column(roles["label"], True, MISSING if str(positive).lower() not in MISSING else {""})
+        if table.query is not None and positive is None and (dropped := not_judged(labels)).any():
+            notes.append(f"{dropped.sum()} of {len(labels)} rows have the grade -1 (not judged) and are left out.")
+            table, labels = table.subset(~dropped), labels[~dropped]
+        relevance, remarks = graded(table, labels, roles["label"], positive)
+        table = replace(table, relevance=relevance)
+        notes += remarks
+    table = without_copies(replace(table, notes=tuple(notes)), len(files) > 1)
     return table if table.relevance is None or test_fraction is None else _with_test(table, test_fraction, seed)
 
 
@@ -258,103 +260,73 @@ def load_rows(
         FileNotFoundError: the file does not exist.
         ValueError: a column does not exist, or a feature is infinite.
     """
-    path = Path(root)
-    names = [query] if isinstance(query, str) else query
-    ids = frozenset(names)
-    read, _ = read_columns(path, Wanted(ids.union(categorical), ids.union(features), literal=ids), delimiter)
-    columns = _features(path, read, set(), features, (), categorical)
-    if isinstance(query, str) and query not in read.values:
+    path, names = Path(root), (query,) if isinstance(query, str) else tuple(query)
+    words = {*names, *categorical}
+    read = read_columns(files_of(path), {*names, *features}.__contains__, words.__contains__, delimiter)
+    columns = _features(path, read, features, (), (), categorical)
+    there = [name for name in names if name in read.values]
+    if isinstance(query, str) and not there:
         raise ValueError(no_columns(shown(path), {"query": query}, read.names))
     table = ScoreTable(features=columns, rows=read.rows, files=read.files, name=shown(path.name))
-    return table, next((read.values[name] for name in names if name in read.values), None)
+    return table, read.column(there[0], True, {""}) if there else None
 
 
-def _wanted(
-    roles: Mapping[str, str | None], features: Sequence[str] | None, drop: Sequence[str], categorical: Sequence[str]
-) -> Wanted:
-    """The columns to read, and those to read as words."""
-    names = [name for role, given in roles.items() for name in _candidates(role, given, roles)]
-    literal = [name for role in ("label", "query") for name in _candidates(role, roles[role], roles)]
-    taken = None if features is None else frozenset([*features, *names])
-    return Wanted(frozenset([*names, *categorical]), taken, frozenset(drop), frozenset(literal))
-
-
-def _candidates(role: str, name: str | None, roles: Mapping[str, str | None]) -> tuple[str, ...]:
+def _candidates(role: str, roles: Mapping[str, str | None]) -> tuple[str, ...]:
     """The columns that may have a role: the named column, or those that "auto" looks for."""
+    name = roles[role]
     if name == AUTO:
         return tuple(usual for usual in AUTOMATIC[role] if usual not in roles.values())
     return () if name is None else (name,)
 
 
-def _roles(path: Path, read: ReadColumns, wanted: Mapping[str, str | None]) -> dict[str, str]:
-    """Role -> name of its column, for the roles that have a column."""
-    roles: dict[str, str] = {}
-    for role, name in wanted.items():
-        candidates = _candidates(role, name, wanted)
-        there = [candidate for candidate in candidates if candidate in read.values]
-        if there or (candidates and (name != AUTO or role == "label")):
-            roles[role] = (there or candidates)[0]
-    if not set(roles.values()) <= set(read.values):
-        raise ValueError(no_columns(shown(path), roles, read.names))
-    return roles
-
-
 def _features(
     path: Path,
-    read: ReadColumns,
-    taken: set[str],
+    read: FileColumns,
     features: Sequence[str] | None,
+    taken: Sequence[str],
     drop: Sequence[str],
     words: Sequence[str],
 ) -> pandas.DataFrame:
     """The columns of features."""
     chosen = [name for name in read.values if name not in taken] if features is None else list(features)
-    known = {*read.values, *read.unread}
-    absent = [name for name in (*chosen, *drop, *words) if name not in known]
-    if read.sparse:
-        absent = [name for name in absent if not re.fullmatch(r"x[0-9]+", name)]
-    if absent:
-        raise ValueError(
-            f"{shown(path)} has no column {absent[0]!r}{closest(absent[0], [*known])} It has {read.listed}"
-        )
-    both = [name for name in chosen if name in taken]
-    if both:
-        raise ValueError(f"{both[0]!r} is the label, the query or the split; leave it out of {setting('features')}")
-    left = [name for name in chosen if name not in drop]
-    if not left:
-        raise ValueError(f"{shown(path)} has no column for a feature; it has {read.listed}")
-    return _frame({name: read.values.get(name, np.zeros(len(read.rows))) for name in left})
+    chosen = [name for name in chosen if name not in drop]
+    listed = ", ".join(map(shown, read.names[:40])) + (", ..." if len(read.names) > 40 else "")
+    for name in (*chosen, *drop, *words):
+        if name not in read.names and not (read.sparse and re.fullmatch(r"x[0-9]+", name)):
+            raise ValueError(f"{shown(path)} has no column {name!r}{closest(name, read.names)} It has {listed}")
+        if name in chosen and name in taken:
+            raise ValueError(f"{name!r} is the label, the query or the split; leave it out of {setting('features')}")
+    if not chosen:
+        raise ValueError(f"{shown(path)} has no column for a feature; it has {listed}")
+    zeros = np.zeros(len(read.rows))
+    return _frame({name: read.column(name, name in words) if name in read.values else zeros for name in chosen})
 
 
-def _notes(read: ReadColumns, features: pandas.DataFrame, drop: Sequence[str]) -> list[str]:
+def _notes(read: FileColumns, features: pandas.DataFrame, drop: Sequence[str]) -> list[str]:
     """Sentences about columns that look like a mistake."""
     nameless = [name for name in read.unread if not name.strip() and name not in drop]
-    notes = ["A column without a name is left out: it may number the rows."] if len(nameless) == 1 else []
-    notes += [f"{len(nameless)} columns without a name are left out."] if len(nameless) > 1 else []
+    notes = [f"Columns without a name are left out: {len(nameless)}. One may number the rows."] if nameless else []
     return notes + [
         f"{shown(name)} has a different whole number in each row, as an id has. If it is one, leave it out: "
         f"{setting('drop', [name])}"
-        for name in features
-        if features[name].dtype != object and _like_an_id(features[name].to_numpy())
+        for name in features.select_dtypes("number")
+        if _like_an_id(features[name].to_numpy())
     ]
 
 
 def _like_an_id(column: Array) -> bool:
     """Whether the values are different whole numbers, denser than numbers by chance, of which two would be equal."""
-    rows = len(column)
-    if rows < 2 or np.isnan(column).any():
+    rows, values = len(column), np.unique(column)  # several NaN are one value
+    if len(values) < max(rows, 2) or (values != np.round(values)).any():
         return False
-    width = column.max() - column.min()
-    if width != rows - 1 and (rows < 10 or width > rows**2 / 2):
-        return False
-    return bool((column == np.round(column)).all() and (np.diff(np.sort(column)) > 0).all())
+    width = values[-1] - values[0]
+    return bool(width == rows - 1 or (rows >= 10 and width <= rows**2 / 2))
 
 
 def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple[str, ...]]:
     """[row] ids by first appearance, and the name of each. The same id in another file is another query."""
-    missing = np.flatnonzero(values == None)  # noqa: E711 - of an array
-    if len(missing):
-        raise ValueError(f"{table.place(int(missing[0]))}: {name!r} is empty; each row needs its query")
+    for row in np.flatnonzero(pandas.isna(values))[:1]:
+        raise ValueError(f"{table.place(row)}: {name!r} is empty; each row needs its query")
     other = (values[1:] != values[:-1]) | (table.files[1:] != table.files[:-1])
     first = np.flatnonzero(np.append(True, other))
     begun: dict[tuple[str, str], int] = {}  # (file, query) -> its number
@@ -369,19 +341,9 @@ def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple
     return torch.from_numpy(np.repeat(np.arange(len(first)), sizes)), tuple(values[first].tolist())
 
 
-def _splits(table: ScoreTable, values: Array, name: str) -> Array:
-    """[row] "train", "val" or "test"."""
-    words: list[Any] = values.tolist()
-    known: dict[Any, str] = {}
-    for row, word in enumerate(words):
-        if word not in known:
-            known[word] = as_split("" if word is None else word, table.place(row))
-    return np.array([known[word] for word in words])
-
-
 def _with_test(table: ScoreTable, fraction: float, seed: int) -> ScoreTable:
     """The table with a test split: its own, or one drawn from the training rows."""
-    split = np.full(len(table), "train") if table.split is None else table.split
+    split = np.full(len(table), "train") if table.split is None else table.split.astype("<U5")
     if "test" in split:
         if "train" not in split:
             raise ValueError(f"{table.name} has rows of split test, and none to train on")
@@ -390,9 +352,8 @@ def _with_test(table: ScoreTable, fraction: float, seed: int) -> ScoreTable:
     train = table.subset(rows)
     assert train.relevance is not None
     query = None if train.query is None else train.query.numpy()
-    drawn = split.astype("<U5")
-    drawn[rows[held_out(train.relevance.numpy(), query, fraction, seed)]] = "test"
-    return replace(table, split=drawn)
+    split[rows[held_out(train.relevance.numpy(), query, fraction, seed)]] = "test"
+    return replace(table, split=split)
 
 
 __all__ = ["ScoreTable", "load_table"]
