@@ -82,7 +82,7 @@ def test_a_file_and_keywords_are_enough_and_the_network_is_that_of_the_command(t
         (lambda width: nn.Linear(width, 1), r"\[2\]; got \[2, 1\]"),
         (lambda width: nn.Linear(width, 3), r"\[2\]; got \[2, 3\]"),
         (lambda width: net(width).requires_grad_(False), "requires_grad"),
-        (lambda width: None, "NoneType"),
+        (lambda width: None, "got None"),
     ],
 )
 def test_a_model_that_gives_no_scores_is_told_before_the_training(table, tmp_path, model, named):

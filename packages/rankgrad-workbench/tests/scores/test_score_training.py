@@ -219,7 +219,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
 def test_predict_needs_no_label_takes_columns_in_any_order_and_words_that_it_does_not_know(finished, tmp_path):
     new = tmp_path / "new.csv"
     new.write_text("city,note,height,age\nA,hello,1.5,0.5\nnowhere,,,\n", encoding="utf-8")
-    assert predict_file(finished["list"].folder, new, tmp_path / "scores.csv").rows == 2
+    assert predict_file(finished["list"].folder, new, tmp_path / "scores.csv")[0] == 2
     assert np.isfinite(read(tmp_path / "scores.csv")["score"].astype(float)).all()
 
 
@@ -283,8 +283,8 @@ def test_queries_in_which_nothing_can_be_ordered_are_refused(tmp_path, capsys, r
 @pytest.mark.parametrize(
     ("train", "test", "query", "named"),
     [
-        ("0", "01", "", "0 of the 60 training rows are relevant"),
-        ("1", "01", "", "60 of the 60 training rows are relevant"),
+        ("0", "01", "", "of the 60 training rows no two differ"),
+        ("1", "01", "", "of the 60 training rows no two differ"),
         ("01", "0", "", "0 of the 60 rows"),
         ("01", "1", "", "60 of the 60 rows"),
         ("01", "0", "query", "none of the 12 queries"),
@@ -310,7 +310,7 @@ def test_notes_on_the_columns_are_printed_before_the_training(tables, tmp_path, 
     (tmp_path / "rows.csv").write_text("\n".join([f",id,{head}", *rows]) + "\n")
     assert main(["train", *settings(tmp_path / "rows.csv", "trainer.max_epochs=1", f"out={tmp_path / 'run'}")]) == 0
     printed = capsys.readouterr()
-    assert "without a name is left out" in printed.out + printed.err
+    assert "without a name are left out" in printed.out + printed.err
     assert "data.load.drop=[id]" in printed.out + printed.err
 
 

@@ -47,8 +47,10 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     check_output(arguments.out, "-o", arguments.file, arguments.model)
     query = None if arguments.query == "none" else arguments.query
     with spelled(_spell):
-        found = predict_file(arguments.model, arguments.file, arguments.out, query=query, delimiter=arguments.delimiter)
-    print("\n".join([f"wrote {arguments.out}: {found.rows} rows", *found.notes]))
+        rows, notes = predict_file(
+            arguments.model, arguments.file, arguments.out, query=query, delimiter=arguments.delimiter
+        )
+    print("\n".join([f"wrote {arguments.out}: {rows} rows", *notes]))
 
 
 def _spell(name: str, *value: object) -> str:

@@ -21,7 +21,7 @@ from ...training import runner
 from ...training.from_python import own_settings, resumed
 from .model import load_ranker
 from .table import ScoreTable, load_table
-from .task import TASK, EvaluatedScores, GivenScorer, build, summary
+from .task import TASK, Evaluated, GivenScorer, build, summary
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -110,21 +110,18 @@ def fit_scores(
     if table.relevance is None:
         raise ValueError("table has no relevance, which training needs")
     own = own_settings(settings) | {name: value for name, value in keywords.items() if value is not None}
-    config = _settings(loss, out, own, quiet, model is None)
-    folder = None if out is None else Path(out)
-    if folder is not None and not resume and Run(folder).config.exists():
-        raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
-    given = GivenScorer(model, _divided(table, config), None if isinstance(loss, str) else loss)
+    own |= {"trainer.enable_progress_bar": False} if quiet else {}
+    config = _settings(loss, out, own, model is None)
+    given = GivenScorer(model, _divided(table, config.data.load), None if isinstance(loss, str) else loss)
     changes: list[str] = []
-    if resume:
-        if folder is None:
-            raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
-        if Run(folder).config.exists():
-            config, changes = resumed(
-                folder, config, left_out=("loss.", "loss", "evaluation.select", "evaluation.patience")
-            )
-
-    kind = runner.TaskType[EvaluatedScores](TASK.kind, TASK.name, partial(build, given=given))
+    if resume and out is None:
+        raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
+    if out is not None and Run(Path(out)).config.exists():
+        if not resume:
+            raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
+        chosen = ("loss.", "loss", "evaluation.select", "evaluation.patience")
+        config, changes = resumed(Path(out), config, left_out=chosen)
+    kind = runner.TaskType[Evaluated](TASK.kind, TASK.name, partial(build, given=given))
     run = runner.train(kind, config, changes=changes, quiet=quiet)
     if isinstance(model, nn.Module):
         load_ranker(run.weights, model)  # needed if the run was finished before
@@ -133,31 +130,26 @@ def fit_scores(
     return run
 
 
-def _settings(
-    loss: str | nn.Module, out: str | Path | None, own: dict[str, Any], quiet: bool, network: bool
-) -> DictConfig:
+def _settings(loss: str | nn.Module, out: str | Path | None, own: dict[str, Any], network: bool) -> DictConfig:
     """The settings of the run, composed as for `rankgrad train task=scores`."""
-    for name in own:
-        if name in ("resume", "out", "model", "data", "loss", "task"):
-            raise ConfigError(f"settings: {name} is an argument of fit_scores")
+    for name in {*own} & {"resume", "out", "model", "data", "loss", "task"}:
+        raise ConfigError(f"settings: {name} is an argument of fit_scores")
     words = [f"data={GIVEN}"] if network else [f"data={GIVEN}", f"model={GIVEN}"]
     words += [f"loss={loss}"] if isinstance(loss, str) else []
     words += [f"{name}={as_word(value)}" for name, value in sorted(own.items(), key=lambda s: s[0] not in GROUPS)]
-    config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"], "scores")
     values: dict[str, Any] = {"out": None if out is None else str(out)}
     if not isinstance(loss, str):
         values["loss"] = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": repr(loss)}
-    return replaced(config, values)
+    return replaced(compose(words, "scores"), values)
 
 
-def _divided(table: ScoreTable, config: DictConfig) -> ScoreTable:
+def _divided(table: ScoreTable, load: Mapping[str, Any]) -> ScoreTable:
     """The table with a split. If it has none, some rows or queries are held out for the test."""
     if table.split is not None:
         return table
     assert table.relevance is not None
     query = None if table.query is None else table.query.numpy()
-    load = config.data.load
-    test = held_out(table.relevance.numpy(), query, load.test_fraction, load.seed)
+    test = held_out(table.relevance.numpy(), query, load["test_fraction"], load["seed"])
     return replace(table, split=np.where(test, "test", "train"))
 
 

@@ -39,11 +39,6 @@ class ScoreRows(Dataset[Batch]):
         return self.inputs[place], self.relevance[place], None if self.query is None else self.query[place]
 
 
-def as_it_is(batch: Batch) -> Batch:
-    """The batch itself: `collate` of a loader whose data set returns whole batches."""
-    return batch
-
-
 def list_data(rows: ScoreRows, settings: Batches, seed: int) -> EpochData:
     """Training batches: whole queries if rows have queries, else stratified by relevance.
 
@@ -58,7 +53,7 @@ def list_data(rows: ScoreRows, settings: Batches, seed: int) -> EpochData:
         sampler = StratifiedBatches(relevant, settings.batch_size, settings.positives_per_batch, seed)
     else:
         sampler = QueryBatches(rows.query, settings.queries_per_batch, seed)
-    return EpochData(rows, sampler, as_it_is)
+    return EpochData(rows, sampler, tuple)  # rows are batches already
 
 
 __all__ = ["ScoreRows", "list_data"]

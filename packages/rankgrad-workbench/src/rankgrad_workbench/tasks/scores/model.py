@@ -25,6 +25,7 @@ from ...models.state_dicts import (
     sample,
     write_plain,
 )
+from ...settings import typed
 from .encoding import Encoding
 from .settings import GIVEN, Model
 from .table import ScoreTable
@@ -90,8 +91,7 @@ class Ranker:
         """The encoded rows of a table, some at a time: [row, width] float32."""
         part = max(NUMBERS // self.encoding.width, 1)
         for start in range(0, len(table), part):
-            piece = table if len(table) <= part else table.subset(range(start, min(start + part, len(table))))
-            yield self.encoding.encode(piece)
+            yield self.encoding.encode(table.subset(range(start, min(start + part, len(table)))))
 
     def score(self, table: ScoreTable, device: torch.device | str = "cpu") -> Tensor:
         """Scores of the rows of a table, [row] float32; higher is more relevant.
@@ -104,17 +104,9 @@ class Ranker:
             ValueError: the table lacks a column of the training, or a score is NaN or infinite.
         """
         scores = torch.cat([score_rows(self.model, rows, device) for rows in self.encoded(table)])
-        wrong = (~scores.isfinite()).nonzero().flatten().tolist()
-        if wrong:
-            weights = not_finite(self.model.state_dict())
-            why = (
-                f"the weights {sample(weights)} of the model have NaN or infinity, {DIVERGED}"
-                if weights
-                else "the numbers of this row are too large for the model"
-            )
+        for row in (~scores.isfinite()).nonzero().flatten().tolist()[:1]:
             raise ValueError(
-                f"{table.place(wrong[0])}: the score is {scores[wrong[0]]:g} ({len(wrong)} of {len(scores)} rows have "
-                f"no finite score): {why}"
+                f"{table.place(row)}: the score is {scores[row]:g}; the numbers of this row are too large for the model"
             )
         return scores
 
@@ -164,10 +156,9 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
     torch.Size([3])
     """
     saved = _read(path)
-    settings = dict(saved["model"])
     try:
         encoding = Encoding.from_plain(saved["encoding"])
-        own = Model(**{**settings, "hidden": tuple(settings["hidden"])})
+        own = typed(Model, saved["model"])
         if own.kind != GIVEN:
             with torch.device("meta"), no_larger_than(saved["state"]):  # takes no memory
                 model = build_model(own, encoding.width)
@@ -180,6 +171,9 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
     wrong = misfits(model.state_dict(), saved["state"])
     if wrong:
         raise ValueError(f"{path} does not fit the model that it describes: {'; '.join(wrong)}")
+    broken = not_finite(saved["state"])
+    if broken:
+        raise ValueError(f"{path}: the weights {sample(broken)} have NaN or infinity, {DIVERGED}")
     if own.kind != GIVEN:
         model = model.to_empty(device="cpu")
     model.load_state_dict(saved["state"])
@@ -190,8 +184,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
     saved = read_plain(path, values=VALUES)
-    said = saved.get("format") if isinstance(saved, dict) else None
-    if not isinstance(saved, dict) or not isinstance(said, str) or said != FORMAT:
+    if not isinstance(saved, dict) or str(saved.get("format")) != FORMAT:
         raise ValueError(f"{path} is not a model of rankgrad train task=scores")
     wrong = [name for name in ("model", "encoding", "state") if not isinstance(saved.get(name), dict)]
     if wrong or not is_state_dict(saved["state"]):

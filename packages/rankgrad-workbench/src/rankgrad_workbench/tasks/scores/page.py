@@ -31,44 +31,18 @@ POINTS = charts.LINE_POINTS  # largest number of points of a curve
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredRows:
-    """The test rows of a run, from its file `scores.npz`.
-
-    Attributes:
-        row: [row] number of the row in the data file.
-        score: [row].
-        relevance: [row] grades.
-        query: [row] number of its query; None: all rows are one list.
-    """
-
-    row: npt.NDArray[Any]
-    score: npt.NDArray[Any]
-    relevance: npt.NDArray[Any]
-    query: npt.NDArray[Any] | None
-
-    @classmethod
-    def read(cls, path: Path) -> ScoredRows:
-        """Read the file.
-
-        Raises:
-            OSError, ValueError: the file cannot be read.
-        """
-        columns = read_npz(path, "row", "score", "relevance")
-        return cls(columns["row"], columns["score"], columns["relevance"], columns.get("query"))
-
-
-@dataclass(frozen=True, eq=False)
 class ScoresContent(RunContent):
     """A run of a model of scores, as a page shows it.
 
     Attributes:
         name, config, facts, curves, before, latest, notes, siblings: see `RunContent`.
         after: evaluation of the trained model; None: the run is not finished.
-        scored: its test rows; None: the run is not finished, or the file cannot be read.
+        scored: the columns row, score, relevance and query of its test rows; None: the run is not finished, or the file
+            cannot be read. Without a query, all rows are one list.
     """
 
     after: ScoreReport | None = None
-    scored: ScoredRows | None = None
+    scored: Mapping[str, npt.NDArray[Any]] | None = None
 
     kind = "scores"
 
@@ -123,7 +97,7 @@ def _described(run: Run, report: ScoreReport | None, pictures: bool, trust: Sequ
     if report is None or not pictures:
         return ScoresContent(**common)
     try:
-        return ScoresContent(**common, scored=ScoredRows.read(run.scores))
+        return ScoresContent(**common, scored=read_npz(run.scores, "row", "score", "relevance"))
     except (OSError, ValueError) as error:
         why = f"No curves: the scores of the run cannot be read ({error})."
         return ScoresContent(**{**common, "notes": (*common["notes"], why)})
@@ -132,19 +106,24 @@ def _described(run: Run, report: ScoreReport | None, pictures: bool, trust: Sequ
 # ------------------------------------------------------------------------------------------------------------ sections
 
 
+def _one_list(run: ScoresContent) -> Mapping[str, npt.NDArray[Any]] | None:
+    """The scored rows of a run whose rows are one list; None: they have queries, or are unknown."""
+    return None if run.scored is None or "query" in run.scored else run.scored
+
+
 def _ranking(runs: Sequence[ScoresContent]) -> Section:
     """For one list: the curves ROC, precision and recall, and gain. For queries: their values, the worst first."""
-    lists = {
-        kind: curves_of(run.scored.score, run.scored.relevance, most=POINTS)
+    of_lists = {
+        kind: curves_of(rows["score"], rows["relevance"], most=POINTS)
         for kind, run in enumerate(runs)
-        if run.scored is not None and run.scored.query is None
+        if (rows := _one_list(run)) is not None
     }
     drawn = []
-    if lists:
+    if of_lists:
         across = {
-            "ROC": ("false positive rate", "ROC AUC", {kind: each.roc for kind, each in lists.items()}),
-            "Precision and recall": ("recall", "AP", {kind: each.precision_recall for kind, each in lists.items()}),
-            "Gain": ("share of all rows, best first", "", {kind: each.gain for kind, each in lists.items()}),
+            "ROC": ("false positive rate", "ROC AUC", {kind: each.roc for kind, each in of_lists.items()}),
+            "Precision and recall": ("recall", "AP", {kind: each.precision_recall for kind, each in of_lists.items()}),
+            "Gain": ("share of all rows, best first", "", {kind: each.gain for kind, each in of_lists.items()}),
         }
         drawn = [_chart(runs, title, x, area, curves) for title, (x, area, curves) in across.items()]
     by_query = {
@@ -155,31 +134,28 @@ def _ranking(runs: Sequence[ScoresContent]) -> Section:
     if by_query:
         metric = runs[next(iter(by_query))].headline[0]
         drawn.append(_chart(runs, f"{metric} of each query", "share of the queries, worst first", metric, by_query))
-    body = render("tasks/scores/curves.html", runs=runs, curves=drawn, lists=bool(lists))
+    body = render("tasks/scores/curves.html", runs=runs, curves=drawn, lists=bool(of_lists))
     return Section("ranking", "Ranking", body if drawn else Markup())
 
 
 def _chart(runs: Sequence[ScoresContent], title: str, x: str, area: str, curves: Mapping[int, Curve]) -> Markup:
     """A chart with a line for each run. For a single run, the area under the line is beside the title."""
-    series = [
-        charts.Series(runs[kind].name if len(runs) > 1 else "", curve.points, kind) for kind, curve in curves.items()
-    ]
-    value = runs[0].values.get(area)
-    summary = f"{area} {percent(value)}" if len(runs) == 1 and value is not None else ""
+    several = len(runs) > 1
+    series = [charts.Series(runs[kind].name if several else "", curve.points, kind) for kind, curve in curves.items()]
+    summary = "" if several or area not in runs[0].values else f"{area} {percent(runs[0].values[area])}"
     return charts.lines(title, series, x, summary=summary, x_range=(0, 1), y=(0, 1))
 
 
 def _sorted(values: npt.NDArray[np.float64]) -> Curve:
     """The values of the counted queries, lowest first, against the fraction of the queries."""
     counted = np.sort(values[~np.isnan(values)])
-    share = np.linspace(0, 1, len(counted)) if len(counted) > 1 else np.zeros(len(counted))
-    kept = np.unique(np.linspace(0, len(counted) - 1, min(len(counted), POINTS)).round().astype(int))
-    return Curve(share[kept], counted[kept])
+    share = np.linspace(0, 1, min(len(counted), POINTS))
+    return Curve(share, np.quantile(counted, share, method="nearest"))
 
 
 def _queries(runs: Sequence[ScoresContent]) -> Section:
     """A table with a row for each counted query."""
-    per_run = [() if run.after is None else _rows_of_queries(run.after, run.scored) for run in runs]
+    per_run = [_rows_of_queries(run) for run in runs]
     metrics = runs[0].headline
     made = tables.class_table(runs, "query", per_run, metrics, metrics[0], count="rows") if any(per_run) else None
     if made is None:
@@ -189,15 +165,16 @@ def _queries(runs: Sequence[ScoresContent]) -> Section:
     return Section("queries", "Best and worst queries", body, {"tables": {"query": made[1]}})
 
 
-def _rows_of_queries(report: ScoreReport, scored: ScoredRows | None) -> list[dict[str, Any]]:
-    if not report.per_query or scored is None or scored.query is None:
+def _rows_of_queries(run: ScoresContent) -> list[dict[str, Any]]:
+    report = run.after
+    if report is None or not report.per_query or run.scored is None or "query" not in run.scored:
         return []
-    counts = np.bincount(scored.query, minlength=len(report.query_names)).tolist()
-    first = next(iter(report.per_query.values()))
+    counts = np.bincount(run.scored["query"], minlength=len(report.query_names)).tolist()
+    rows = zip(report.query_names, counts, zip(*report.per_query.values(), strict=True), strict=True)
     return [
-        {"name": name, "rows": counts[query], **{m: float(column[query]) for m, column in report.per_query.items()}}
-        for query, name in enumerate(report.query_names)
-        if not np.isnan(first[query])
+        {"name": name, "rows": count, **dict(zip(report.per_query, map(float, values), strict=True))}
+        for name, count, values in rows
+        if not np.isnan(values[0])
     ]
 
 
@@ -205,15 +182,15 @@ def _rows(runs: Sequence[ScoresContent]) -> Section:
     """For one list: the irrelevant rows with the highest scores, and the relevant rows with the lowest."""
     shown = []
     for run in runs:
-        if run.scored is not None and run.scored.query is None:
-            order = np.argsort(-run.scored.score, kind="stable")
-            relevant = run.scored.relevance[order] > 0
-            places = [np.flatnonzero(~relevant)[:WRONG], np.flatnonzero(relevant)[::-1][:WRONG]]
-            kinds = ("irrelevant rows with the highest scores", "relevant rows with the lowest scores")
-            for kind, place in zip(kinds, places, strict=True):
-                listed = [
-                    (int(run.scored.row[order[at]]), int(at) + 1, float(run.scored.score[order[at]])) for at in place
-                ]
-                shown.append((f"{run.name}: {kind}" if len(runs) > 1 else kind.capitalize(), listed))
+        if (rows := _one_list(run)) is not None:
+            order = np.argsort(-rows["score"], kind="stable")
+            relevant = rows["relevance"][order] > 0
+            for kind, ranks in (
+                ("irrelevant rows with the highest scores", np.flatnonzero(~relevant)[:WRONG]),
+                ("relevant rows with the lowest scores", np.flatnonzero(relevant)[::-1][:WRONG]),
+            ):
+                row, score = (rows[name][order[ranks]].tolist() for name in ("row", "score"))
+                title = f"{run.name}: {kind}" if len(runs) > 1 else kind.capitalize()
+                shown.append((title, list(zip(row, (ranks + 1).tolist(), score, strict=True))))
     body = render("tasks/scores/rows.html", shown=shown)
     return Section("rows", "Rows with the largest errors", body if shown else Markup())

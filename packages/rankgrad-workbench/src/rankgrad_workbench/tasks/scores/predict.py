@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,21 +23,9 @@ from .table import AUTOMATIC, load_rows
 FORMATS = (".csv", ".parquet", ".npz")
 
 
-class Predicted(NamedTuple):
-    """Facts about the written file.
-
-    Attributes:
-        rows: number of rows.
-        notes: remarks on the scores, one sentence each.
-    """
-
-    rows: int
-    notes: list[str]
-
-
 def predict_file(
     model: Path, file: Path, out: Path, *, query: str | None = AUTO, delimiter: str | None = None
-) -> Predicted:
+) -> tuple[int, list[str]]:
     r"""Write the scores of a file's rows: columns row, query if there are queries, and score.
 
     The score of a row does not depend on other rows, so the rows of a query need not follow each other.
@@ -49,6 +37,9 @@ def predict_file(
         query: column of the query ids; "auto": the column of the training, if the file has it; None: no ids are
             written.
         delimiter: delimiter of a csv; None: that of the training. A tsv has tabs.
+
+    Returns:
+        The number of rows, and remarks on the scores, one sentence each.
 
     Raises:
         FileNotFoundError: the run, the file or the folder of `out` does not exist.
@@ -64,7 +55,7 @@ def predict_file(
     ...     _ = rows.write_text("amount\n12.5\n900\n7\n")
     ...     encoding = Encoding.fitted(load_table(rows, label=None))
     ...     save_ranker(model, build_model(Model("linear"), encoding.width), encoding, Model("linear"))
-    ...     print(predict_file(model, rows, out).rows, out.read_text().splitlines()[0])
+    ...     print(predict_file(model, rows, out)[0], out.read_text().splitlines()[0])
     3 row,score
     """
     if out.suffix.lower() not in FORMATS:
@@ -73,10 +64,9 @@ def predict_file(
         raise FileNotFoundError(f"no folder {shown(out.parent)} to write {shown(out.name)} into")
     ranker = load_ranker(model / WEIGHTS if model.is_dir() else model)
     encoding, trained = ranker.encoding, _trained_with(model if model.is_dir() else model.parent)
-    names: str | tuple[str, ...] = () if query is None else query
+    names: str | tuple[str, ...] = query or ()
     if query == AUTO:
-        name = trained.get("query", AUTO)
-        names = AUTOMATIC["query"] if name == AUTO else () if name is None else (name,)
+        names = AUTOMATIC["query"] if trained.get("query", AUTO) == AUTO else (trained["query"],)
     if delimiter is None and file.suffix.lower() != ".tsv":
         delimiter = trained.get("delimiter")
     table, ids = load_rows(file, encoding.names, categorical=[*encoding.words], query=names, delimiter=delimiter)
@@ -86,7 +76,7 @@ def predict_file(
     scores = ranker.score(table)
     write = write_npz if out.suffix.lower() == ".npz" else write_columns
     write(out, {**columns, "score": scores.numpy()})
-    return Predicted(len(table), [*encoding.unknown(table), *alike(scores)])
+    return len(table), [*encoding.unknown(table), *alike(scores)]
 
 
 def _trained_with(folder: Path) -> dict[str, Any]:

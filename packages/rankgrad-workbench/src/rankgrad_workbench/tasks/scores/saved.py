@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from rankgrad.common.checks import spelled
 from rankgrad.common.checks import tensor as as_tensor
+from rankgrad.common.files import AGAIN
 from rankgrad.common.text import brief, shown
 from rankgrad.scores.evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, evaluate_scores
 from rankgrad.scores.rows import JudgedRows
@@ -176,21 +178,16 @@ def reading_of(settings: Any) -> dict[str, Any]:
         ...
     rankgrad_workbench.settings.allowed.ConfigError: data must hold settings; got None. ...
     """
-    again = "The file is damaged, or it is not from a run"
     section = settings
-    for depth, name in enumerate(("data", "load")):
+    for name in ("data", "load"):
         section = section.get(name)
         if not isinstance(section, dict):
-            where = ".".join(("data", "load")[: depth + 1])
-            raise ConfigError(f"{where} must hold settings; got {brief(section)}. {again}")
+            raise ConfigError(f"{name} must hold settings; got {brief(section)}. {AGAIN}")
     for name, value in section.items():
         many = isinstance(value, list) and name in ("features", "drop", "categorical")
-        one = value is None or isinstance(value, (str, int, float))
-        if not (all(isinstance(each, str) for each in value) if many else one) or (
-            name in ("label", "query", "split", "delimiter") and not isinstance(value, (str, type(None)))
-        ):
-            wanted = "a list of texts" if many else "text or empty"
-            raise ConfigError(f"data.load.{name} must be {wanted}; got {brief(value)}. {again}")
+        one = str if name in ("label", "query", "split", "delimiter") else (str, int, float)
+        if not all(isinstance(each, str) for each in value) if many else not isinstance(value, (one, NoneType)):
+            raise ConfigError(f"data.load.{name} must be text or empty; got {brief(value)}. {AGAIN}")
     return dict(section)
 
 

@@ -50,6 +50,7 @@ from .saved import save_scores
 from .settings import AUTO, GIVEN, Model, ScoreSettings
 from .table import ScoreTable, load_table
 
+Evaluated = tuple[ScoreReport, Tensor]  # a report, and the scores of its rows
 SELECT = {False: "AP", True: "NDCG@10"}  # has queries -> metric that chooses the epoch
 
 
@@ -96,21 +97,11 @@ class GivenScorer:
         assert self.model is not None
         model = self.model if isinstance(self.model, nn.Module) else self.model(inputs.shape[1])
         if not isinstance(model, nn.Module):
-            raise TypeError(
-                f"model must be a torch.nn.Module, or a function that returns one; got {type(model).__name__}"
-            )
+            raise TypeError(f"model must be a torch.nn.Module, or a function that makes one; got {model!r}")
         score_rows(model, inputs[:2])
         if not any(weights.requires_grad for weights in model.parameters()):
             raise ValueError("the model has nothing to train: no parameter of it has requires_grad=True")
         return model
-
-
-@dataclass(frozen=True)
-class EvaluatedScores:
-    """A report, and the scores that were evaluated."""
-
-    report: ScoreReport
-    scores: Tensor
 
 
 class ScoresModule(TrainedModule):
@@ -135,6 +126,7 @@ class ScoresModule(TrainedModule):
         return loss
 
 
+@dataclass(eq=False)
 class ScoresTask:
     """See `training.runner.Task`. `build` makes one from the settings of a run.
 
@@ -144,8 +136,7 @@ class ScoresTask:
         parts: its parts.
         encoding: fitted on the training rows.
         data: the training batches.
-        model: [row, width] -> [row].
-        loss: a loss with `from_lists`.
+        module: the model [row, width] -> [row], and the loss.
         quiet: show no progress bars.
         trust: packages whose classes the settings may name.
 
@@ -154,25 +145,19 @@ class ScoresTask:
         patience: steps without a better epoch after which the training ends; None: it never ends early.
     """
 
-    memories: Sequence[str] = ()
+    settings: ScoreSettings
+    table: ScoreTable
+    parts: RunRows
+    encoding: Encoding
+    data: EpochData
+    module: ScoresModule
+    quiet: bool = False
+    trust: Sequence[str] = ()
+
+    memories = ()
     off_counts = ""  # no table of rows has published counts
 
-    def __init__(
-        self,
-        settings: ScoreSettings,
-        table: ScoreTable,
-        parts: RunRows,
-        encoding: Encoding,
-        data: EpochData,
-        model: nn.Module,
-        loss: nn.Module,
-        *,
-        quiet: bool = False,
-        trust: Sequence[str] = (),
-    ) -> None:
-        self.settings, self.table, self.parts = settings, table, parts
-        self.encoding, self.data, self.quiet, self.trust = encoding, data, quiet, trust
-        self.module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
+    def __post_init__(self) -> None:
         self.epochs, self.patience = self._length()
         self.keep_best = self._best_epoch()
 
@@ -219,8 +204,9 @@ class ScoresTask:
         lists = "queries" if by_query else "one list"
         why = f", the default for {lists}; loss=NAME takes another" if by_default else ""
         lines = [f"{batches}; {len(sampler)} an epoch", f"loss {loss_told(self.settings.loss)}{why}"]
-        few = [] if self.keep_best is None else _rough(self.parts.chosen_on)
-        return "\n".join([*lines, *few, runner.budget(self.settings.trainer, len(sampler), self.epochs)])
+        if self.keep_best is not None and self.parts.chosen_on is not None:
+            lines += _rough(self.parts.chosen_on)
+        return "\n".join([*lines, runner.budget(self.settings.trainer, len(sampler), self.epochs)])
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the whole table."""
@@ -245,13 +231,13 @@ class ScoresTask:
         scores = score_rows(self.module.model, self.encoding.encode(self.parts.test), trainer.strategy.root_device)
         write_text(run.before, evaluate_scores(scores, self.parts.test, bootstrap=0).to_json())
 
-    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedScores]:
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
         """Metrics of the test rows. They have intervals only after training."""
         test, settings = self.parts.test, self.settings
         scores = score_rows(model, self.encoding.encode(test), trainer.strategy.root_device)
         bootstrap = 0 if trainer.training else settings.evaluation.bootstrap
         report = evaluate_scores(scores, test, bootstrap=bootstrap, seed=settings.seed)
-        return report.values, EvaluatedScores(report, scores)
+        return report.values, (report, scores)
 
     def trained(self) -> nn.Module:
         """The model with the weights of the best epoch."""
@@ -259,20 +245,21 @@ class ScoresTask:
             self.keep_best.restore(self.module.model)
         return self.module.model
 
-    def write(self, run: Run, result: EvaluatedScores, facts: dict[str, Any]) -> str:
+    def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
         """Write model, scores, facts and page, and return the report. A lean run keeps only the numbers."""
+        report, scores = result
         if self.keep_best is not None:
             facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
         write_text(run.facts, json.dumps(facts, indent=1))
         if self.settings.lean:
             run.state.unlink(missing_ok=True)
-            return result.report.to_json()
+            return report.to_json()
         save_ranker(run.weights, self.module.model, self.encoding, model_of(self.settings))
         seen = [part for part in (self.parts.train, self.parts.chosen_on) if part is not None]
         trained = np.concatenate([marks_of(self.encoding.encode(part)) for part in seen])
-        save_scores(run.scores, result.scores, self.parts.test, trained)
-        write_page(run, result.report, self.trust)
-        return result.report.to_json()
+        save_scores(run.scores, scores, self.parts.test, trained)
+        write_page(run, report, self.trust)
+        return report.to_json()
 
 
 def load_table_of(settings: ScoreSettings) -> ScoreTable:
@@ -293,7 +280,7 @@ def divided(table: ScoreTable, settings: ScoreSettings) -> RunRows:
     if (fold is None) != (evaluation.split == "test"):
         raise ConfigError("evaluation.split=val and fold= go together: fold=1/3 holds out a third of the training rows")
     for split in ("train", "test") if fold is None else ("train",):
-        if not (table.split == split).any():
+        if split not in table.split:
             raise ConfigError(f"{table.name} has no row of the split {split!r}")
     train, chosen_on = table.part("train"), None
     if fold is None:
@@ -301,13 +288,12 @@ def divided(table: ScoreTable, settings: ScoreSettings) -> RunRows:
     else:
         inside = in_fold(train, *fold)
         train, test = train.subset(~inside), train.subset(inside)
-    if evaluation.select is not None:
-        if fold is None and (table.split == "val").any():
-            chosen_on = table.part("val")
-        elif settings.data.validation:
-            with spelled(as_keys("data", {})):
-                drawn = _held_out(train, settings.data.validation, settings.seed)
-            train, chosen_on = train.subset(~drawn), train.subset(drawn)
+    if evaluation.select is not None and fold is None and "val" in table.split:
+        chosen_on = table.part("val")
+    elif evaluation.select is not None and settings.data.validation:
+        with spelled(as_keys("data", {})):
+            drawn = _held_out(train, settings.data.validation, settings.seed)
+        train, chosen_on = train.subset(~drawn), train.subset(drawn)
     return RunRows(train, chosen_on, test)
 
 
@@ -336,42 +322,26 @@ def in_fold(table: ScoreTable, fold: int, folds: int) -> npt.NDArray[np.bool_]:
 
 
 def _check_order(train: ScoreTable) -> None:
-    """Raise if no training query has rows of different relevance: then no order can be learned.
-
-    Raises:
-        ConfigError: if there are queries, the message has the setting that names them.
-    """
+    """Raise if no training query has rows of different relevance: then no order can be learned."""
     assert train.relevance is not None
-    if train.query is None:
-        relevant = int((train.relevance > 0).sum())
-        if relevant in (0, len(train)):
-            raise ConfigError(
-                f"{relevant} of the {len(train)} training rows are relevant, so no order can be learned. Give relevant "
-                "and irrelevant rows to train on"
-            )
-    elif not has_order(train.relevance, train.query):
+    if not has_order(train.relevance if train.query is not None else train.relevance > 0, train.query):
         raise ConfigError(
-            f"none of the {int(train.query.max()) + 1} training queries has rows of different relevance, so no order "
-            "can be learned. If another column has the queries, give data.load.query=COLUMN. If there are no queries, "
-            "give data.load.query=null"
+            f"of the {len(train)} training rows no two{'' if train.query is None else ' of a query'} differ in "
+            "relevance, so no order can be learned. If another column has the queries, give data.load.query=COLUMN. If "
+            "there are no queries, give data.load.query=null"
         )
 
 
-def _rough(rows: ScoreTable | None) -> list[str]:
+def _rough(rows: ScoreTable) -> list[str]:
     """A sentence if few rows or queries choose the epoch."""
-    assert rows is not None and rows.relevance is not None
+    assert rows.relevance is not None
     hits = rows.relevance > 0
-    few, what = int(hits.sum()), "relevant rows"
+    kinds = {"relevant rows": int(hits.sum()), "irrelevant rows": int((~hits).sum())}
     if rows.query is not None:
-        few, what = int((torch.bincount(rows.query[hits]) > 0).sum()), "queries with a relevant row"
-    elif 2 * few > len(rows):
-        few, what = len(rows) - few, "irrelevant rows"
-    if few >= FEW_DRAWN:
-        return []
-    return [
-        f"few {what} choose the epoch: {few}. Hold out more (data.validation=0.4), or keep the last epoch "
-        "(evaluation.select=null)"
-    ]
+        kinds = {"queries with a relevant row": int((rows.query[hits].bincount() > 0).sum())}
+    what = min(kinds, key=lambda kind: kinds[kind])
+    advice = "Hold out more (data.validation=0.4), or keep the last epoch (evaluation.select=null)"
+    return [f"few {what} choose the epoch: {kinds[what]}. {advice}"] if kinds[what] < FEW_DRAWN else []
 
 
 def _takes_lists(loss: nn.Module) -> nn.Module:
@@ -381,19 +351,19 @@ def _takes_lists(loss: nn.Module) -> nn.Module:
         ConfigError: it does not.
     """
     if not hasattr(loss, "from_lists"):
-        raise ConfigError(
-            f"{type(loss).__name__} has no method from_lists, which task=scores needs. Choose another loss"
-        )
+        raise ConfigError(f"{type(loss).__name__} has no method from_lists, which task=scores needs; choose another")
     return loss
 
 
-def _relevance(grades: Tensor, loss: nn.Module, by_query: bool) -> Tensor:
+def _relevance(train: ScoreTable, loss: nn.Module) -> Tensor:
     """[row] bool if the labels are 0 and 1, or if all rows are one list; else the grades.
 
     Raises:
         ConfigError: there are grades, but the loss takes only relevant and irrelevant.
     """
-    if not by_query or bool(((grades == 0) | (grades == 1)).all()):
+    grades = train.relevance
+    assert grades is not None
+    if train.query is None or bool(((grades == 0) | (grades == 1)).all()):
         return grades > 0
     if not getattr(loss, "graded", True):
         raise ConfigError(
@@ -426,7 +396,7 @@ def build(
     loss = _checked(settings, trust, given)
     table = load_table_of(settings) if given is None else given.table
     parts = divided(table, settings)
-    train, by_query = parts.train, parts.train.query is not None
+    train = parts.train
     _check_order(train)
     for name, part in (("train", train), ("choose", parts.chosen_on), ("test", parts.test)):
         if part is not None:
@@ -435,10 +405,8 @@ def build(
         say(note)
     evaluate_scores(torch.zeros(len(parts.test)), parts.test, bootstrap=0)  # rows without a value raise here
     settings = _chosen(settings, parts)
-    if loss is None:
-        loss = _loss_of(settings, trust)
-    assert train.relevance is not None
-    relevance = _relevance(train.relevance, loss, by_query)
+    loss = _loss_of(settings, trust) if loss is None else loss
+    relevance = _relevance(train, loss)
     encoding = Encoding.fitted(train, **settings.data.encoding)
     say(encoding.summary())
     rows = ScoreRows(encoding.encode(train), relevance, train.query)
@@ -447,8 +415,9 @@ def build(
         begin_at_the_best_constant(model, loss, relevance)
     else:
         model = given.built(rows.inputs)
+    module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
     data = list_data(rows, settings.sampler, settings.seed)
-    task = ScoresTask(settings, table, parts, encoding, data, model, loss, quiet=quiet, trust=trust)
+    task = ScoresTask(settings, table, parts, encoding, data, module, quiet, trust)
     say(task.chosen(by_default))
     return task
 
@@ -482,8 +451,7 @@ def _chosen(settings: ScoreSettings, parts: RunRows) -> ScoreSettings:
 
 def model_of(settings: ScoreSettings) -> Model:
     """The settings of the network."""
-    of_model = {name: value for name, value in settings.model.items() if name != "like"}
-    return Model(**{**of_model, "hidden": tuple(of_model.get("hidden", ()))})
+    return typed(Model, {"hidden": (), **settings.model})
 
 
 def _loss_of(settings: ScoreSettings, trust: Sequence[str]) -> nn.Module:
@@ -496,7 +464,7 @@ def check_data(config: DictConfig) -> None:
     divided(load_table_of(settings), settings)
 
 
-TASK: runner.TaskType[EvaluatedScores] = runner.TaskType("scores", _name, build)
+TASK: runner.TaskType[Evaluated] = runner.TaskType("scores", _name, build)
 
 
 #: Train a model of scores, evaluate it and write the run's folder. See `runner.train`.
@@ -505,25 +473,19 @@ train = partial(runner.train, TASK)
 
 def summary(run: Run) -> str:
     """Metrics in per cent with their intervals, and the paths of the results."""
-    report, before = ScoreReport.from_json(run.after), run.read_untrained()
+    report, before, facts = ScoreReport.from_json(run.after), run.read_untrained(), run.read_facts()
     rows = [["", "before", "after", "95 % interval"]]
     for name, value in report.values.items():
-        around = report.intervals.get(name)
         untrained = f"{100 * before[name]:.1f}" if name in before else "-"
-        interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
+        interval = " - ".join(f"{100 * end:.1f}" for end in report.intervals.get(name, ()))
         rows.append([name, untrained, f"{100 * value:.1f}", interval])
-    facts = run.read_facts()
     kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
-    trained = f"trained {facts['steps']} steps{kept}"
+    trained = [aligned(rows), f"trained {facts['steps']} steps{kept}", *report.notes, *remarks_of(run)]
     page = [f"report: {run.page}"] if run.page.exists() else []
-    worse = [f"! {warned}" for warned in below_before(run)]
-    return "\n".join(
-        [aligned(rows), trained, *report.notes, *remarks_of(run), "", f"run:    {run.folder}", *page, *worse]
-    )
+    return "\n".join([*trained, "", f"run:    {run.folder}", *page, *(f"! {each}" for each in below_before(run))])
 
 
 __all__ = [
-    "EvaluatedScores",
     "GivenScorer",
     "ScoresModule",
     "ScoresTask",
