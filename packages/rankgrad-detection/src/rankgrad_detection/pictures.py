@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankgrad_workbench.report.html.palette import LIGHT
-
 from .scenes import Scene
 from .voc_ap import Detections, match
 
@@ -26,7 +24,7 @@ WRONG = {
 }
 HIT, MISSED, IGNORED = "hit", "missed", "difficult"
 NEAR = 0.1  # from this overlap on, a wrong detection counts as near its object ("place")
-COLOURS = {HIT: LIGHT["right"], MISSED: LIGHT["blue"], IGNORED: LIGHT["muted"], **dict.fromkeys(WRONG, LIGHT["wrong"])}
+COLOURS = {HIT: "#087a57", MISSED: "#1f5fbf", IGNORED: "#5d626b", **dict.fromkeys(WRONG, "#c2410c")}  # of the page
 WIDTH = 640  # width of a drawn image in pixels
 DASH = 7  # pixels
 

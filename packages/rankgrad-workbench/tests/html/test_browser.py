@@ -19,6 +19,7 @@ from small_runs import make_photos
 from rankgrad import trec
 from rankgrad_workbench.index.page import write_answers
 from rankgrad_workbench.index.query import Answer, Hit
+from rankgrad_workbench.report.content import Extent
 from rankgrad_workbench.report.writing import write_comparison, write_report
 from rankgrad_workbench.tasks.retrieval.page import Content
 from rankgrad_workbench.trec.page import write_folder as write
@@ -54,7 +55,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ],
     }
     made = {
-        name: write_report(folder / f"{name}.html", of, queries=120 if name == "large" else 4000)
+        name: write_report(folder / f"{name}.html", of, extent=Extent(queries=120 if name == "large" else 4000))
         for name, of in runs.items()
     }
     files = sorted(make_photos(folder / "photos", classes=2).rglob("*.png"))

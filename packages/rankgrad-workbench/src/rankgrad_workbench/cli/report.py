@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the page and print its path."""
     require("folders of runs, or files of embeddings", *arguments.runs)
     require("the folder of the images", arguments.images)
-    from ..report.content import read_runs
+    from ..report.content import Extent, read_runs
     from ..report.writing import write_report
     from ..settings import packages
     from .outputs import check_output, check_page
@@ -62,9 +62,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         out,
         read_runs(arguments.runs, trust=packages(arguments.trust), images=arguments.images),
         title=arguments.title,
-        projection=arguments.map,
-        queries=arguments.queries,
-        points=arguments.points,
-        items=arguments.items,
+        extent=Extent(arguments.map, arguments.queries, arguments.points, arguments.items),
     )
     print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")

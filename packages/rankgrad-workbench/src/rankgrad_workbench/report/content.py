@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar
 
 from markupsafe import Markup
 
@@ -26,31 +26,8 @@ from .html.images import Images
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 Interval = tuple[float, float]
-Method = Literal["pca", "tsne"]
-
-
-class Evaluated(Protocol):
-    """The result of an evaluation, with the attributes of `evaluation.Report`."""
-
-    @property
-    def values(self) -> Mapping[str, float]:
-        """Metric -> value."""
-        ...
-
-    @property
-    def intervals(self) -> Mapping[str, Interval]:
-        """Metric -> (low, high), for metrics with an interval."""
-        ...
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Numbers of queries, items, classes, ..."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Settings of the evaluation."""
-        ...
+# An evaluation with values, intervals, counts and settings, such as `evaluation.Report`.
+Evaluated = Any
 
 
 @dataclass(frozen=True)
@@ -82,7 +59,7 @@ class Extent:
         items: number of items per query.
     """
 
-    projection: Method = "pca"
+    projection: str = "pca"
     queries: int = 4000
     points: int = 2000
     items: int = 10
@@ -116,8 +93,8 @@ class RunContent(ABC):
     config: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     curves: Curves = field(default_factory=dict)
-    before: Evaluated | None = None
-    after: Evaluated | None = None
+    before: Evaluated = None
+    after: Evaluated = None
     latest: tuple[int, Mapping[str, float]] | None = None
     notes: tuple[str, ...] = ()
     warned: tuple[RunWarning, ...] = ()
@@ -149,9 +126,8 @@ class RunContent(ABC):
     @property
     def values(self) -> Mapping[str, float]:
         """Metrics of the evaluation after training, or of the last one during training."""
-        if self.after is not None:
-            return self.after.values
-        return self.latest[1] if self.latest is not None else {}
+        values: Mapping[str, float] = self.after.values if self.after is not None else (self.latest or (0, {}))[1]
+        return values
 
     @property
     def settings(self) -> dict[str, object]:
@@ -181,13 +157,11 @@ def loss_name(config: Mapping[str, Any]) -> str:
     loss = config.get("loss")
     if not isinstance(loss, Mapping):
         return str(loss or "")
-    inner, parts = loss.get("loss"), loss.get("losses")
-    if isinstance(inner, Mapping):
+    if isinstance(loss.get("loss"), Mapping):
         return loss_name(loss)
-    if isinstance(parts, Mapping):
-        return " + ".join(map(str, parts))
-    kind = str(loss.get("_target_") or "").rpartition(".")[2]
-    called = str(loss.get("name") or "").partition("(")[0].rpartition(".")[2]
+    if isinstance(loss.get("losses"), Mapping):
+        return " + ".join(map(str, loss["losses"]))
+    kind, called = (str(loss.get(key) or "").partition("(")[0].rpartition(".")[2] for key in ("_target_", "name"))
     return called if not kind or kind in SHELLS else kind
 
 
@@ -214,30 +188,18 @@ def data_name(config: Mapping[str, Any]) -> str:
     >>> data_name({"data": {"name": "folder", "root": "photos/birds"}}), data_name({"data": {"name": "glyphs"}})
     ('birds', 'glyphs')
     """
-    name, data = named(config.get("data")), config.get("data")
-    root = data.get("root") if isinstance(data, Mapping) else None
-    own = Path(str(root)).stem if root and name in ("folder", "manifest", "text", "table") else ""
-    return own or name
+    data = config.get("data")
+    own = isinstance(data, Mapping) and data.get("name") in ("folder", "manifest", "text", "table") and data.get("root")
+    return Path(str(own)).stem if own else named(data)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def kind_of(run: Run) -> str:
-    """Kind of a run, a key of `tasks.TASKS`.
-
-    Raises:
-        FileNotFoundError: the folder is not a run.
-    """
-    if not run.config.exists():
-        raise FileNotFoundError(f"{run.folder} is not a run: it has no config.yaml. Give the folder of a run")
-    return run.kind
-
-
 def read_runs(
     folders: Sequence[Path], *, pictures: bool = True, trust: Sequence[str] = (), images: Path | None = None
 ) -> list[RunContent]:
-    r"""Read several runs of one kind. Runs on the same images share them in memory; each run gets a different name.
+    r"""Read several runs. Runs on the same images share them in memory; each run gets a different name.
 
     Args:
         folders: of the runs; a file of embeddings (npz, parquet) counts as a retrieval run.
@@ -247,7 +209,7 @@ def read_runs(
 
     Raises:
         FileNotFoundError: a folder is not a run.
-        ValueError: a folder is repeated, or the runs are of several kinds.
+        ValueError: a folder is repeated, or a file of a run is damaged.
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf
@@ -261,41 +223,22 @@ def read_runs(
     ['pnp', 'roadmap']
     """
     places = [folder.resolve() for folder in folders]
-    twice = [str(folder) for folder, times in Counter(places).items() if times > 1]
-    if twice:
-        raise ValueError(f"each run may be given once; got {twice[0]} more than once")
-    kinds: dict[str, str] = {
-        str(place): "retrieval" if place.suffix in of_arrays() else kind_of(Run(place)) for place in folders
-    }
-    one_kind(kinds)
+    for place, times in Counter(places).items():
+        if times > 1:
+            raise ValueError(f"each run may be given once; got {place} more than once")
     known: dict[str, Any] = {}
     contents = []
-    for place, kind in through(list(zip(folders, kinds.values(), strict=True)), "reading", "run", len(folders)):
-        reader = import_module(TASKS[kind].reads)
-        if place.suffix in of_arrays():
-            contents.append(reader.read_embeddings(place, images))
+    for folder in through(list(folders), "reading", "run", len(folders)):
+        run, of_file = Run(folder), folder.suffix in of_arrays()
+        if not of_file and not run.config.exists():
+            raise FileNotFoundError(f"{folder} is not a run: it has no config.yaml. Give the folder of a run")
+        reader = import_module(TASKS["retrieval" if of_file else run.kind].reads)
+        if of_file:
+            contents.append(reader.read_embeddings(folder, images))
         else:
-            contents.append(reader.read(Run(place), known=known, pictures=pictures, trust=trust))
-    called = [place.with_suffix("") if place.suffix in of_arrays() else place for place in places]
-    return [replace(content, name=name) for content, name in zip(contents, short_names(called), strict=True)]
-
-
-def one_kind(kinds: Mapping[str, str]) -> None:
-    """Raise unless all runs are of one kind.
-
-    Args:
-        kinds: name of a run -> its kind.
-
-    Raises:
-        ValueError: there are two kinds.
-    """
-    first = next(iter(kinds), "")
-    for name, kind in kinds.items():
-        if kind != kinds[first]:
-            raise ValueError(
-                f"all runs of a page must be of one kind: {first} is of {kinds[first]} and {name} of {kind}. Write a "
-                "page for each kind"
-            )
+            contents.append(reader.read(run, known=known, pictures=pictures, trust=trust))
+    names = short_names([place.with_suffix("") if place.suffix in of_arrays() else place for place in places])
+    return [replace(content, name=name) for content, name in zip(contents, names, strict=True)]
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
@@ -304,20 +247,17 @@ def short_names(folders: Sequence[Path]) -> list[str]:
     >>> short_names([Path("a/x/run"), Path("a/y/run")]), short_names([Path("a/pnp-seed0"), Path("a/auc-seed0")])
     (['x/run', 'y/run'], ['pnp', 'auc'])
     """
-    names = [str(folder) for folder in folders]
-    for parts in range(1, max((len(folder.parts) for folder in folders), default=0) + 1):
-        names = ["/".join(folder.parts[-parts:]) for folder in folders]
-        if len(set(names)) == len(names):
-            break
+    depth = max((len(folder.parts) for folder in folders), default=0)
+    ends = (["/".join(folder.parts[-parts:]) for folder in folders] for parts in range(1, depth + 1))
+    names = next((each for each in ends if len({*each}) == len(each)), [str(folder) for folder in folders])
     words = [name.split("-") for name in names]
     for end in (0, -1):
         while len(words) > 1 and min(map(len, words)) > 1 and len({each[end] for each in words}) == 1:
-            for each in words:
-                del each[end]
-    return ["-".join(each) for each in words]
+            words = [each[1:] if end == 0 else each[:-1] for each in words]
+    return list(map("-".join, words))
 
 
-def read_common(run: Run, after: Evaluated | None, trust: Sequence[str] = ()) -> dict[str, Any]:
+def read_common(run: Run, after: Evaluated, trust: Sequence[str] = ()) -> dict[str, Any]:
     """The arguments of `RunContent` that runs of all kinds have.
 
     Args:
@@ -328,32 +268,29 @@ def read_common(run: Run, after: Evaluated | None, trust: Sequence[str] = ()) ->
     from ..settings import load, plain
 
     logged = curves(run)
-    latest, notes = None, []
+    steps = max((step for points in logged.values() for step, _ in points), default=None)
+    tested = evaluations(run) if after is None else {}
+    latest = (max(tested), tested[max(tested)]) if tested else None
     if after is None:
-        tested = evaluations(run)
-        latest = (max(tested), tested[max(tested)]) if tested else None
-        notes.append(_how_far(run, logged, latest))
-    elif logged:
-        last = max(step for points in logged.values() for step, _ in points)
+        notes = [_how_far(run, steps, latest)]
+    else:
+        notes = remarks_of(run, after)
         for name, points in logged.items():  # add the final result to the curves; it is not logged
-            value = after.values.get(name.removeprefix(TEST))
-            if name.startswith(TEST) and value is not None:
-                points.append((last, value))
-    config = plain(load(run.config, trust))
+            if name.startswith(TEST) and (value := after.values.get(name.removeprefix(TEST))) is not None:
+                points.append((steps or 0.0, value))
     return {
         "name": run.folder.resolve().name,
-        "config": config,
+        "config": plain(load(run.config, trust)),
         "facts": run.read_facts(),
         "curves": logged,
         "after": after,
         "latest": latest,
-        "notes": (*notes, *(() if after is None else remarks_of(run, after))),
+        "notes": tuple(notes),
         "warned": tuple(warnings_of(run, after)),
     }
 
 
-def _how_far(run: Run, logged: Curves, latest: tuple[int, Mapping[str, float]] | None) -> str:
-    steps = max((step for points in logged.values() for step, _ in points), default=None)
+def _how_far(run: Run, steps: float | None, latest: tuple[int, Mapping[str, float]] | None) -> str:
     reached = "nothing is logged yet" if steps is None else f"it has logged {steps:.0f} steps"
     shown = f", and the metrics are of the evaluation after {latest[0]:,} steps" if latest else ""
     return (

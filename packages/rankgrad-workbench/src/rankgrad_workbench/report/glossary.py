@@ -1,6 +1,6 @@
 """The meaning of every metric on a page, for its tiles, tables, charts and glossary.
 
-`evaluation.measures` explains the retrieval metrics; this module adds those of scores and of training. The module of
+`evaluation.measures` explains the retrieval metrics; glossary.yaml adds those of scores and of training. The module of
 a plug-in that reads runs adds its own with `explain`.
 """
 
@@ -8,34 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
 
 from rankgrad.evaluation import measures
-from rankgrad.evaluation.measures import BETTER
 from rankgrad.evaluation.report import DISTANCES
 
 from ..runs.log import TEST
 from .html.text import number, percent
 
-# Pattern of the name -> short explanation.
-WORDS = {
-    r"ROC AUC@FPR=(.+)": "pairs in the right order, up to a false positive rate of {0}",
-    r"val/(.+)": "{0} of the validation rows, which chooses the epoch",
-    r"Recall@(\d+)": "share of the relevant documents among the first {0}",
-    "documents": "number of documents in a batch",
-    "spread of scores": "standard deviation of the scores in a batch",
-    "loss": "the training loss",
-    "grad_norm": "norm of the gradient of all weights",
-    "counted": "fraction of the queries that have a relevant item in the batch",
-    "supap": "ROADMAP's term for the ranking",
-    "calibration": "ROADMAP's term for the scale of the scores",
-    "alpha": "threshold: relevant scores are pulled above it",
-    "beta": "threshold: irrelevant scores are pushed below it",
-}
-DEFINITIONS = {
-    r"Recall@(\d+)": "Relevant documents among the first {0}, divided by all relevant documents of the query. "
-    + BETTER,
-    r"ROC AUC@FPR=(.+)": "Area under the ROC curve up to a false positive rate of {0}, divided by that rate. " + BETTER,
-}
+_TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+WORDS: dict[str, str] = _TABLES["words"]
+DEFINITIONS: dict[str, str] = _TABLES["definitions"]
 
 
 def explain(words: Mapping[str, str], definitions: Mapping[str, str]) -> None:
@@ -64,12 +49,9 @@ def definition(name: str) -> str:
     return measures.definition(name) or _filled(DEFINITIONS, name)
 
 
-def _filled(table: dict[str, str], name: str) -> str:
-    for pattern, text in table.items():
-        match = re.fullmatch(pattern, name)
-        if match:
-            return text.format(*match.groups())
-    return ""
+def _filled(table: Mapping[str, str], name: str) -> str:
+    matches = ((re.fullmatch(pattern, name), text) for pattern, text in table.items())
+    return next((text.format(*match.groups()) for match, text in matches if match), "")
 
 
 def shown(metric: str, value: float | None) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 
 from rankgrad.evaluation.report import DISTANCES, Row
@@ -15,39 +15,13 @@ from rankgrad.evaluation.statistics import FEWEST_SEEDS, PairedDifference, cauti
 
 from ..runs.change import change
 from ..runs.run_warnings import begun_groups
-from .content import Evaluated, RunContent, Section
+from .content import RunContent, Section
 from .glossary import definition, short, shown
 from .html.templates import render
 from .html.text import DASH, clean, percent, verdict
 
 READABLE = 50  # rows of a table of classes that are visible without the script
 FEW = 12  # tables with at most this many rows have no filter
-
-
-# ------------------------------------------------------------------------------------------------------------- results
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table of metrics: a run, or a run before training.
-
-    Attributes:
-        colour: CSS class.
-        evaluated: its evaluation; None: the run is not finished.
-        values: its metrics, or the latest ones.
-    """
-
-    colour: str
-    evaluated: Evaluated | None
-    values: Mapping[str, float]
-
-    def around(self, name: str) -> tuple[float, float] | None:
-        """The interval of a metric, if it has one."""
-        return self.evaluated.intervals.get(name) if self.evaluated is not None else None
-
-    def value(self, name: str) -> float:
-        """A metric; NaN if it is unknown."""
-        return self.values.get(name, math.nan)
 
 
 def results(
@@ -60,20 +34,16 @@ def results(
         extra: HTML between the tables and the glossary of the metrics.
         verdicts: metric and what the comparison of single runs found in it; they come first.
     """
-    names, (first, *others) = _names(runs), runs
-    main = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in names]
-    before = first.before if not others else None
-    sure = next((run.after.settings.get("confidence", 0.95) for run in runs if run.after and run.after.intervals), None)
-    groups = [group for group in (main, [name for name in names if name not in main]) if group]
-    if not others and before is None and set(names) <= set(first.headline) and sure is None:
-        groups = []  # the tiles show everything
-    columns = [] if before is None else [Column("before", before, before.values)]
-    columns += [Column(f"s{kind}", run.after, run.values) for kind, run in enumerate(runs)]
-    best = {
-        name: max(known)
-        for name in dict.fromkeys(name for run in runs for name in run.headline)
-        if (known := [value for run in runs if not math.isnan(value := run.values.get(name, math.nan))])
-    }
+    names, first = _metrics(runs), runs[0]
+    main = [name for name in names if any(name in run.main for run in runs)]
+    before = first.before if len(runs) == 1 else None
+    after = [run.after for run in runs if run.after is not None]
+    sure = next((each.settings.get("confidence", 0.95) for each in after if each.intervals), None)
+    columns = [] if before is None else [("before", before.values, before.intervals)]
+    columns += [(f"s{n}", run.values, run.after.intervals if run.after else {}) for n, run in enumerate(runs)]
+    # metric -> (colour, value, interval) of each run, and first of a run before training
+    cells = {name: [(colour, of.get(name, math.nan), at.get(name)) for colour, of, at in columns] for name in names}
+    headline = dict.fromkeys(name for run in runs for name in run.headline if name in names)
     changes = {}
     if before is not None and first.after is not None:
         tested = {name: change(vars(before), vars(first.after), name) for name in main}
@@ -82,13 +52,13 @@ def results(
         "report/results.html",
         runs=runs,
         before=before,
-        columns=columns,
+        cells=cells,
         changes=changes,
         sure="" if sure is None else f"{100 * sure:g}",
-        counts=list(dict.fromkeys(_counted(run.after) for run in runs if run.after is not None)),
-        best=best,
-        tables=groups,
-        marks=lambda name: [] if name in DISTANCES else [(c.colour, c.value(name), c.around(name)) for c in columns],
+        counts=[each.counts for each in after],
+        headline=[name for name in headline if not all(math.isnan(value) for _, value, _ in cells[name])],
+        tables=[group for group in (main, [name for name in names if name not in main]) if group],
+        distances=DISTANCES,
         metric=shown,
         meaning=short,
         terms=[(name, long) for name in names if (long := definition(name))],
@@ -115,77 +85,58 @@ def verdicts(first: str, found: Sequence[tuple[str, str, float, float, float | N
         ahead, behind = [run for run, low, *_ in of if low > 0], [run for run, _, high, _ in of if high < 0]
         level = {run: size for run, low, high, size in of if low <= 0 <= high}
         largest = max((size for size in level.values() if size is not None), default=None)
-        seen = "" if largest is None else percent(largest)
-        said.append((metric, verdict(first, ahead, behind, list(level), seen)))
+        said.append((metric, verdict(first, ahead, behind, [*level], "" if largest is None else percent(largest))))
     return said
 
 
-def _names(runs: Sequence[RunContent]) -> list[str]:
-    return list(dict.fromkeys(name for run in runs for name in run.values))
-
-
-def _counted(report: Evaluated) -> str:
-    """Numbers of queries, items, classes, ... in one line. What there is none of is not said."""
-    called = {"duplicates": "items with the embedding of another"}
-    told = ((called.get(name, name.replace("_", " ")), value) for name, value in report.counts.items())
-    return " · ".join(f"{name}: {value:,}" for name, value in told if value)
+def _metrics(runs: Sequence[RunContent]) -> list[str]:
+    """The metrics of some runs, those of the first table first."""
+    known = dict.fromkeys(name for run in runs for name in run.values)
+    return list(dict.fromkeys([*(name for run in runs for name in run.main if name in known), *known]))
 
 
 def seeds(runs: Sequence[RunContent]) -> Section:
     """Mean and standard deviation over the seeds of each variant, all single values, and paired differences."""
-    names = [name for name in dict.fromkeys(name for run in runs for name in run.main) if name in _names(runs)]
-    measured = {run.name: [each.values for each in (run, *run.siblings)] for run in runs}
-    of_name = {run.name: (run, *run.siblings) for run in runs}
+    names = [name for name in _metrics(runs) if any(name in run.main for run in runs)]
+    of_seeds = {run.name: (run, *run.siblings) for run in runs}
+    measured = {name: [each.values for each in of] for name, of in of_seeds.items()}
     for called, group in begun_groups([(run.name, run.config) for run in runs]).items():
-        measured[called] = [each.before.values for each in of_name[group[0]] if each.before is not None]
-    rows = []
-    for called, of_seeds in measured.items():
-        cells = []
-        for name in names:
-            values = [of_seed[name] for of_seed in of_seeds if name in of_seed]
-            mean = shown(name, statistics.mean(values)) if values else DASH
-            spread = f" ± {shown(name, statistics.stdev(values))}" if len(values) > 1 else ""
-            cells.append((mean + spread, " ".join(shown(name, value) for value in values)))
-        rows.append({"name": called, "runs": len(of_seeds), "cells": cells})
+        measured[called] = [each.before.values for each in of_seeds[group[0]] if each.before is not None]
+    rows = [(of, len(all_), [[each[m] for each in all_ if m in each] for m in names]) for of, all_ in measured.items()]
     tests = [
         (run.name, name, difference)
         for run in runs[1:]
         for name in run.headline
         if (difference := _over_seeds(run, runs[0], name)) is not None
     ]
-    heads = [(name, short(name)) for name in names]
-    told = caution(min((difference.n for *_, difference in tests), default=1)) if len(runs) > 1 else ""
+    judged = [(name, metric, t.low, t.high, t.detectable) for name, metric, t in tests if t.n >= FEWEST_SEEDS]
     body = render(
         "report/seeds.html",
-        heads=heads,
+        names=names,
         rows=rows,
+        metric=shown,
+        meaning=short,
+        mean=statistics.mean,
+        spread=statistics.stdev,
         first=runs[0].name,
         tests=tests,
-        verdicts=verdicts(
-            runs[0].name,
-            [(name, metric, t.low, t.high, t.detectable) for name, metric, t in tests if t.n >= FEWEST_SEEDS],
-        ),
-        judged=any(difference.n >= FEWEST_SEEDS for *_, difference in tests),
+        verdicts=verdicts(runs[0].name, judged),
+        judged=bool(judged),
         fewest=FEWEST_SEEDS,
         tested=any(difference.p is not None for *_, difference in tests),
-        caution=told,
+        caution=caution(min((difference.n for *_, difference in tests), default=1)) if len(runs) > 1 else "",
     )
     return Section("seeds", "All runs", body if names else Markup())
 
 
 def _over_seeds(run: RunContent, first: RunContent, name: str) -> PairedDifference | None:
     """One variant minus another, over their common seeds; None for fewer than two."""
-    both = [
+    one, other = (
         {each.config.get("seed"): each.values[name] for each in (of, *of.siblings) if name in each.values}
         for of in (run, first)
-    ]
-    common = [seed for seed in both[0] if seed in both[1]]
-    if len(common) < 2:
-        return None
-    return paired_t_test([both[0][seed] for seed in common], [both[1][seed] for seed in common])
-
-
-# ------------------------------------------------------------------------------------------------------------- classes
+    )
+    common = [seed for seed in one if seed in other]
+    return paired_t_test([one[s] for s in common], [other[s] for s in common]) if len(common) > 1 else None
 
 
 def class_table(
@@ -215,79 +166,50 @@ def class_table(
     Returns:
         (HTML, the whole table for the script); None if there is nothing to show.
     """
-    known = [
-        name
-        for name in dict.fromkeys([*metrics, by])
-        if any(row.get(name) is not None for table in tables for row in table)
-    ]
+    asked = list(dict.fromkeys([*metrics, by]))
+    frames = {
+        run: pd.DataFrame(rows, [clean(row["name"]) for row in rows], [count, *asked])
+        for run, rows in enumerate(tables)
+        if rows
+    }
+    known = [name for name in asked if any(frame[name].notna().any() for frame in frames.values())]
     if not known:
         return None
-    by = by if by in known else known[0]
-    several = len(runs) > 1
-    columns = _class_columns(tables, known, by, beside)
-    rows = _class_rows(tables, columns, count, by if several else None)
-    names = [kind, count, *(f"{metric} {runs[run].name}" if several else metric for run, metric in columns)]
-    shapes = ["", "count", *((formats or {}).get(metric, "share") for _, metric in columns)]
-    meanings = ["", "", *(short(metric) for _, metric in columns)]
+    by, several = by if by in known else known[0], len(runs) > 1
+    wanted = [by, *(name for name in beside if name in known and name != by)]
+    if not several:
+        wanted = [*(name for name in known if name != by), by]
+    columns = [(run, metric) for metric in wanted for run in frames]
+    values = pd.concat([frames[run][metric].astype(float) for run, metric in columns], axis=1, ignore_index=True)
+    values = values.map(lambda value: round(value, 4))
+    heads = [
+        (f"{m} {runs[run].name}" if several else m, short(m), (formats or {}).get(m, "share")) for run, m in columns
+    ]
     if several:
-        names.append(f"range of {by}")
-        shapes.append("share")
-        meanings.append("largest minus smallest, over the runs")
-    lead = 2 + (0 if several else len(columns) - 1)  # the column by which the table is sorted first
-    rows.sort(key=lambda row: (row[lead] is None, row[lead] if row[lead] is not None else 0.0, row[0]))
+        of_all = values[[place for place, (_, metric) in enumerate(columns) if metric == by]]
+        values[len(columns)] = (of_all.max(axis=1) - of_all.min(axis=1)).round(4)
+        heads.append((f"range of {by}", "largest minus smallest, over the runs", "share"))
+    counts = pd.concat([frame[count] for frame in frames.values()])
+    values.insert(0, "count", counts[~counts.index.duplicated()])
+    lead = 2 if several else len(columns) + 1  # the column by which the table is sorted first
+    table = values.rename_axis("name").reset_index().sort_values([values.columns[lead - 1], "name"])
+    rows = table.astype(object).where(table.notna(), None).to_numpy().tolist()
+    heads = [(kind, "", ""), (count, "", "count"), *heads]
     bars = -1 if several else lead
     html = render(
         "report/classes.html",
         kind=kind,
-        heads=list(zip(names, meanings, strict=True)),
+        heads=heads,
         lead=lead,
         bars=bars,
-        formats=shapes,
         rows=rows[:READABLE],
         total=len(rows),
         few=len(rows) <= FEW,
         by=by,
-        terms=list(dict.fromkeys((metric, short(metric)) for _, metric in columns if short(metric))),
+        terms=[(metric, short(metric)) for metric in wanted if short(metric)],
     )
-    data = {"columns": names, "rows": rows, "sorted": lead, "bars": bars, "page": READABLE, "formats": shapes}
-    return html, data
-
-
-def _class_columns(
-    tables: Sequence[Sequence[Row]], known: Sequence[str], by: str, beside: Sequence[str]
-) -> list[tuple[int, str]]:
-    """(run, metric) of each column: all metrics for a single run; `by` and `beside` of each run for several."""
-    if len(tables) == 1:
-        return [(0, name) for name in (*(name for name in known if name != by), by)]
-    wanted = [by, *(name for name in beside if name in known and name != by)]
-    return [(run, name) for name in wanted for run, table in enumerate(tables) if table]
-
-
-def _class_rows(
-    tables: Sequence[Sequence[Row]], columns: Sequence[tuple[int, str]], count: str, ranged: str | None
-) -> list[list[Any]]:
-    """[name, count, values] of each class; and the range of one metric over the runs, if `ranged` names it.
-
-    Args:
-        tables: rows of each run.
-        columns: (run, metric) of each column.
-        count: key of the count in a row.
-        ranged: the metric, or None.
-    """
-    by_name: list[dict[str, Row]] = [{str(row["name"]): row for row in table} for table in tables]
-    rows = []
-    for name in dict.fromkeys(name for table in by_name for name in table):
-        of_runs = [table.get(name, {}) for table in by_name]
-        exact = [of_runs[run].get(metric) for run, metric in columns]
-        values = [None if value is None else round(float(value), 4) for value in exact]
-        if ranged is not None:
-            known = [v for v, (_, metric) in zip(values, columns, strict=True) if metric == ranged and v is not None]
-            values.append(round(max(known) - min(known), 4) if known else None)
-        rows.append([name, next(int(row[count]) for row in of_runs if row), *values])
-    return rows
-
-
-# ------------------------------------------------------------------------------------------------------- configuration
+    names, _, kinds = map(list, zip(*heads, strict=True))
+    return html, {"columns": names, "rows": rows, "sorted": lead, "bars": bars, "page": READABLE, "formats": kinds}
 
 
 def configuration(runs: Sequence[RunContent]) -> Section:

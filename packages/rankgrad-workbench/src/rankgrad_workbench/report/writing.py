@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from markupsafe import Markup
@@ -18,7 +19,7 @@ from rankgrad.common.text import duration
 from ..runs.log import TEST
 from ..runs.run_warnings import together
 from . import tables
-from .content import Extent, Method, RunContent, Section, data_name, named, one_kind, read_runs
+from .content import Extent, RunContent, Section, data_name, named, read_runs
 from .glossary import short
 from .html import charts
 from .html.images import Images
@@ -26,6 +27,7 @@ from .html.templates import render, write_page
 from .html.text import enumeration, number
 
 MOST_RUNS = 8  # number of colours and dashes that readers can distinguish
+STYLES = [f"report/{name}.css" for name in ("html/base", "html/sections", "html/neighbours", "page")]
 
 
 def write_report(
@@ -33,10 +35,7 @@ def write_report(
     runs: Sequence[RunContent],
     *,
     title: str | None = None,
-    projection: Method = "pca",
-    queries: int = Extent.queries,
-    points: int = Extent.points,
-    items: int = Extent.items,
+    extent: Extent = Extent(),  # noqa: B008
 ) -> Path:
     """Write the page of one run, or of several side by side. An existing file is replaced.
 
@@ -44,16 +43,13 @@ def write_report(
         path: the file; its folder must exist.
         runs: 1 to 8 runs of one kind, from `read_runs`.
         title: heading; None: data and runs.
-        projection: see `Extent`; for retrieval runs only, as the following arguments.
-        queries: see `Extent`.
-        points: see `Extent`.
-        items: see `Extent`.
+        extent: how much the page shows of retrieval runs.
 
     Returns:
         The path written.
 
     Raises:
-        ValueError: no run or more than 8; runs of two kinds; an argument out of range; embeddings that are not finite.
+        ValueError: no run or more than 8; runs of two kinds; embeddings that are not finite.
         FileNotFoundError: the folder does not exist.
 
     >>> import tempfile, torch
@@ -67,7 +63,7 @@ def write_report(
     """
     if not 1 <= len(runs) <= MOST_RUNS:
         raise ValueError(f"a report shows 1 to {MOST_RUNS} runs; got {len(runs)}")
-    return _write(path, runs, title, Extent(projection, queries, points, items))
+    return _write(path, runs, title, extent)
 
 
 def write_comparison(
@@ -106,20 +102,21 @@ def write_comparison(
     folders = {name: list(of_variant) for name, of_variant in runs.items() if len(of_variant)}
     if not folders:
         raise ValueError("a comparison needs at least one run; got none")
-    first = dict(zip(folders, read_runs([each[0] for each in list(folders.values())[:MOST_RUNS]]), strict=False))
     light = iter(read_runs([folder for each in folders.values() for folder in each], pictures=False))
-    every = {name: [next(light) for _ in each] for name, each in folders.items()}
-    summed, shown = (
-        [replace(run, name=name, siblings=tuple(every[name][1:]), variant=True) for name, run in of.items()]
-        for of in ({name: each[0] for name, each in every.items()}, first)
-    )
+    every = []
+    for name, of_variant in folders.items():
+        first, *others = islice(light, len(of_variant))
+        every.append(replace(first, name=name, siblings=tuple(others), variant=True))
+    shown = [
+        replace(run, name=each.name, siblings=each.siblings, variant=True)
+        for run, each in zip(read_runs([each[0] for each in folders.values()][:MOST_RUNS]), every, strict=False)
+    ]
     notes = []
-    if len(folders) > len(shown):
-        notes.append(f"Curves, examples and tables below show the first {len(shown)} of {len(folders)} variants.")
-    seeds = max(map(len, folders.values()))
-    if seeds > 1:
+    if len(every) > len(shown):
+        notes.append(f"Curves, examples and tables below show the first {len(shown)} of {len(every)} variants.")
+    if any(run.siblings for run in every):
         notes.append("Below the table of all runs, the page shows only the first run of each variant.")
-    return _write(path, shown, title, Extent(), [tables.seeds(summed)], notes, summed)
+    return _write(path, shown, title, Extent(), [tables.seeds(every)], notes, every)
 
 
 def _write(
@@ -131,24 +128,20 @@ def _write(
     notes: Sequence[str] = (),
     every: Sequence[RunContent] = (),
 ) -> Path:
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
-    one_kind({run.name: run.kind for run in runs})
+    for run in runs:
+        if run.kind != runs[0].kind:
+            raise ValueError(
+                f"all runs of a page must be of one kind: {runs[0].name} is of {runs[0].kind} and {run.name} of "
+                f"{run.kind}. Write a page for each kind"
+            )
     images = Images()
-    own, more_notes = runs[0].sections(runs, images, extent)
-    results, others = own[:1], own[1:]
-    sections = [*before, *results, _curves(runs), *others, tables.configuration(runs)]
+    (results, *others), more_notes = runs[0].sections(runs, images, extent)
+    sections = [*before, results, _curves(runs), *others, tables.configuration(runs)]
     sections = [section for section in sections if section.body]
     return write_page(
         path,
         "report/page.html",
-        styles=[
-            "report/html/base.css",
-            "report/html/sections.css",
-            "report/html/neighbours.css",
-            "report/page.css",
-        ],
+        styles=STYLES,
         script="report/page.js",
         images=images,
         title=title or _title(runs),
@@ -169,26 +162,24 @@ def _title(runs: Sequence[RunContent]) -> str:
 
 def _facts(run: RunContent) -> list[tuple[str, str]]:
     """Data, loss, model, seed, steps and training time, for the head of the page."""
+    steps, seconds = run.facts.get("steps"), run.facts.get("train_seconds")
     known = {
         "data": data_name(run.config),
         "loss": run.loss,
         "model": named(run.config.get("model")),
         "seed": str(run.config.get("seed", "")),
-        "steps": f"{run.facts['steps']:,}" if "steps" in run.facts else "",
+        "steps": "" if steps is None else f"{steps:,}",
+        "training": "" if seconds is None else duration(seconds),
     }
-    if (seconds := run.facts.get("train_seconds")) is not None:
-        known["training"] = duration(seconds)
     return [(name, value) for name, value in known.items() if value]
 
 
 def _about(runs: Sequence[RunContent]) -> list[str]:
-    """The notes of the runs and of their evaluations; with several runs, each note names its runs."""
+    """The notes of the runs and of their evaluations; a note that not all runs have names its runs."""
     by_note: dict[str, list[str]] = {}
     for run in runs:
         for note in (*run.notes, *getattr(run.after, "notes", ())):
             by_note.setdefault(note, []).append(run.name)
-    if len(runs) == 1:
-        return list(by_note)
     return [note if len(names) == len(runs) else f"{enumeration(names)}: {note}" for note, names in by_note.items()]
 
 
@@ -196,8 +187,7 @@ def _warned(runs: Sequence[RunContent]) -> list[str]:
     """The warnings of the runs; with several runs, each names its run and its seeds."""
     if len(runs) == 1 and not runs[0].variant:
         return list(map(str, runs[0].warned))
-    seeds = {run.name: [(each.config.get("seed", 0), each.warned) for each in (run, *run.siblings)] for run in runs}
-    return together({name: dict(of) for name, of in seeds.items()})
+    return together({run.name: {r.config.get("seed", 0): r.warned for r in (run, *run.siblings)} for run in runs})
 
 
 def _curves(runs: Sequence[RunContent]) -> Section:
@@ -226,17 +216,12 @@ def _curves(runs: Sequence[RunContent]) -> Section:
 
 def _charts(name: str, runs: Sequence[RunContent]) -> dict[str, list[int]]:
     """Title of each chart of a logged name -> the numbers of its runs. Values of two losses have no common scale."""
-    of_loss: list[tuple[object, list[int]]] = []
+    of_loss: dict[str, list[int]] = {}
     for kind, run in enumerate(runs):
-        loss = run.config.get("loss") if name == "loss" else None
-        same = next((kinds for other, kinds in of_loss if other == loss), None)
-        if same is None:
-            of_loss.append((loss, [kind]))
-        else:
-            same.append(kind)
+        of_loss.setdefault(str(run.config.get("loss")) if name == "loss" else "", []).append(kind)
     if len(of_loss) == 1:
-        return {name: of_loss[0][1]}
-    return {f"{name} of {enumeration([runs[kind].name for kind in kinds])}": kinds for _, kinds in of_loss}
+        return {name: list(range(len(runs)))}
+    return {f"{name} of {enumeration([runs[kind].name for kind in kinds])}": kinds for kinds in of_loss.values()}
 
 
 __all__ = ["write_comparison", "write_report"]

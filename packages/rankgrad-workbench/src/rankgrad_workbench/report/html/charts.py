@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 
+import numpy as np
 from markupsafe import Markup
 
 from .templates import render
@@ -37,39 +39,10 @@ class Series:
     kind: int = 0
     pale: bool = False
 
-
-@dataclass(frozen=True)
-class Axis:
-    """A scale between two coordinates of the drawing.
-
-    Attributes:
-        low, high: smallest and largest value.
-        first, last: their coordinates.
-        ticks: number of its ticks, about.
-        log: whether the scale is logarithmic.
-    """
-
-    low: float
-    high: float
-    first: float
-    last: float
-    ticks: int
-    log: bool = False
-
-    def at(self, value: float) -> float:
-        """Coordinate of a value."""
-        low, high, value = map(math.log, (self.low, self.high, value)) if self.log else (self.low, self.high, value)
-        return self.first + (value - low) / (high - low) * (self.last - self.first)
-
     @property
-    def marked(self) -> list[tuple[float, float]]:
-        """(coordinate, value) of each tick."""
-        found = ticks(self.low, self.high, self.ticks)
-        if self.log:
-            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            steps = (1, 2, 5) if self.high <= 300 * self.low else (1,)
-            found = [m * 10.0**p for p in powers for m in steps if self.low <= m * 10.0**p <= self.high]
-        return [(self.at(value), value) for value in found]
+    def finite(self) -> list[tuple[float, float]]:
+        """The points that are finite."""
+        return [(float(a), float(b)) for a, b in self.points if math.isfinite(a) and math.isfinite(b)]
 
 
 def lines(
@@ -97,39 +70,36 @@ def lines(
         log_x: logarithmic horizontal axis; values must be > 0.
         size: width and height of the drawing.
     """
-    finite = [[(float(a), float(b)) for a, b in one.points if math.isfinite(a) and math.isfinite(b)] for one in series]
-    given, every = sum(len(one.points) for one in series), [point for points in finite for point in points]
-    lost = given - len(every)
-    below = f"{lost} of {given} values are not finite and are left out." if lost else ""
-    if not every:
-        return render("report/html/chart.html", title=title, summary="", meaning=meaning, below=below, paths=[])
-    paths, dotted, spoken = [], [], []
-    for one, points in sorted(zip(series, finite, strict=True), key=lambda pair: not pair[0].pale):
-        if not points:
-            continue
+    known = [(one, points) for one in sorted(series, key=lambda one: not one.pale) if (points := one.finite)]
+    paths, dots, spoken, ends = [], [], [], dict[float, None]()
+    for one, points in known:
         long, of = len(points) > LINE_POINTS and not log_x, f"s{one.kind}"
         if long and len(series) == 1:
             paths.append((f"raw {of}", thinned(points, LINE_POINTS)))
         paths.append((f"{'raw' if one.pale else 'line'} {of}", running_mean(points, MEAN_POINTS) if long else points))
-        if one.pale:
-            continue
-        if len(points) <= FEW_POINTS and len(series) <= FEW_LINES:
-            dotted.append((of, points))
-        (a, first), (b, last) = points[0], points[-1]
-        name = f"{one.name}: " if one.name else ""
-        spoken.append(f"{name}{number(first)} at {x} {a:g}, {number(last)} at {x} {b:g}")
-    if summary is None:
-        ends = dict.fromkeys((finite[0][0], finite[0][-1])) if len(series) == 1 else {}
-        summary = " \N{RIGHTWARDS ARROW} ".join(number(value) for _, value in ends)
-    across = x_range or (min(a for a, _ in every), max(a for a, _ in every))
-    if log_x:
-        across = (across[0], max(across[1], 2 * across[0]))
-    elif across[0] == across[1]:
-        across = (across[0] - 0.5, across[1] + 0.5)
-    low, high = min(b for _, b in every), max(b for _, b in every)
+        if not one.pale:
+            if len(points) <= FEW_POINTS and len(series) <= FEW_LINES:
+                dots.append((of, points))
+            (a, first), (b, last) = points[0], points[-1]
+            name = f"{one.name}: " if one.name else ""
+            spoken.append(f"{name}{number(first)} at {x} {a:g}, {number(last)} at {x} {b:g}")
+            ends = dict.fromkeys((first, last)) if len(series) == 1 else {}
+    given, every = sum(len(one.points) for one in series), [point for _, points in known for point in points]
+    lost = given - len(every)
+    xs, ys = zip(*every, strict=True) if every else ((0.0,), (0.0,))
+    start, stop = x_range or (min(xs), max(xs))
+    if start == stop:
+        start, stop = (start, 2 * start) if log_x else (start - 0.5, stop + 0.5)
+    low, high = min(ys), max(ys)
     pad = 0.06 * (high - low) or max(abs(low) * 0.05, 1e-3)  # > 0 also for a constant curve
-    words = {"title": title, "summary": summary, "meaning": meaning, "below": below, "spoken": "; ".join(spoken)}
-    return _drawn(x, across, y or (low - pad, high + pad), paths, size, words, log_x=log_x, dotted=dotted)
+    words = {
+        "title": title,
+        "summary": " \N{RIGHTWARDS ARROW} ".join(map(number, ends)) if summary is None else summary,
+        "meaning": meaning,
+        "below": f"{lost} of {given} values are not finite and are left out." if lost else "",
+        "spoken": "; ".join(spoken),
+    }
+    return _drawn(x, (start, stop), y or (low - pad, high + pad), paths, size, words, log_x=log_x, dots=dots)
 
 
 def histogram(
@@ -172,29 +142,32 @@ def _drawn(
     words: Mapping[str, str],
     *,
     log_x: bool = False,
-    dotted: Sequence[tuple[str, Points]] = (),
+    dots: Sequence[tuple[str, Points]] = (),
     marks: Sequence[tuple[str, float]] = (),
     unit: int = 1,
 ) -> Markup:
     """A figure with paths in a frame. `unit` is 100 if the numbers of the vertical axis are per cent."""
-    width, height = size
-    x_axis = Axis(*across, LEFT, width - RIGHT, 6, log_x)
-    y_axis = Axis(*up, height - BOTTOM, TOP, 5 if unit == 1 else 4)
-    placed, dots = (
-        [(kind, [(x_axis.at(a), y_axis.at(b)) for a, b in points]) for kind, points in each] for each in (paths, dotted)
-    )
+    left, right, top, bottom = LEFT, size[0] - RIGHT, TOP, size[1] - BOTTOM
+
+    def placed(points: Points) -> list[tuple[float, float]]:
+        (xs, ys), ends = np.array(points, dtype=np.float64).reshape(-1, 2).T, np.array(across)
+        xs, ends = (np.log(xs), np.log(ends)) if log_x else (xs, ends)
+        at = np.interp(xs, ends, (left, right)), np.interp(ys, up, (bottom, top))
+        return list(zip(*(each.tolist() for each in at), strict=True))
+
+    x_ticks, y_ticks = (powers if log_x else ticks)(*across, 6), ticks(*up, 5 if unit == 1 else 4)
     return render(
         "report/html/chart.html",
         x=x,
-        width=width,
-        height=height,
-        frame=(LEFT, width - RIGHT, TOP, height - BOTTOM),
-        across=x_axis.marked,
-        up=y_axis.marked,
+        width=size[0],
+        height=size[1],
+        frame=(left, right, top, bottom),
+        across=[(placed([(tick, up[0])])[0][0], tick) for tick in x_ticks],
+        up=[(placed([(across[0], tick)])[0][1], tick) for tick in y_ticks],
         unit=unit,
-        paths=placed,
-        dots=dots,
-        marks=[(name, x_axis.at(value)) for name, value in marks if across[0] <= value <= across[1]],
+        paths=[(kind, placed(points)) for kind, points in paths],
+        dots=[(kind, placed(points)) for kind, points in dots],
+        marks=[(name, placed([(at, up[0])])[0][0]) for name, at in marks if across[0] <= at <= across[1]],
         **words,
     )
 
@@ -212,21 +185,22 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+def powers(low: float, high: float, most: int) -> list[float]:
+    """Powers of ten inside [low, high]; if these are few, also their double and fivefold."""
+    steps = (1, 2, 5) if high <= 300 * low else (1,)
+    found = (m * 10.0**p for p in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in steps)
+    return [value for value in found if low <= value <= high]
+
+
 def thinned(points: Points, buckets: int) -> list[tuple[float, float]]:
     """Lowest and highest point of each of `buckets` intervals, in order: fewer points, but the same drawing."""
-    ends = [
-        (min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1]))
-        for part in _parts(points, buckets)
-    ]
-    return [point for both in ends for point in sorted({*both})]
+    ends = [{min(part, key=itemgetter(1)), max(part, key=itemgetter(1))} for part in _parts(points, buckets)]
+    return [point for both in ends for point in sorted(both)]
 
 
 def running_mean(points: Points, buckets: int) -> list[tuple[float, float]]:
     """Mean point of each of `buckets` intervals."""
-    return [
-        (math.fsum(x for x, _ in part) / len(part), math.fsum(y for _, y in part) / len(part))
-        for part in _parts(points, buckets)
-    ]
+    return [tuple(np.mean(part, axis=0).tolist()) for part in _parts(points, buckets)]
 
 
 def _parts(points: Points, buckets: int) -> list[Points]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
@@ -28,44 +27,34 @@ class Images:
         side: longest side of a stored picture in pixels.
 
     Attributes:
-        size: bytes of the rules so far.
+        size: bytes of the pictures so far.
     """
 
     def __init__(self, side: int = THUMBNAIL) -> None:
         self.side, self.size = side, 0
-        self._names: dict[bytes, str] = {}
-        self._rules: list[str] = []
+        self._names: dict[str, str] = {}
         self._read: dict[Hashable, str | None] = {}
 
     def __len__(self) -> int:
         """Number of pictures."""
-        return len(self._rules)
+        return len(self._names)
 
     def add(self, image: Tensor) -> str:
         """Store a picture, unless it is stored already; returns its CSS class.
 
         Args:
             image: uint8 [1 or 3, height, width].
-
-        Raises:
-            ValueError: the image has another dtype or shape.
         """
         from PIL import Image as Picture
 
-        if str(image.dtype) != "torch.uint8" or image.ndim != 3 or image.shape[0] not in (1, 3) or 0 in image.shape:
-            raise ValueError(
-                f"an image of a page must be uint8 [1 or 3, height, width]; got {image.dtype} {list(image.shape)}"
-            )
         pixels = image.cpu().permute(1, 2, 0).contiguous().numpy()
-        key = hashlib.sha256(str(image.shape).encode() + pixels.tobytes()).digest()
-        if key not in self._names:
-            picture = Picture.fromarray(pixels[:, :, 0] if len(image) == 1 else pixels)
-            picture.thumbnail((self.side, self.side))
-            self._names[key] = f"i{len(self._rules)}"
-            rule = f".{self._names[key]}{{background-image:url({data_uri(picture)})}}"
-            self._rules.append(rule)
-            self.size += len(rule) + 1
-        return self._names[key]
+        picture = Picture.fromarray(pixels[:, :, 0] if len(image) == 1 else pixels)
+        picture.thumbnail((self.side, self.side))
+        uri = data_uri(picture)
+        if uri not in self._names:
+            self._names[uri] = f"i{len(self._names)}"
+            self.size += len(uri)
+        return self._names[uri]
 
     def get(self, key: Hashable, read: Callable[[], Tensor | None], budget: float = float("inf")) -> str | None:
         """The CSS class of the picture of a key, which is read at the first call; None: there is no picture.
@@ -73,7 +62,7 @@ class Images:
         Args:
             key: of the picture.
             read: returns the picture, or None if it cannot be read.
-            budget: if the rules have more bytes than this, no further picture is read.
+            budget: if the pictures have more bytes than this, no further picture is read.
         """
         if key not in self._read:
             if self.size > budget:
@@ -84,7 +73,7 @@ class Images:
 
     def css(self) -> str:
         """The style sheet."""
-        return "\n".join(self._rules)
+        return "\n".join(f".{name}{{background-image:url({uri})}}" for uri, name in self._names.items())
 
 
 def data_uri(picture: Image, quality: int = QUALITY) -> str:

@@ -20,11 +20,11 @@ from markupsafe import Markup
 from rankgrad._version import __version__
 
 from ...files import write_text
-from . import palette
 from .images import Images
 from .text import DASH, as_json, breakable, escaped, number, percent, shortened
 
 PACKAGE = "rankgrad_workbench"
+COLOURS = "report/html/colours.css"
 
 
 def write_page(
@@ -55,7 +55,7 @@ def write_page(
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
-    style = [palette.rules() + "".join(map(_source, styles)), *([images.css()] if images else [])]
+    style = ["".join(map(_source, (COLOURS, *styles))), *([images.css()] if images else [])]
     code = _source(script) if script else ""
     frame = {"policy": _policy(code, style), "styles": list(map(Markup, style)), "script": Markup(code)}
     write_text(path, render(template, **frame, **content))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -244,7 +243,7 @@ def confusions(space: Space, rows: Tensor, scores: Tensor, items: Tensor) -> lis
     return sorted(most, key=lambda pair: (-pair.count, pair.first, pair.second))
 
 
-def flatten(space: Space, rows: Tensor, method: Literal["pca", "tsne"] = "pca", seed: int = 0) -> tuple[Tensor, float]:
+def flatten(space: Space, rows: Tensor, method: str = "pca", seed: int = 0) -> tuple[Tensor, float]:
     """A map of embeddings in two dimensions.
 
     Args:
