@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rankgrad_workbench.trec.alike import key, what_differs
+from rankgrad_workbench.trec.alike import key
 
 from .oddities import oddities
 from .scenes import LeftOut, Scene, Scenes
@@ -87,7 +87,7 @@ def label(where: object, name: str, number: Mapping[str, int]) -> int:
     """
     if name in number:
         return number[name]
-    alike = (f" ({name!a} and {each!a}: {what_differs(name, each)})" for each in number if key(each) == key(name))
+    alike = (f" ({name!a} and {each!a} look alike)" for each in number if key(each) == key(name))
     raise ValueError(
         f"{where} has an object of class {name!r}, which is not among {', '.join(number)}{next(alike, '')}. "
         "classes=data uses all classes of the annotations"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankgrad_workbench.trec.alike import key, what_differs
+from rankgrad_workbench.trec.alike import key
 
 from .paths import links_out
 from .scenes import Scene, some_names
@@ -26,7 +26,7 @@ def oddities(root: Path, names: Sequence[str], scenes: Sequence[Scene]) -> list[
     """
     notes = []
     if alike := look_alike(names):
-        notes.append(f"the classes {alike[0]!a} and {alike[1]!a} look alike: {what_differs(*alike)}")
+        notes.append(f"the classes {alike[0]!a} and {alike[1]!a} look alike")
     if repeated := _repeated(scenes):
         notes.append(
             f"{len(repeated)} objects are annotated twice, with the same class and box, e.g. in "

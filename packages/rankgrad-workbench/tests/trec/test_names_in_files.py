@@ -13,7 +13,6 @@ import pytest
 from rankgrad import trec
 from rankgrad_workbench.tasks.search.evaluation import words
 from rankgrad_workbench.tasks.search.reading import read as read_collection
-from rankgrad_workbench.trec.alike import what_differs
 from rankgrad_workbench.trec.files import is_field
 
 #: Signs at which `str.split`, `str.splitlines` or the C library divide a text, and other control characters.
@@ -70,36 +69,29 @@ def test_a_written_run_with_other_signs_comes_back(sign, tmp_path):
 
 def test_a_name_with_a_space_is_told_and_not_read_as_rank_and_score(tmp_path):
     for run in ("q Q0 my doc 7 9.5 t\n", "q Q0 doc 5 7 9.5 t\n", "my q Q0 doc 7 9.5 t\n"):
-        with pytest.raises(ValueError, match=r"line 1 has 7 fields.*seems to have a space"):
+        with pytest.raises(ValueError, match=r"line 1 has 7 fields.*Names have no spaces"):
             of_text(tmp_path, run)
     assert of_text(tmp_path, "q Q0 d 7 9.5 my system\n").values["a"]["map"] == 1
     assert of_text(tmp_path, "# caf\xe9\u2028\x07 comment\nq Q0 d 7 9.5 t\r\n").values["a"]["map"] == 1
 
 
 ALIKE = [
-    ("caf\u00e9", "cafe\u0301", "NFC and NFD"),
-    ("d1 ", "d1", "white space at an end"),
-    ("1.0", "1", "decimal number"),
-    ("D1", "d1", "upper and lower case"),
-    ("007", "7", "zeros at the beginning"),
-    ("d\u200b1", "d1", "invisible"),
-    ("\uff44\uff11", "d1", "NFKC"),
+    *(("caf\u00e9", "cafe\u0301"), ("d1 ", "d1"), ("1.0", "1"), ("D1", "d1"), ("007", "7"), ("d\u200b1", "d1")),
+    ("\uff44\uff11", "d1"),
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "words"), ALIKE)
-def test_names_that_look_alike_are_told_with_what_differs(one, other, words):
-    assert words in what_differs(one, other) and words in what_differs(other, one)
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_names_that_look_alike_are_told(one, other):
     for here, there in ((one, other), (other, one)):
         found = trec.evaluate({"a": {"q": {here: 1.0, "x": 2.0}}}, {"q": {there: 1, "y": 1}}, ["map"], bootstrap=0)
         [note] = [note for note in found.notes if "look alike" in note]
-        assert words in note and ascii(here) in note and ascii(there) in note
-        if not (here + there).isascii() or " " in here + there or "." in here + there:  # also where others are the same
-            found = trec.evaluate({"a": {"q": {here: 1.0, "y": 2.0}}}, {"q": {there: 1, "y": 1}}, ["map"], bootstrap=0)
-            assert any("look alike" in note for note in found.notes)
+        assert ascii(here) in note and ascii(there) in note
+        found = trec.evaluate({"a": {"q": {here: 1.0, "y": 2.0}}}, {"q": {there: 1, "y": 1}}, ["map"], bootstrap=0)
+        assert any("look alike" in note for note in found.notes)  # also where others are the same
         with pytest.raises(ValueError, match="look alike") as raised:
             trec.evaluate({"a": {here: {"d": 1.0}}}, {there: {"d": 1}}, ["map"])
-        assert words in str(raised.value) and ascii(here) in str(raised.value)
+        assert ascii(here) in str(raised.value) and ascii(there) in str(raised.value)
 
 
 def test_other_names_do_not_look_alike():
@@ -109,18 +101,17 @@ def test_other_names_do_not_look_alike():
         assert any("No document of the run is judged" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(("one", "other", "words"), ALIKE)
-def test_judgements_of_a_collection_say_how_names_differ(one, other, words, tmp_path):
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_judgements_of_a_collection_say_that_names_look_alike(one, other, tmp_path):
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": one, "text": "red fox"}) + "\n")
     (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "fox"}) + "\n")
     (tmp_path / "qrels.csv").write_text(f"query-id,corpus-id,score\nq,{other},1\n")
     if one.strip() != one:
         return  # names of a corpus are stripped
-    with pytest.raises(ValueError, match="look alike") as raised:
+    with pytest.raises(ValueError, match="look alike"):
         read_collection(
             tmp_path / "qrels.csv", corpus=str(tmp_path / "corpus.jsonl"), queries=str(tmp_path / "queries.jsonl")
         )
-    assert words in str(raised.value)
 
 
 @pytest.mark.parametrize("code", [-999, 999, 65535, 2147483647, 32767, 9999, -9999])
@@ -149,7 +140,7 @@ def test_a_quoted_tsv_and_one_that_names_its_delimiter_are_read(name, content, t
 @pytest.mark.parametrize(
     ("name", "content", "remedy"),
     [
-        ("q.csv", "query\tdocument\tgrade\nq\td\t1\n", "name the file .tsv"),
+        ("q.csv", "query\tdocument\tgrade\nq\td\t1\n", "by tabs in a .tsv"),
         ("q.jsonl", '{"query": 1.0, "document": "d", "grade": 1}\n', "as texts or integers"),
         ("q.json", '[{"query": "q", "document": 1.5, "grade": 1}]', "as texts or integers"),
     ],
@@ -211,4 +202,4 @@ def test_a_run_of_which_no_document_is_judged_could_not_work_and_is_not_compared
     qrels = {f"q{n}": {"d": 1} for n in range(10)}
     runs = {"new": {query: {"d": 1.0} for query in qrels}, "old": {query: {"D": 1.0} for query in qrels}}
     found = trec.evaluate(runs, qrels, ["map"], bootstrap=0)
-    assert not found.differences and any("upper and lower case" in note for note in found.notes)
+    assert not found.differences and any("look alike" in note for note in found.notes)

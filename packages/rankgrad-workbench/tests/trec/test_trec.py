@@ -272,7 +272,6 @@ def test_padding_by_a_low_score_is_noticed():
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_the_size_of_the_parts_that_are_read_does_not_matter(tmp_path, monkeypatch, size):
     expected = numbers({"a": RUN})
-    monkeypatch.setattr(lists, "AT_ONCE", size)
     monkeypatch.setattr(files, "AT_ONCE", size)
     monkeypatch.setattr(files, "BYTES", 5 * size)
     columns = list(zip(*rows_of_run(), strict=True))
@@ -340,14 +339,14 @@ def test_damaged_judgements_are_refused_with_file_and_line(tmp_path, qrels, word
         ("a.trec.gz", gzip.compress("\n".join(GOOD * 50).encode(), mtime=0)[:-12], ()),
         ("a.trec.gz", b"no gzip", ()),
         ("a.trec", gzip.compress(b"1 Q0 d1 1 3.5 a\n", mtime=0), ("is a gzip file", ".gz")),
-        ("a.trec", "\n".join(GOOD).encode("utf-16"), ("line 1", "UTF-8")),
-        ("a.trec", b"1 Q0 d1 1 3.5 a\n1 Q0 d\0 2 2.5 a\n", ("line 2", "zero byte")),
-        ("a.trec", b"1 Q0 d1 1 3.5 a\r\n1 Q0 d2 2 2.5 a\r1 Q0 d3 3 1.5 a\n", ("line 2", "carriage return")),
+        ("a.trec", "\n".join(GOOD).encode("utf-16"), ("line 1", "U+0000", "UTF-8")),
+        ("a.trec", b"1 Q0 d1 1 3.5 a\n1 Q0 d\0 2 2.5 a\n", ("line 2", "U+0000")),
+        ("a.trec", b"1 Q0 d1 1 3.5 a\r\n1 Q0 d2 2 2.5 a\r1 Q0 d3 3 1.5 a\n", ("line 2", "U+000D")),
         ("a.csv", b"query,doc\n1,d1\n", ("'score'", "query, doc")),
-        ("a.csv", b"query;doc;score\n1;d1;1\n", ("'query'", "write a line sep=; above")),
+        ("a.csv", b"query;doc;score\n1;d1;1\n", ("'query'", "a first line such as sep=;")),
         ("a.trec", b"1 Q0 d1 1 3.5 a\n#1 Q0 d1 1 3.5 a\n", ("line 2 begins with #", "a .tsv with a header")),
-        ("a.trec", b"1,Q0,d1,1,3.5,a\n", ("line 1 has 1 field;", "a table with commas must be a .csv")),
-        ("a.trec", b"1 d1 3.5\n", ("line 1 has 3 fields;", "query, document, and score or rank")),
+        ("a.trec", b"1,Q0,d1,1,3.5,a\n", ("line 1 has 1 field;", "read from a .csv")),
+        ("a.trec", b"1 d1 3.5\n", ("line 1 has 3 fields;", "columns query, document and score")),
         ("a.csv", b"query,document,score\n1,d1\n", ("line 2", "2 fields")),
         ("a.csv", b"query,document,score\n1,d1,\xff\n", ("UTF-8",)),
         ("a.csv", b"query,document,score\n1,,2.5\n", ("line 2", "document")),
@@ -394,7 +393,7 @@ def test_only_a_comment_may_begin_with_the_sign_of_a_comment(tmp_path):
     (tmp_path / "a.qrels").write_text("1 0 d1 1\n#1 0 d2 1\n")
     with pytest.raises(ValueError, match=r"a.qrels, line 2 begins with #"):
         evaluate(tmp_path / "a.run", tmp_path / "a.qrels")
-    with pytest.raises(ValueError, match="the query '#1' begins with #"):
+    with pytest.raises(ValueError, match="the query '#1' .*begins with #"):
         trec.write_run({"#1": {"d": 1.0}}, tmp_path / "b.run")
 
 
@@ -404,8 +403,8 @@ def test_a_score_that_is_no_finite_number_is_refused_with_query_and_document(sco
         evaluate({"a": {"q": {"d": score}}}, {"q": {"d": 1}})
 
 
-def test_a_folder_and_a_name_of_nothing_are_told_apart(tmp_path):
-    with pytest.raises(FileNotFoundError, match="folders and pipes"):
+def test_a_folder_and_a_name_of_nothing_are_no_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         evaluate(tmp_path, QRELS)
     with pytest.raises(FileNotFoundError, match="there is no file .*lost.run$"):
         evaluate(tmp_path / "lost.run", QRELS)
@@ -455,11 +454,11 @@ def test_tied_documents_are_in_the_reverse_order_of_their_bytes():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"query,topic\n1,a\n", ("query, topic",)),
+        (b"query,topic\n1,a\n", ("query", "topic")),
         (b"query,group\n1,\n", ("line 2",)),
         (b"query,group\n1,a\n2,\xff\n", ("UTF-8",)),
         (b'query,group\n1,"a\n', ("end of data",)),
-        (b"", ("nothing",)),
+        (b"", ("query and a group",)),
     ],
 )
 def test_a_damaged_file_of_groups_is_named(tmp_path, content, words):
@@ -592,7 +591,6 @@ def test_the_value_of_a_group_is_the_mean_of_its_queries(several):
     expected = several.per_query["<bad>"]["map"][even].mean()
     row = rows["even", "<bad>", "map"]
     assert row["queries"] == 20 and row["value"] == pytest.approx(expected) and row["low"] < expected < row["high"]
-    assert len([each for each in several.between_groups if each.metric == "map"]) == 6
 
 
 def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_path):
@@ -606,7 +604,7 @@ def test_the_page_shows_the_runs_and_its_files_hold_every_number(several, tmp_pa
     found = json.loads((tmp_path / "new" / "evaluation.json").read_text(encoding="utf-8"))
     assert found["values"] == several.values
     with (tmp_path / "new" / "differences.csv").open(encoding="utf-8", newline="") as file:
-        assert len(list(csv.DictReader(file))) == len(several.differences) + len(several.between_groups)
+        assert len(list(csv.DictReader(file))) == len(several.differences)
 
 
 def test_the_page_begins_with_what_the_tests_of_the_first_measure_found(several, tmp_path):
@@ -641,27 +639,23 @@ def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detect
     assert "judged_1000: 0 of 3 pairs differ" in page.text and "judged_1000: 0 of 3 pairs differ;" not in page.text
 
 
-def test_a_page_of_one_run_and_of_more_than_there_are_colours_can_be_written(tmp_path):
+def test_a_page_of_one_run_and_of_many_can_be_written(tmp_path):
     for count in (1, 9):
         runs = {f"run{place}": {query: dict(list(row.items())[place:]) for query, row in RUN.items()}
                 for place in range(count)}  # fmt: skip
         found = evaluate(runs, QRELS, ["map", "num_ret"], bootstrap=10)
         page = Page(write(found, tmp_path))
         assert all(name in page.text for name in runs)
-    best = sorted(found.runs, key=lambda run: -found.values[run]["map"])
-    legend = re.search(r'<ul class="legend">.*?</ul>', page.source, re.DOTALL)
-    assert legend and re.findall(r"run\d", legend[0]) == best[:8]
 
 
-def test_the_page_shows_the_largest_of_many_groups_and_the_csv_all(tmp_path):
+def test_the_page_shows_the_first_of_many_groups_and_the_csv_all(tmp_path):
     queries = [f"q{number}" for number in range(302)]
-    groups = {query: f"group {max(number, 1)}" for number, query in enumerate(queries)}  # two queries in group 1
+    groups = {query: f"group {number:03}" for number, query in enumerate(queries)}
     runs = {"a": {query: {"d1": 1.0} for query in queries}}
     page = Page(write(evaluate(runs, {q: {"d1": 1} for q in queries}, ["map"], groups=groups), tmp_path))
-    assert (
-        "map in the 200 largest of 301 groups" in page.text and "group 1" in page.text and "group 301" not in page.text
-    )
-    assert len((tmp_path / "groups.csv").read_text(encoding="utf-8").splitlines()) == 302
+    assert "map in the first 200 of 302 groups" in page.text
+    assert "group 199" in page.text and "group 200" not in page.text
+    assert len((tmp_path / "groups.csv").read_text(encoding="utf-8").splitlines()) == 303
 
 
 def test_many_runs_are_printed_as_rows_and_few_as_columns():
@@ -778,14 +772,14 @@ def test_fusion_equals_a_slow_one_in_fractions(k, depth, weights, tmp_path):
         runs = drawn_runs(seed)
         wanted = fused_slowly(runs, k, dict(zip(runs, weights, strict=True)), depth)
         paths = [trec.write_run(run, tmp_path / f"{name}.run.gz", name) for name, run in runs.items()]
+        named = dict(zip(runs, weights, strict=True))
         for given in (runs, paths):
-            found = trec.fuse(given, k, depth, weights=weights)
+            found = trec.fuse(given, k, depth, weights=named)
             assert {*found} == {*wanted}
             for query, listed in found.items():
                 assert list(listed) == [document for document, _ in wanted[query]]
                 assert list(listed.values()) == pytest.approx([float(score) for _, score in wanted[query]], rel=1e-15)
-        by_name = trec.fuse(runs, k, depth, weights=dict(zip(runs, weights, strict=True)))
-        assert by_name == trec.fuse(dict(reversed(runs.items())), k, depth, weights=weights[::-1])
+        assert found == trec.fuse(dict(reversed(runs.items())), k, depth, weights=named)
 
 
 def test_a_run_that_was_written_is_the_same_run(tmp_path):
@@ -831,8 +825,8 @@ def test_the_command_adds_the_fusion_with_its_tests(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"weights": [1]}, "weights must be 2 numbers"),
-        ({"weights": [1, -1]}, "the weight of a run"),
+        ({"weights": {"a": 1}}, "for the runs a, b; got a"),
+        ({"weights": {"a": 1, "b": -1}}, "the weight of a run"),
         ({"weights": {"a": 1, "c": 1}}, "for the runs a, b; got a, c"),
         ({"k": -1}, "k is added to every rank"),
         ({"depth": 0}, "depth is a number of documents"),

@@ -106,8 +106,7 @@ def tested(collection: str, queries: Path) -> list[dict[str, str]]:
     names = sorted({query for each in found.values() for query in each})
     table = {system: {MAIN: np.array([each.get(name, np.nan) for name in names])} for system, each in found.items()}
     rows = [each for each in COMPARED[collection] if {*each[1:]} <= {*table}]
-    everyone = {"": np.arange(len(names))}
-    tests = differences(table, [MAIN], [(one, other) for _, one, other in rows], everyone, 0.95)
+    tests = differences(table, [MAIN], [(one, other) for _, one, other in rows], 0.95)
     return [
         {
             "hypothesis": hypothesis,

@@ -127,7 +127,15 @@ def evaluate(
     means = [str(metric) for metric in wanted if metric.is_mean]
     bounds = partial(intervals, metrics=means, resamples=bootstrap, confidence=confidence, seed=seed)
     everyone = np.arange(len(judgements.queries))
-    tested, between_groups, untested = _tests(per_query, means, everyone, of_group, settings, silent)
+    pairs = pairs_of(list(per_query), baseline)
+    tested = differences(per_query, means, [pair for pair in pairs if not {*pair} & {*silent}], confidence)
+    untested = [
+        f"{shown(run)} finds nothing for {count:,} of {len(everyone):,} queries, so it is not compared with other runs."
+        for run, count in silent.items()
+        if pairs
+    ]
+    if any(each.p is None for each in tested):
+        untested.append("Differences over fewer than six queries have no p-value.")
     return Evaluation(
         runs=tuple(sources),
         metrics=tuple(map(str, wanted)),
@@ -139,7 +147,6 @@ def evaluate(
         silent=silent,
         groups=of_group,
         of_groups=tuple(_group_rows(per_query, means, of_group, bounds)),
-        between_groups=tuple(between_groups),
         meanings={str(metric): metric.meaning for metric in wanted},
         settings=settings | {"gains": {str(grade): gain for grade, gain in settings["gains"].items()}},
         notes=(*notes, *_about_judgements(judgements, level), *highest(wanted, judgements, level), *untested),
@@ -178,52 +185,14 @@ def _measured(
         lacking = int((lists.listed == 0).sum()) if len(lists.rank) else len(lists.listed)
         if is_silent(lacking, len(lists.listed)):
             silent[name] = lacking
-        values[name], per_query[name] = _values(lists, wanted, settings)
+        counted = (lists.listed > 0) | (settings["missing"] == "zero")
+        lists = lists if settings["depth"] is None else lists.cut(settings["depth"])
+        lists = lists.judged_only() if settings["judged_only"] else lists
+        lists = replace(lists, gains=settings["gains"], early=settings["trec_eval"] == 9)
+        columns = {metric: metric.values(lists, settings["level"]) for metric in wanted}
+        values[name] = {str(metric): metric.summed(column[counted]) for metric, column in columns.items()}
+        per_query[name] = {str(metric): np.where(counted, column, np.nan) for metric, column in columns.items()}
     return values, per_query, silent, notes
-
-
-def _values(
-    lists: JudgedLists, wanted: Sequence[ListMetric], settings: Mapping[str, Any]
-) -> tuple[dict[str, float], dict[str, Array]]:
-    """Metric -> its value, and metric -> [query], of one run; NaN where a query does not count."""
-    counted = (lists.listed > 0) | (settings["missing"] == "zero")
-    lists = lists if settings["depth"] is None else lists.cut(settings["depth"])
-    lists = lists.judged_only() if settings["judged_only"] else lists
-    lists = replace(lists, gains=settings["gains"], early=settings["trec_eval"] == 9)
-    columns = {metric: metric.values(lists, settings["level"]) for metric in wanted}
-    values = {str(metric): metric.summed(column[counted]) for metric, column in columns.items()}
-    return values, {str(metric): np.where(counted, column, np.nan) for metric, column in columns.items()}
-
-
-def _tests(
-    per_query: Mapping[str, Mapping[str, Array]],
-    means: Sequence[str],
-    everyone: Array,
-    groups: Mapping[str, Array],
-    settings: Mapping[str, Any],
-    silent: Mapping[str, int],
-) -> tuple[list[Difference], list[Difference], list[str]]:
-    """The differences between the runs, over all queries and in each group, and notes on pairs that are not tested."""
-    pairs = pairs_of(list(per_query), settings["baseline"])
-    test = partial(
-        differences,
-        *(per_query, means, [pair for pair in pairs if not {*pair} & {*silent}]),
-        confidence=settings["confidence"],
-    )
-    try:
-        tested, by_group = test(groups={"": everyone}), test(groups=groups)
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("scipy"):
-            raise
-        return [], [], ["No tests between the runs: they need scipy, which is not installed."]
-    notes = [
-        f"{shown(run)} finds nothing for {count:,} of {len(everyone):,} queries, so it is not compared with other runs."
-        for run, count in silent.items()
-        if pairs
-    ]
-    if any(each.p is None for each in (*tested, *by_group)):
-        notes.append("Differences over fewer than six queries have no p-value.")
-    return tested, by_group, notes
 
 
 def _about_judgements(judgements: Judgements, level: int) -> list[str]:
@@ -245,29 +214,25 @@ def _about_judgements(judgements: Judgements, level: int) -> list[str]:
 
 def _about(run: str, lists: JudgedLists, about: AboutRun, missing: str) -> list[str]:
     """Notes about queries without list or judgements, names that look alike, and scores that look like padding."""
-    notes = []
-    queries = lists.judgements.queries
+    queries, listed = lists.judgements.queries, int(lists.listed.sum())
     lacking = [queries[row] for row in np.flatnonzero(lists.listed == 0).tolist()]
-    if lacking:
-        fate = "count 0 in every metric" if missing == "zero" else "are left out of the means"
-        notes.append(
-            f"Judged queries without a list in {run}: {len(lacking):,} of {len(queries):,} ({some(lacking)}). They "
-            f"{fate}."
-        )
-    if about.unknown:
-        notes.append(
-            f"Queries of {run} without judgements: {len(about.unknown):,} ({some(about.unknown)}). They are left out."
-        )
-    listed = int(lists.listed.sum())
-    if listed and not len(lists.rank):
-        notes.append(f"No document of {run} is judged, so every metric is 0.")
-    notes += [f"In {run} {said}." for what in ("queries", "documents") if (said := about.alike.told(what))]
-    if about.at_lowest > max(PADDED * listed, 2 * int((lists.listed > 0).sum())):
-        notes.append(
-            f"Documents of {run} with the lowest score, {about.lowest:g}: {about.at_lowest:,} of {listed:,}. They "
-            "count as retrieved. If this score marks documents that were not retrieved, leave them out of the run."
-        )
-    return notes
+    fate = "count 0 in every metric" if missing == "zero" else "are left out of the means"
+    lowest = min(about.lowest, default=0.0)
+    padded = about.lowest[lowest]
+    notes = {
+        f"Judged queries without a list in {run}: {len(lacking):,} of {len(queries):,} ({some(lacking)}). They "
+        f"{fate}.": lacking,
+        f"Queries of {run} without judgements: {len(about.unknown):,} ({some(about.unknown)}). They are left out.": (
+            about.unknown
+        ),
+        f"No document of {run} is judged, so every metric is 0.": listed and not len(lists.rank),
+        **{f"In {run} {about.alike.told(what)}.": pairs for what, pairs in about.alike.found.items()},
+        f"Documents of {run} with the lowest score, {lowest:g}: {padded:,} of {listed:,}. They count as retrieved. If "
+        "this score marks documents that were not retrieved, leave them out of the run.": (
+            padded > max(PADDED * listed, 2 * int((lists.listed > 0).sum()))
+        ),
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def _group_rows(

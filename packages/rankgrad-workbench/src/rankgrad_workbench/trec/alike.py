@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-EXAMINED = 1000  # number of lists whose names are compared
 LONGEST = 60  # signs of a name in a message
-_ODD = re.compile(r"[^!-~\n]|\.0+$", re.MULTILINE)  # a sign that may look like another one, or a decimal number
-_INVISIBLE = ("Cf", "Cc")  # Unicode categories: format and control characters
-_FORMS: dict[str, Callable[[str], str]] = {  # what makes two names equal -> what differs
-    "white space at an end": lambda name: name.strip(),
-    "Unicode composes their letters differently (NFC and NFD)": lambda name: unicodedata.normalize("NFC", name),
-    "upper and lower case": lambda name: name.casefold(),
-    "one is a decimal number": lambda name: re.sub(r"^(\d+)\.0+$", r"\1", name),
-    "zeros at the beginning": lambda name: name.lstrip("0"),
-    "an invisible character": lambda name: "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE),
-    "signs of another width or kind (Unicode NFKC)": lambda name: unicodedata.normalize("NFKC", name),
-}
+REMEDY = (
+    "They differ in white space, capitals, leading zeros, a decimal, invisible signs or forms of Unicode such as NFC "
+    "and NFD. Write them in the same way in both"
+)
 
 
 def key(name: str) -> str:
@@ -30,17 +22,8 @@ def key(name: str) -> str:
     """
     if not name.isascii() or not name.isprintable():
         name = unicodedata.normalize("NFKC", name)
-        name = "".join(sign for sign in name if unicodedata.category(sign) not in _INVISIBLE)
+        name = "".join(sign for sign in name if unicodedata.category(sign) not in ("Cf", "Cc"))  # invisible ones
     return re.sub(r"^(\d+)\.0+$", r"\1", name.strip().casefold()).lstrip("0")
-
-
-def what_differs(one: str, other: str) -> str:
-    r"""In what two names of the same `key` differ.
-
-    >>> what_differs("12.0", "12"), what_differs("D1", "d1"), what_differs("d1 ", "d1")
-    ('one is a decimal number', 'upper and lower case', 'white space at an end')
-    """
-    return next((what for what, form in _FORMS.items() if form(one) == form(other)), "several signs")
 
 
 def pairs_alike(ones: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
@@ -55,34 +38,13 @@ class Alike:
 
     Attributes:
         found: "queries" and "documents" -> pairs (name in the run, name in the judgements).
-        examined: number of lists whose names were compared.
     """
 
     found: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: {"queries": [], "documents": []})
-    examined: int = 0
-
-    def queries(self, unknown: Sequence[str], lacking: Sequence[str]) -> None:
-        """Compare queries of the run without judgements, and judged queries without a list."""
-        self.found["queries"] += pairs_alike(unknown, lacking)
-
-    def documents(self, listed: Sequence[str], judged: Collection[str], known: int) -> None:
-        """Compare the names of a list with those that are judged for its query; `known` of them are the same."""
-        if self.examined >= EXAMINED:
-            return
-        if known and not any(_ODD.search("\n".join(side)) for side in (listed, judged)):
-            return  # plain names, of which some are the same
-        self.examined += 1
-        here = set(listed)
-        self.found["documents"] += pairs_alike(
-            [name for name in listed if name not in judged], [name for name in judged if name not in here]
-        )
 
     def told(self, what: str) -> str:
         """The sentence about queries or documents; "" if no names look alike."""
         if not self.found[what]:
             return ""
-        one, other = self.found[what][0]
-        return (
-            f"{len(self.found[what]):,} names of {what} only look alike, such as {one[:LONGEST]!a} and "
-            f"{other[:LONGEST]!a}: {what_differs(one, other)}. Write them in the same way in both"
-        )
+        one, other = (ascii(name[:LONGEST]) for name in self.found[what][0])
+        return f"{len(self.found[what]):,} names of {what} only look alike, such as {one} and {other}. {REMEDY}"

@@ -22,7 +22,6 @@ class Difference:
     Attributes:
         run, other: names of the runs.
         metric: name of the metric.
-        group: group of the queries; empty: all queries.
         mean: mean of the differences.
         low, high: interval of the mean, by Student's t.
         p: two-sided p-value of the paired t-test; 1 if all differences are equal; None for fewer than six queries.
@@ -37,7 +36,6 @@ class Difference:
     run: str
     other: str
     metric: str
-    group: str
     mean: float
     low: float
     high: float
@@ -88,46 +86,34 @@ def differences(
     values: Mapping[str, Mapping[str, Array]],
     metrics: Iterable[str],
     pairs: Sequence[tuple[str, str]],
-    groups: Mapping[str, Array],
     confidence: float,
 ) -> list[Difference]:
-    """Tests of every pair of runs, for every metric and every group of queries.
+    """Tests of every pair of runs, for every metric.
 
     Args:
         values: run -> metric -> [query] float64; NaN: the run has no value for this query.
         metrics: metrics to compare.
         pairs: (run, other) of each test.
-        groups: name -> [member] rows of its queries.
         confidence: coverage of the intervals; the significance level is 1 minus this.
 
     Returns:
-        The tests in the order of metrics, groups and pairs. Pairs with fewer than two common queries are left out.
+        The tests in the order of metrics and pairs. Pairs with fewer than two common queries are left out.
     """
     tested: list[Difference] = []
     for metric in metrics:
         tests = []
-        for group, rows in groups.items():
-            for run, other in pairs:
-                one, two = values[run][metric][rows], values[other][metric][rows]
-                both = ~(np.isnan(one) | np.isnan(two))
-                if both.sum() > 1:
-                    tests.append((group, run, other, one[both], two[both]))
-        results = [paired_t_test(one, two, confidence) for *_, one, two in tests]
-        p_values = [1.0 if each.p is None and each.n >= FEWEST else each.p for each in results]
+        for run, other in pairs:
+            one, two = values[run][metric], values[other][metric]
+            both = ~(np.isnan(one) | np.isnan(two))
+            if both.sum() > 1:
+                tests.append((run, other, one[both], two[both], paired_t_test(one[both], two[both], confidence)))
+        p_values = [1.0 if each.p is None and each.n >= FEWEST else each.p for *_, each in tests]
         level = (1 - confidence) / max(sum(p is not None for p in p_values), 1)
-        for (group, run, other, one, two), result, p, corrected in zip(
-            tests, results, p_values, holm(p_values), strict=True
-        ):
-            deviation = 0.0 if result.detectable is None else float((one - two).std(ddof=1))
-            tested.append(
-                Difference(
-                    *(run, other, metric, group, result.mean, result.low, result.high, p, corrected),
-                    detectable=None if p is None else detectable(deviation, len(one), level),
-                    better=int((one > two).sum()),
-                    worse=int((one < two).sum()),
-                    queries=len(one),
-                )
-            )
+        for (run, other, one, two, found), p, corrected in zip(tests, p_values, holm(p_values), strict=True):
+            deviation = 0.0 if found.detectable is None else float((one - two).std(ddof=1))
+            size = None if p is None else detectable(deviation, len(one), level)
+            bounds = (found.mean, found.low, found.high, p, corrected, size)
+            tested.append(Difference(run, other, metric, *bounds, found.better, found.worse, found.n))
     return tested
 
 
@@ -148,6 +134,8 @@ def intervals(
         return {}
     table = np.stack([values[name][rows] for name in metrics], axis=1)
     table = table[~np.isnan(table).any(1)]
-    columns = dict(zip(metrics, table.T, strict=True))
+    if not len(table):
+        return {}
     one_each = np.arange(len(table))
-    return intervals_of_means(columns, one_each, np.ones(len(table)), resamples, confidence, seed) if len(table) else {}
+    columns = dict(zip(metrics, table.T, strict=True))
+    return intervals_of_means(columns, one_each, np.ones(len(table)), resamples, confidence, seed)

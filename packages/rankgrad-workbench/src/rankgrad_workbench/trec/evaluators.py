@@ -61,7 +61,6 @@ class RankedRetrievalEvaluator(OfCorpus):
         batch_size: number of texts that are embedded at once.
         truncate_dim: use only this number of first dimensions of the embeddings.
         write_csv: write a line with all metrics and intervals for every evaluation.
-        write_page: write the page of each evaluation.
         show_progress_bar: show the progress of the embedding.
         options: options of `trec.evaluate`, such as level, groups, bootstrap.
 
@@ -96,24 +95,20 @@ class RankedRetrievalEvaluator(OfCorpus):
         batch_size: int = 32,
         truncate_dim: int | None = None,
         write_csv: bool = True,
-        write_page: bool = True,
         show_progress_bar: bool = False,
         **options: Any,
     ) -> None:
         names, primary = metric_names(metrics, primary_metric)
+        options = {"metrics": names, **options}
         self.run, self.others = name or "model", dict(others or {})
         if self.run in self.others:
-            raise ValueError(
-                f"the model and one of the others have the same name {self.run!r}; give the model another name="
-            )
+            raise ValueError(f"the model and another run are named {self.run!r}; give the model another name=")
         self.depth = integer(depth, "depth counts the documents of a list", low=1)
-        self.write_page = write_page
-        options = {"metrics": names, **options}
         grades = {
             query: judged if isinstance(judged, Mapping) else dict.fromkeys(judged, 1)
             for query, judged in qrels.items()
+            if judged
         }
-        grades = {query: judged for query, judged in grades.items() if judged}
         shared = (name, primary, batch_size, truncate_dim, write_csv, show_progress_bar, options)
         super().__init__(queries, corpus, grades, *shared)
         self.queries = {query: text for query, text in self.queries.items() if query in grades}
@@ -140,8 +135,7 @@ class RankedRetrievalEvaluator(OfCorpus):
     def write(self, folder: str, epoch: float, steps: int) -> None:
         """Add a line to the csv file, and write the page."""
         super().write(folder, epoch, steps)
-        if self.write_page:
-            self.report.write(os.path.join(folder, self.csv_file.removesuffix("_results.csv")))
+        self.report.write(os.path.join(folder, self.csv_file.removesuffix("_results.csv")))
 
 
 class GradedRerankingEvaluator(Evaluator):
@@ -202,17 +196,14 @@ class GradedRerankingEvaluator(Evaluator):
         **options: Any,
     ) -> None:
         names, primary = metric_names(metrics, primary_metric)
-        for number, sample in enumerate(samples):
-            _check_sample(f"samples[{number}]", sample, qrels is not None)
-        lists = [_Judged.of(str(number), sample, qrels) for number, sample in enumerate(samples)]
+        lists = [_Judged.of(number, sample, qrels) for number, sample in enumerate(samples)]
         self.lists = [each for each in lists if any(grade > 0 for grade in each.grades.values())]
         self.left_out = len(samples) - len(self.lists)
         if not self.lists:
             raise ValueError(f"none of {len(samples)} samples has a relevant document: give at least one grade above 0")
-        others = set(qrels or ()) - {each.query for each in lists}
-        self.qrels = {each.query: each.grades for each in self.lists} | {
-            query: (qrels or {})[query] for query in others
-        }
+        judged, listed = qrels or {}, {each.query for each in lists}
+        self.qrels = {each.query: each.grades for each in self.lists}
+        self.qrels |= {query: grades for query, grades in judged.items() if query not in listed}
         self.complete = qrels is not None or all("relevant" in sample for sample in samples)
         if first_stage:
             options = {"baseline": FIRST, **options}
@@ -225,9 +216,7 @@ class GradedRerankingEvaluator(Evaluator):
         given = iter(model.predict(pairs, activation_fn=nn.Identity(), convert_to_numpy=True, **self.encoding).tolist())
         runs = {"model": {each.query: {name: next(given) for name in each.documents} for each in self.lists}}
         if self.first_stage:
-            runs[FIRST] = {
-                each.query: {name: -float(place) for place, name in enumerate(each.documents)} for each in self.lists
-            }
+            runs[FIRST] = {each.query: {name: -at for at, name in enumerate(each.documents)} for each in self.lists}
         report = trec.evaluate(runs, self.qrels, **self.options)
         return report if self.complete else replace(report, notes=(*report.notes, INCOMPLETE))
 
@@ -254,30 +243,22 @@ class _Judged(NamedTuple):
     grades: Mapping[str, int]
 
     @classmethod
-    def of(cls, name: str, sample: Mapping[str, Any], qrels: Mapping[str, Mapping[str, int]] | None) -> _Judged:
+    def of(cls, number: int, sample: Mapping[str, Any], qrels: Mapping[str, Mapping[str, int]] | None) -> _Judged:
+        keys = ("query", "documents", "grades") if qrels is None else ("query", "documents", "document_ids", "query_id")
+        sizes = [len(sample[key]) for key in keys[1:3] if key in sample]
+        if not {*keys} <= {*sample} or sizes[0] != sizes[1]:
+            raise ValueError(f"samples[{number}] must have {', '.join(keys)}, equally many; it has {', '.join(sample)}")
         if qrels is not None:
-            query = sample["query_id"]
             listed = dict(zip(sample["document_ids"], sample["documents"], strict=True))
-            return cls(query, sample["query"], listed, qrels.get(query, {}))
-        listed = {str(place): text for place, text in enumerate(sample["documents"])}
-        grades = dict(zip(listed, sample["grades"], strict=True))
-        missing = sample.get("relevant", 0) - sum(grade > 0 for grade in grades.values())
-        return cls(name, sample["query"], listed, grades | {f"outside {number}": 1 for number in range(missing)})
-
-
-def _check_sample(place: str, sample: Mapping[str, Any], judged: bool) -> None:
-    each = "document_ids" if judged else "grades"
-    absent = {"query", "documents", each, *(("query_id",) if judged else ())} - set(sample)
-    if absent:
-        raise ValueError(f"{place} has no {sorted(absent)[0]!r}; it has {', '.join(sample)}")
-    count = len(sample["documents"])
-    if count != len(sample[each]):
-        raise ValueError(f"{place} has {count} documents and {len(sample[each])} {each}")
-    if judged and len(set(sample[each])) < count:
-        raise ValueError(f"{place} has a document twice: its document_ids must be different")
-    if not judged and "relevant" in sample:
-        least = sum(grade > 0 for grade in sample["grades"])
-        integer(sample["relevant"], f"the number of relevant documents of {place} counts those of its list", low=least)
+            if len(listed) < sizes[0]:
+                raise ValueError(f"samples[{number}] has a document twice: its document_ids must be different")
+            return cls(sample["query_id"], sample["query"], listed, qrels.get(sample["query_id"], {}))
+        grades = dict(zip(map(str, range(sizes[0])), sample["grades"], strict=True))
+        least = sum(grade > 0 for grade in grades.values())
+        what = f"the number of relevant documents of samples[{number}] counts those of its list"
+        outside = range(integer(sample.get("relevant", least), what, low=least) - least)
+        listed = dict(zip(grades, sample["documents"], strict=True))
+        return cls(str(number), sample["query"], listed, grades | {f"outside {each}": 1 for each in outside})
 
 
 __all__ = ["GradedRerankingEvaluator", "RankedRetrievalEvaluator"]

@@ -20,7 +20,7 @@ def fuse(
     k: float = RANK,
     depth: int | None = None,
     *,
-    weights: Mapping[str, float] | Sequence[float] | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> dict[str, dict[str, float]]:
     """One run from several, by the ranks of the documents in each: reciprocal rank fusion.
 
@@ -34,7 +34,7 @@ def fuse(
         runs: two or more runs, as in `evaluate`.
         k: added to every rank, >= 0; a large k makes the first ranks count less.
         depth: number of documents that are kept for each query; None: all.
-        weights: run -> weight, or weights in the order of the runs, > 0; None: 1 for each.
+        weights: run -> weight, > 0; None: 1 for each.
 
     Returns:
         query -> document -> score, best first. `evaluate` and `write_run` take it.
@@ -50,30 +50,22 @@ def fuse(
         raise ValueError("fuse needs two or more runs; got one")
     k = number(k, "k is added to every rank", low=0)
     depth = None if depth is None else integer(depth, "depth is a number of documents", low=1)
+    given = dict.fromkeys(sources, 1.0) if weights is None else weights
+    if {*given} != {*sources}:
+        raise ValueError(f"weights must be for the runs {', '.join(map(shown, sources))}; got {', '.join(given)}")
     terms: dict[str, dict[str, list[float]]] = {}
-    for run, weight in zip(sources.values(), _weights(weights, list(sources)), strict=True):
-        for each in run.whole():
+    for name, run in sources.items():
+        weight = number(given[name], "the weight of a run", low=1e-30)
+        for each in run.lists(together=True):
             listed = terms.setdefault(each.query, {})
             worth = (weight / (k + ranks_in_list(each.documents, each.values))).tolist()
             for document, term in zip(each.documents, worth, strict=True):
                 listed.setdefault(document, []).append(term)
     # the exact sum does not depend on the order of the runs, so equal scores stay equal
-    return {query: _best({name: fsum(each) for name, each in listed.items()}, depth) for query, listed in terms.items()}
+    scores = {query: {name: fsum(each) for name, each in listed.items()} for query, listed in terms.items()}
+    return {query: dict(sorted(each.items(), key=_by_score, reverse=True)[:depth]) for query, each in scores.items()}
 
 
-def _best(scores: dict[str, float], depth: int | None) -> dict[str, float]:
-    """The documents of highest score; of equal scores the later name."""
-    order = sorted(scores, key=lambda name: (scores[name], name), reverse=True)
-    return {name: scores[name] for name in order[:depth]}
-
-
-def _weights(given: Mapping[str, float] | Sequence[float] | None, names: Sequence[str]) -> list[float]:
-    if given is None:
-        return [1.0] * len(names)
-    if isinstance(given, Mapping):
-        if {*given} != {*names}:
-            raise ValueError(f"weights must be for the runs {', '.join(map(shown, names))}; got {', '.join(given)}")
-        given = [given[name] for name in names]
-    if len(given) != len(names):
-        raise ValueError(f"weights must be {len(names)} numbers, one for each run; got {len(given)}")
-    return [number(weight, "the weight of a run", low=1e-30) for weight in given]
+def _by_score(item: tuple[str, float]) -> tuple[float, str]:
+    """Of equal scores the later name is first."""
+    return item[1], item[0]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import filterfalse
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankgrad.common.text import shown
 
-from .alike import Alike
+from .alike import Alike, pairs_alike
 from .lists import Array, QueryList, ScatteredError, Source
+
+EXAMINED = 1000  # number of lists whose names are compared with those of the judgements
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +40,7 @@ class Judgements:
             ValueError: there are no judgements, a grade is not an integer, or a document is judged twice for a query.
         """
         grades = {}
-        for each in sorted(source.whole(), key=lambda each: each.query):
+        for each in sorted(source.lists(together=True), key=lambda each: each.query):
             whole = (each.values == np.floor(each.values)) & (np.abs(each.values) < 2**31)
             if not whole.all():
                 row = int(np.argmin(whole))
@@ -134,14 +138,12 @@ class AboutRun(NamedTuple):
 
     Attributes:
         unknown: queries of the run that are not in the judgements.
-        lowest: lowest score of the run.
-        at_lowest: number of documents with this score.
+        lowest: the lowest score of a list -> number of documents with it, in lists in which it is the lowest.
         alike: names of queries and of documents that only look like those in the judgements.
     """
 
-    unknown: Sequence[str]
-    lowest: float
-    at_lowest: int
+    unknown: list[str]
+    lowest: Counter[float]
     alike: Alike
 
 
@@ -159,7 +161,7 @@ def judged_lists(run: Source, judgements: Judgements, *, single: bool = False) -
     try:
         return _collected(run, run.lists(), judgements, single)
     except ScatteredError:
-        return _collected(run, run.whole(), judgements, single)
+        return _collected(run, run.lists(together=True), judgements, single)
 
 
 def _collected(
@@ -167,36 +169,34 @@ def _collected(
 ) -> tuple[JudgedLists, AboutRun]:
     number = {query: place for place, query in enumerate(judgements.queries)}
     listed = np.zeros(len(number), np.int64)
-    entries: list[tuple[int, list[int], list[int]]] = []
-    unknown: list[str] = []
-    lowest, at_lowest, alike = np.inf, 0, Alike()
-    for each in lists:
+    entries: list[Array] = [np.empty((3, 0), np.int64)]  # [query | rank | grade, entry] of each list
+    about = AboutRun([], Counter(), Alike())
+    for examined, each in enumerate(lists):
         if each.query not in number:
-            unknown.append(each.query)
+            about.unknown.append(each.query)
             continue
         place, grades = number[each.query], judgements.grades[each.query]
         listed[place] = len(each.documents)
         rows = [row for row, document in enumerate(each.documents) if document in grades]
-        values = each.values.astype(np.float32) if single else each.values
-        ranks = ranks_in_list(each.documents, values)[rows].tolist()
-        entries.append((place, ranks, [grades[each.documents[row]] for row in rows]))
-        alike.documents(each.documents, grades, len(rows))
+        ranks = ranks_in_list(each.documents, each.values.astype(np.float32) if single else each.values)[rows]
+        entries.append(np.array([np.full(len(rows), place), ranks, [grades[each.documents[row]] for row in rows]]))
+        if examined < EXAMINED and len(rows) < min(len(grades), len(each.documents)):
+            here = {*each.documents}
+            others = [name for name in grades if name not in here]
+            about.alike.found["documents"] += pairs_alike(filterfalse(grades.__contains__, each.documents), others)
         least = float(each.values.min())
-        at_lowest = (at_lowest if least >= lowest else 0) + int((each.values == min(least, lowest)).sum())
-        lowest = min(least, lowest)
-    alike.queries(unknown, [query for query, count in zip(number, listed.tolist(), strict=True) if not count])
-    if unknown and not entries:
+        about.lowest[least] += int((each.values == least).sum())
+    lacking = [query for query, count in zip(number, listed.tolist(), strict=True) if not count]
+    about.alike.found["queries"] += pairs_alike(about.unknown, lacking)
+    if about.unknown and len(entries) == 1:
         raise ValueError(
-            f"no query of {run.name} is judged in {judgements.name}: their first queries are {shown(unknown[0])!r} "
-            f"and {shown(judgements.queries[0])!r}. {alike.told('queries') or 'Use the same names in both'}"
+            f"no query of {run.name} is judged in {judgements.name}: their first queries are "
+            f"{shown(about.unknown[0])!r} and {shown(judgements.queries[0])!r}. "
+            f"{about.alike.told('queries') or 'Use the same names in both'}"
         )
-    entries.sort(key=lambda entry: entry[0])
-    query = np.repeat([place for place, *_ in entries], [len(ranks) for _, ranks, _ in entries]).astype(np.int64)
-    rank = np.array([one for _, ranks, _ in entries for one in ranks], np.int64)
-    grade = np.array([one for *_, grades in entries for one in grades], np.int64)
+    query, rank, grade = np.concatenate(entries, axis=1).astype(np.int64)
     order = np.lexsort((rank, query))
-    made = JudgedLists(judgements, listed, query[order], rank[order], grade[order])
-    return made, AboutRun(unknown, lowest, at_lowest, alike)
+    return JudgedLists(judgements, listed, query[order], rank[order], grade[order]), about
 
 
 def ranks_in_list(documents: Sequence[str], values: Array) -> Array:

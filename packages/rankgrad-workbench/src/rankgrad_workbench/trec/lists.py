@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from rankgrad.common.checks import Numbers, tensor, unmasked
 from rankgrad.common.text import shown
 
 Array = npt.NDArray[Any]
-AT_ONCE = 2**16  # number of rows of a part
 NO_DOCUMENT = -1  # this document number marks an empty place in a matrix
 
 
@@ -57,31 +56,26 @@ class Source:
     parts: Callable[[], Iterator[QueryList]]
     empty: bool = False
 
-    def lists(self) -> Iterator[QueryList]:
-        """The list of each query, as it is read.
+    def lists(self, *, together: bool = False) -> Iterator[QueryList]:
+        """The list of each query, as it is read; or, together, after all rows were read.
 
         Raises:
-            ScatteredError: the rows of a query do not follow one another. Use `whole`.
+            ScatteredError: not together, and the rows of a query do not follow one another.
             ValueError: there are no rows, a document is in a list twice, or the source raises it.
         """
+        read = self.parts()
+        if together:
+            of_query: dict[str, list[QueryList]] = {}
+            for part in read:
+                of_query.setdefault(part.query, []).append(part)
+            read = chain.from_iterable(of_query.values())
         seen: set[str] = set()
-        for query, parts in groupby(self.parts(), lambda part: part.query):
+        for query, parts in groupby(read, lambda part: part.query):
             if query in seen:
                 raise ScatteredError(self.name)
             seen.add(query)
             yield self._joined([*parts])
-        self._need(seen)
-
-    def whole(self) -> list[QueryList]:
-        """The list of each query. All rows are in memory. Raises as `lists`, but no ScatteredError."""
-        parts: dict[str, list[QueryList]] = {}
-        for part in self.parts():
-            parts.setdefault(part.query, []).append(part)
-        self._need(parts)
-        return [self._joined(each) for each in parts.values()]
-
-    def _need(self, queries: object) -> None:
-        if not queries and not self.empty:
+        if not seen and not self.empty:
             raise ValueError(f"{self.name} holds no rows")
 
     def _joined(self, parts: Sequence[QueryList]) -> QueryList:
@@ -140,16 +134,16 @@ def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the map
     def parts() -> Iterator[QueryList]:
         for query, listed in values.items():
             if not isinstance(listed, Mapping):
-                raise TypeError(f"{name} must map a query to a mapping of documents; query {query!r} has {listed!r}")
+                raise TypeError(
+                    f"{name} must map queries to documents and their numbers; query {query!r} has {listed!r}. A run "
+                    "needs a name: pass {'a name': run}"
+                )
             if listed:
-                yield QueryList(names([query])[0], names(listed), numbers_of(query, listed))
-
-    def numbers_of(query: object, listed: Mapping[Any, Any]) -> Array:
-        try:
-            return np.fromiter(listed.values(), np.float64, len(listed))
-        except (TypeError, ValueError, OverflowError):
-            odd = next((each for each in listed.items() if not isinstance(each[1], (float, int, np.number))), listed)
-            raise TypeError(f"{name}, query {query!r}: documents must have numbers; got {odd!r}") from None
+                try:
+                    numbers = np.fromiter(listed.values(), np.float64, len(listed))
+                except (TypeError, ValueError, OverflowError):
+                    raise TypeError(f"{name}, query {query!r}: documents must have numbers; got {listed!r}") from None
+                yield QueryList(names([query])[0], names(listed), numbers)
 
     return Source(name, parts)
 
@@ -176,9 +170,7 @@ def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the
         raise ValueError(f"queries, documents and values must have the same length; got {lengths}")
 
     def parts() -> Iterator[QueryList]:
-        for first in range(0, len(scores), AT_ONCE):
-            rows = slice(first, first + AT_ONCE)
-            yield from by_query(names(queries[rows]), names(documents[rows]), scores[rows])
+        yield from by_query(names(queries), names(documents), scores)
 
     return Source(name, parts)
 
@@ -267,12 +259,10 @@ def names(values: Iterable[Any]) -> list[str]:
     (['3', '12'], ['d1', '7'])
     """
     given = _array(values).tolist() if hasattr(values, "dtype") else unmasked(list(values), "a column of names")
-    if all(type(value) is str for value in given):
-        return given
-    odd = [value for value in given if isinstance(value, bool) or not isinstance(value, (str, int, np.integer))]
-    if odd:
-        raise TypeError(f"names of queries and documents must be strings or integers; got {odd[0]!r}")
-    return [str(value) for value in given]
+    for value in given:
+        if type(value) is not str and (isinstance(value, bool) or not isinstance(value, (str, int, np.integer))):
+            raise TypeError(f"names of queries and documents must be strings or integers; got {value!r}")
+    return [*map(str, given)]
 
 
 def numbers(values: Numbers, name: str) -> Array:

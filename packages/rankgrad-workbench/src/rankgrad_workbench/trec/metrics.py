@@ -8,7 +8,7 @@ the ranks, so their last bit does not depend on how a run was read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -114,6 +114,7 @@ class MetricKind:
     """The common part of all metrics of one name.
 
     Attributes:
+        name: its name in trec_eval.
         compute: function (metric, lists, relevant documents) -> [query] values.
         meaning: a few words, with {first}, {k} and the options in braces.
         k: the number after the name: "" none, "length" a list length, "length?" an optional list length, "recall" a
@@ -122,11 +123,17 @@ class MetricKind:
         options: other options and their defaults.
     """
 
+    name: str
     compute: Compute
     meaning: str
     k: Literal["", "length", "length?", "recall"] = ""
     names: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All names, in lower case."""
+        return self.name.lower(), *self.names.split()
 
 
 def _over(numerator: Array, denominator: Array | float) -> Array:
@@ -144,6 +151,26 @@ def _average_precision(metric: ListMetric, lists: JudgedLists, relevant: Relevan
     kept = metric.upto(relevant.rank)
     precision = relevant.found[kept] / relevant.rank[kept]
     return _over(lists.sums(relevant.query[kept], precision), relevant.known)
+
+
+def _wrong(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
+    return lists.sums(lists.query[lists.grade >= 0]) - _hits(metric, lists, relevant)
+
+
+def _at_least(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
+    return np.maximum(_average_precision(metric, lists, relevant), LEAST)
+
+
+def _precision(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
+    return _over(_hits(metric, lists, relevant), lists.listed if metric.k is None else metric.k)
+
+
+def _success(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
+    return np.minimum(_hits(metric, lists, relevant), 1)
+
+
+def _r_precision(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
+    return _over(lists.sums(relevant.query[relevant.rank <= relevant.known[relevant.query]]), relevant.known)
 
 
 def _recall(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
@@ -191,10 +218,10 @@ def _bpref(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
     return _over(lists.sums(relevant.query, 1 - lost), relevant.known)
 
 
-def _precision_from(recall: float, lists: JudgedLists, relevant: Relevant) -> Array:
+def _precision_from(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
     """[query] highest precision at a rank with at least this recall."""
     # trec_eval 9 adds .9 and truncates; 10 rounds
-    needed = np.floor(recall * relevant.known + (0.9 if lists.early else 0.5))
+    needed = np.floor((metric.k or 0) * relevant.known + (0.9 if lists.early else 0.5))
     kept = relevant.found >= np.maximum(needed, 1)[relevant.query]
     precision = np.zeros(len(lists.listed))
     np.maximum.at(precision, relevant.query[kept], relevant.found[kept] / relevant.rank[kept])
@@ -202,7 +229,7 @@ def _precision_from(recall: float, lists: JudgedLists, relevant: Relevant) -> Ar
 
 
 def _eleven_points(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
-    points = [_precision_from(tenth / 10, lists, relevant) for tenth in range(11)]
+    points = [_precision_from(replace(metric, k=tenth / 10), lists, relevant) for tenth in range(11)]
     total: Array = np.add.accumulate(points[::-1])[-1] / 11
     return total
 
@@ -235,7 +262,7 @@ def _judged(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array
 
 
 def _f(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
-    precision, recall = _over(_hits(metric, lists, relevant), lists.listed), _recall(metric, lists, relevant)
+    precision, recall = _precision(metric, lists, relevant), _recall(metric, lists, relevant)
     weight = metric.option("beta")
     return _over((weight + 1) * precision * recall, weight * precision + recall)
 
@@ -243,63 +270,39 @@ def _f(metric: ListMetric, lists: JudgedLists, relevant: Relevant) -> Array:
 _NDCG = "relevant documents with less weight at later ranks, relative to the best order, {gains}"
 _STOPS = "expected 1 / rank at which a reader stops, with probability (2^grade - 1) / 2^{max_grade:g} at each document"
 _READS = "share of relevant documents among those read, if a reader continues with probability {p:g}"
+_MAP_CUT = "map of {first}, divided by all relevant ones as map is"
+_RPREC = "share of relevant documents among the first R, R = number of relevant ones"
+_IPREC = "highest precision at a rank with a recall of at least {k}"
 _WRONG = "mean share of the judged irrelevant documents that are not above a relevant one"
-Kind = MetricKind
-KINDS: dict[str, MetricKind] = {
-    "num_q": Kind(lambda m, lists, r: np.ones(len(lists.listed)), "queries", "", "numq"),
-    "num_ret": Kind(lambda m, lists, r: lists.listed.astype(np.float64), "documents retrieved", "", "numret"),
-    "num_rel": Kind(lambda m, lists, r: r.known, "relevant documents", "", "numrel"),
-    "num_rel_ret": Kind(_hits, "relevant documents retrieved", "", "numrelret"),
-    "num_nonrel_judged_ret": Kind(
-        lambda m, lists, r: lists.sums(lists.query[lists.grade >= 0]) - _hits(m, lists, r),
-        "retrieved documents that are judged not relevant",
+_KINDS = (
+    MetricKind("num_q", lambda m, lists, r: np.ones(len(lists.listed)), "queries", "", "numq"),
+    MetricKind("num_ret", lambda m, lists, r: lists.listed.astype(np.float64), "documents retrieved", "", "numret"),
+    MetricKind("num_rel", lambda m, lists, r: r.known, "relevant documents", "", "numrel"),
+    MetricKind("num_rel_ret", _hits, "relevant documents retrieved", "", "numrelret"),
+    MetricKind("num_nonrel_judged_ret", _wrong, "retrieved documents that are judged not relevant"),
+    MetricKind("map", _average_precision, "average precision over {first}", "", "ap"),
+    MetricKind("map_cut", _average_precision, _MAP_CUT, "length", "ap map"),
+    MetricKind("gm_map", _at_least, f"geometric mean of the queries' map, each at least {LEAST}"),
+    MetricKind("Rprec", _r_precision, _RPREC, "", "r-precision r_precision"),
+    MetricKind("bpref", _bpref, _WRONG),
+    MetricKind(
+        "recip_rank", _reciprocal_rank, "1 / rank of the first relevant document in {first}", "length?", "rr mrr"
     ),
-    "map": Kind(_average_precision, "average precision over {first}", "", "ap"),
-    "map_cut": Kind(_average_precision, "map of {first}, divided by all relevant ones as map is", "length", "ap map"),
-    "gm_map": Kind(
-        lambda m, lists, r: np.maximum(_average_precision(m, lists, r), LEAST),
-        f"geometric mean of the queries' map, each at least {LEAST}",
-    ),
-    "Rprec": Kind(
-        lambda m, lists, r: _over(lists.sums(r.query[r.rank <= r.known[r.query]]), r.known),
-        "share of relevant documents among the first R, R = number of relevant ones",
-        names="r-precision r_precision",
-    ),
-    "bpref": Kind(_bpref, _WRONG),
-    "recip_rank": Kind(_reciprocal_rank, "1 / rank of the first relevant document in {first}", "length?", "rr mrr"),
-    "iprec_at_recall": Kind(
-        lambda m, lists, r: _precision_from(float(m.k or 0), lists, r),
-        "highest precision at a rank with a recall of at least {k}",
-        "recall",
-        "iprec",
-    ),
-    "11pt_avg": Kind(_eleven_points, "mean of iprec_at_recall over the recalls 0, .1, ..., 1"),
-    "P": Kind(
-        lambda m, lists, r: _hits(m, lists, r) / (m.k or 1),
-        "share of relevant documents among {first}",
-        "length",
-        "prec precision",
-    ),
-    "recall": Kind(_recall, "share of the relevant documents that are among {first}", "length", "r found"),
-    "success": Kind(
-        lambda m, lists, r: np.minimum(_hits(m, lists, r), 1),
-        "whether a relevant document is among {first}",
-        "length",
-        "hit_rate",
-    ),
-    "ndcg": Kind(_ndcg, _NDCG, options={"dcg": "log2"}),
-    "ndcg_cut": Kind(_ndcg, "NDCG of {first}, {gains}", "length", "ndcg", {"dcg": "log2"}),
-    "err": Kind(_expected_reciprocal_rank, _STOPS, "length?", options={"max_grade": HIGHEST_GRADE}),
-    "rbp": Kind(_rank_biased_precision, _READS, "length?", options={"p": 0.8}),
-    "judged": Kind(_judged, "share of judged documents among {first}", "length?"),
-    "set_P": Kind(
-        lambda m, lists, r: _over(_hits(m, lists, r), lists.listed),
-        "precision of {first}",
-        names="setp prec precision",
-    ),
-    "set_recall": Kind(_recall, "recall of {first}", "", "setr recall"),
-    "set_F": Kind(_f, "harmonic mean of set_P and set_recall", "", "setf f1", {"beta": 1.0}),
-}
+    MetricKind("iprec_at_recall", _precision_from, _IPREC, "recall", "iprec"),
+    MetricKind("11pt_avg", _eleven_points, "mean of iprec_at_recall over the recalls 0, .1, ..., 1"),
+    MetricKind("P", _precision, "share of relevant documents among {first}", "length", "prec precision"),
+    MetricKind("recall", _recall, "share of the relevant documents that are among {first}", "length", "r found"),
+    MetricKind("success", _success, "whether a relevant document is among {first}", "length", "hit_rate"),
+    MetricKind("ndcg", _ndcg, _NDCG, options={"dcg": "log2"}),
+    MetricKind("ndcg_cut", _ndcg, "NDCG of {first}, {gains}", "length", "ndcg", {"dcg": "log2"}),
+    MetricKind("err", _expected_reciprocal_rank, _STOPS, "length?", options={"max_grade": HIGHEST_GRADE}),
+    MetricKind("rbp", _rank_biased_precision, _READS, "length?", options={"p": 0.8}),
+    MetricKind("judged", _judged, "share of judged documents among {first}", "length?"),
+    MetricKind("set_P", _precision, "precision of {first}", "", "setp prec precision"),
+    MetricKind("set_recall", _recall, "recall of {first}", "", "setr recall"),
+    MetricKind("set_F", _f, "harmonic mean of set_P and set_recall", "", "setf f1", {"beta": 1.0}),
+)
+KINDS = {kind.name: kind for kind in _KINDS}
 #: Kinds of metrics that have no lowest relevant grade.
 GRADED = ("num_q", "num_ret", "ndcg", "ndcg_cut", "err", "judged")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
-from rankgrad.common.checks import closest, number
+from rankgrad.common.checks import closest
 
-from .metrics import GAINS, GRADED, KINDS, ListMetric
+from .metrics import GAINS, GRADED, KINDS, ListMetric, MetricKind
 
 COUNTS = ("num_q", "num_ret", "num_rel", "num_rel_ret")
 OFFICIAL = (  # the metrics that trec_eval prints by default
@@ -18,16 +19,9 @@ OFFICIAL = (  # the metrics that trec_eval prints by default
     *(f"P_{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000)),
 )
 USUAL = ("map", "ndcg_cut_10", "recip_rank", "P_10", "recall_100", "Rprec", "bpref", "judged_10")
-#: Names in lower case -> kind of metric: first without a number after them, then with one.
-ALIASES: tuple[dict[str, str], dict[str, str]] = (
-    {
-        each: name
-        for name, kind in KINDS.items()
-        if kind.k in ("", "length?")
-        for each in (name.lower(), *kind.names.split())
-    },
-    {each: name for name, kind in KINDS.items() if kind.k for each in (name.lower(), *kind.names.split())},
-)
+LENGTH = "a list length, an integer >= 1,"
+NUMBERS = {"": "no number", "length": LENGTH, "length?": LENGTH, "recall": "a recall, 0 to 1,"}
+NONE: list[float | None] = [None]
 
 
 def metrics_of(names: str | Iterable[str]) -> list[ListMetric]:
@@ -41,15 +35,11 @@ def metrics_of(names: str | Iterable[str]) -> list[ListMetric]:
     >>> [str(metric) for metric in metrics_of(["nDCG@10", "P.5,10", "AP(rel=2)", "rbp(p=0.9)", "MRR@10"])]
     ['ndcg_cut_10', 'P_5', 'P_10', 'map(rel=2)', 'rbp(p=0.9)', 'recip_rank_10']
     """
-    if isinstance(names, str):
+    named = [] if isinstance(names, str) else list(names)
+    if not named:
         raise ValueError(f"metrics must be a list of names, such as ['map', 'nDCG@10']; got {names!r}")
-    found: dict[str, ListMetric] = {}
-    for name in names:
-        for metric in metrics_of(OFFICIAL) if name == "official" else _named(name):
-            found.setdefault(str(metric), metric)
-    if not found:
-        raise ValueError("metrics must have at least one name, such as ['map', 'nDCG@10']; got none")
-    return list(found.values())
+    found = [metric for name in named for metric in (metrics_of(OFFICIAL) if name == "official" else _named(name))]
+    return list({str(metric): metric for metric in found}.values())
 
 
 def _named(name: str) -> list[ListMetric]:
@@ -58,84 +48,59 @@ def _named(name: str) -> list[ListMetric]:
             f"metric {name!r} is ambiguous: write {name.replace('.', '(p=0.')}) or {name.replace('.', '@')}"
         )
     plain = re.sub(r"(?i)^ndcg(_burges|-exp2)", "ndcg(dcg=exp-log2)", name)
-    options = ",".join(re.findall(r"\(([^()]*)\)", plain))
-    bare = re.sub(r"\([^()]*\)", "", plain).strip()
-    behind = re.fullmatch(r"(.+?)[@_.]([0-9.][0-9.,]*)", bare)
-    ks: list[float | None] = [None]
-    if behind and bare.lower() not in ALIASES[0]:
-        bare, ks = behind[1], [_float(part, name) for part in behind[2].split(",")]
-    else:
-        behind = None
-    # if the name needs a number and has none, or the other way round, `_checked` says so
-    kind = ALIASES[bool(behind)].get(bare.lower()) or ALIASES[not behind].get(bare.lower())
+    word, ks, number = re.sub(r"\([^()]*\)", "", plain).strip().lower(), NONE, ""
+    behind = re.fullmatch(r"(.+?)[@_.](\d*\.?\d+(?:,\d*\.?\d+)*)", word)
+    if behind and not any(word in kind.words for kind in KINDS.values()):
+        word, ks, number = behind[1], [float(part) for part in behind[2].split(",")], f"_{behind[2]}"
+    kinds = [kind for kind in KINDS.values() if word in kind.words]
+    if not kinds:
+        raise ValueError(_unknown(name, word, ks, number))
+    kind = next((each for each in kinds if _fit(ks, each)), None)
     if kind is None:
-        raise ValueError(_unknown(name, bare, f"_{behind[2]}" if behind else ""))
-    return [_checked(ListMetric(kind, k, *_options(kind, options, name)), name) for k in ks]
+        needed = " or ".join(dict.fromkeys(NUMBERS[each.k] for each in kinds))
+        raise ValueError(f"metric {name!r} needs {needed} after its name{number and '; got ' + number[1:]}")
+    options = _options(kind, ",".join(re.findall(r"\(([^()]*)\)", plain)), name)
+    level = options.pop("rel", None)
+    return [ListMetric(kind.name, k, level, tuple(options.items())) for k in ks]
 
 
-def _unknown(name: str, bare: str, number: str) -> str:
-    """The message about a metric that there is not.
+def _fit(ks: list[float | None], kind: MetricKind) -> bool:
+    """Whether these numbers may be after the name of a metric."""
+    if ks == NONE:
+        return kind.k in ("", "length?")
+    whole = "length" in kind.k
+    return bool(kind.k) and all(
+        k >= 1 and isfinite(k) and k == int(k) if whole else k <= 1 for k in ks if k is not None
+    )
 
-    Args:
-        name: as it was given.
-        bare: the same without number and options.
-        number: the end with the number, or "".
-    """
-    from rankgrad.evaluation.measures import FOREIGN, NOT_HERE, OTHERS, WHOLE  # they need torch
 
-    lengths = [f"{known}_10" for known, kind in KINDS.items() if kind.k.startswith("length")]
-    whole = [known for known, kind in KINDS.items() if kind.k in ("", "length?")]
-    known = f"Known: {', '.join(whole)}, {', '.join(lengths)}, iprec_at_recall_0.10; the number may be any"
-    if bare.lower() in FOREIGN:
+def _unknown(name: str, word: str, ks: list[float | None], number: str) -> str:
+    from rankgrad.evaluation.measures import FOREIGN, NOT_HERE  # it needs torch
+
+    example = {"length": "_10", "recall": "_0.10"}
+    listed = [each + example.get(kind.k, "") for each, kind in KINDS.items()]
+    known = f"Known: {', '.join(listed)}; the number may be any"
+    if word in FOREIGN:
         return f"unknown metric {name!r}, {NOT_HERE}. {known}"
-    if name.lower() in {each.lower() for each in (*WHOLE, *OTHERS)}:
-        return f"unknown metric {name!r}, which is computed for embeddings alone (rankgrad evaluate RUN). {known}"
-    fits = ("", "length?") if not number else ("recall",) if "." in number else ("length", "length?")
-    taken = [alias + number for alias, kind in ALIASES[bool(number)].items() if KINDS[kind].k in fits]
-    return f"unknown metric {name!r}{closest(bare + number, [*whole, *taken], alike=0.7)} {known}"
+    names = [each + number for kind in KINDS.values() if _fit(ks, kind) for each in kind.words]
+    return f"unknown metric {name!r}{closest(word + number, names, alike=0.7)} {known}"
 
 
-def _float(text: str, name: str) -> float:
-    try:
-        return number(float(text), name)
-    except ValueError:
-        raise ValueError(f"metric {name!r}: {text!r} is not a finite number") from None
-
-
-def _options(kind: str, text: str, name: str) -> tuple[int | None, tuple[tuple[str, Any], ...]]:
-    """Lowest relevant grade, and the other options."""
-    level: int | None = None
-    options: list[tuple[str, Any]] = []
-    known = ([] if kind in GRADED else ["rel"]) + list(KINDS[kind].options)
-    for part in filter(None, (part.strip() for part in text.split(","))):
+def _options(kind: MetricKind, text: str, name: str) -> dict[str, Any]:
+    known = ([] if kind.name in GRADED else ["rel"]) + list(kind.options)
+    options: dict[str, Any] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
         key, _, value = (word.strip(" '\"") for word in part.partition("="))
         if key not in known:
             raise ValueError(f"metric {name!r} has no option {key!r}; it has {', '.join(known) or 'none'}")
-        if key == "dcg":
-            if value not in GAINS:
-                raise ValueError(f"metric {name!r}: dcg must be {' or '.join(GAINS)}; got {value!r}")
-            options.append((key, value))
-        elif key == "rel":
-            if _float(value, name) != int(_float(value, name)):
-                raise ValueError(f"metric {name!r}: rel is the lowest relevant grade, an integer; got {value}")
-            level = int(_float(value, name))
-        else:
-            options.append((key, _float(value, name)))
-    return level, tuple(options)
-
-
-def _checked(metric: ListMetric, name: str) -> ListMetric:
-    kind, k = KINDS[metric.kind], metric.k
-    if kind.k == "recall":
-        fits, wanted = k is not None and 0 <= k <= 1, "a recall, 0 to 1,"
-    elif kind.k:
-        fits = kind.k == "length?" if k is None else k >= 1 and k == int(k)
-        wanted = "a list length, an integer >= 1,"
-    else:
-        fits, wanted = k is None, "no number"
-    if not fits:
-        raise ValueError(f"metric {name!r} needs {wanted} after its name" + ("" if k is None else f"; got {k:g}"))
-    p = dict(metric.options).get("p", 0.5)
-    if not 0 < p < 1:
-        raise ValueError(f"metric {name!r}: p is a probability and must be between 0 and 1; got {p:g}")
-    return metric
+        try:
+            options[key] = value if key == "dcg" else int(value) if key == "rel" else float(value)
+        except ValueError:
+            options[key] = None
+        right = options[key] in GAINS if key == "dcg" else options[key] is not None and isfinite(options[key])
+        if not right or (key == "p" and not 0 < options[key] < 1):
+            raise ValueError(
+                f"metric {name!r}: {key} cannot be {value!r}. rel is a grade, an integer; p is a probability between 0 "
+                f"and 1; dcg is {' or '.join(GAINS)}; other options are numbers"
+            )
+    return options

@@ -37,7 +37,6 @@ class Evaluation:
         silent: run -> number of queries without a list, for runs that lack too many of them to be compared.
         groups: name -> [member] rows of its queries.
         of_groups: one row for each group, run and metric: group, queries, run, metric, value, low, high.
-        between_groups: tests between the runs in each group.
         meanings: metric -> its meaning.
         settings: all settings that determine the numbers.
         notes: remarks for the reader, one sentence each.
@@ -53,7 +52,6 @@ class Evaluation:
     silent: dict[str, int]
     groups: dict[str, Array]
     of_groups: tuple[dict[str, Any], ...]
-    between_groups: tuple[Difference, ...]
     meanings: dict[str, str]
     settings: dict[str, Any]
     notes: tuple[str, ...]
@@ -84,28 +82,23 @@ class Evaluation:
         return [*printed, *(f"{name:<22}\tall\t{_printed(name, value)}" for name, value in self.values[run].items())]
 
     def __str__(self) -> str:
-        if len(self.runs) <= SIDE_BY_SIDE:
-            head = ["metric", *map(shown, self.runs)]
-            rows = [
-                [metrics_of([name])[0].printed, *(self._cell(run, name) for run in self.runs)] for name in self.metrics
-            ]
-            sure = f"in brackets: {100 * self.settings['confidence']:g} % interval over queries"
-        else:
-            head = ["run", *self.metrics]
-            rows = [[shown(run), *(_printed(*each) for each in self.values[run].items())] for run in self.runs]
-            sure = "`intervals` and the page have the intervals over queries"
-        tested = [["difference", "metric", "mean", "interval", "p (Holm)", "detectable"]]
-        shown_tests = [test for test in self.differences if test.metric == self.differences[0].metric][:MOST_TESTS]
-        for test in shown_tests:
-            bounds = f"{test.low:+.4f} to {test.high:+.4f}"
-            found = "-" if test.detectable is None else f"{test.detectable:.4f}"
-            pair = f"{shown(test.run)} - {shown(test.other)}"
-            tested.append([pair, test.metric, f"{test.mean:+.4f}", bounds, chance(test.corrected), found])
-        left = len(self.differences) - len(shown_tests)
-        parts = [aligned([head, *rows]), *([sure] if any(self.intervals.values()) else [])]
+        table = [["metric", *map(shown, self.runs)]]
+        for metric in metrics_of(self.metrics):
+            table.append([metric.printed, *(self._cell(run, str(metric)) for run in self.runs)])
+        if len(self.runs) > SIDE_BY_SIDE:
+            table = [["run", *self.metrics], *([*row] for row in list(zip(*table, strict=True))[1:])]
+        parts = [aligned(table)]
+        if any(self.intervals.values()):
+            parts.append(f"in brackets: {100 * self.settings['confidence']:g} % interval over queries")
         if self.differences:
-            parts += ["", aligned(tested, left=2)]
-            if left:
+            rows = [["difference", "metric", "mean", "interval", "p (Holm)", "detectable"]]
+            for test in [test for test in self.differences if test.metric == self.differences[0].metric][:MOST_TESTS]:
+                bounds = f"{test.low:+.4f} to {test.high:+.4f}"
+                size = "-" if test.detectable is None else f"{test.detectable:.4f}"
+                pair = f"{shown(test.run)} - {shown(test.other)}"
+                rows.append([pair, test.metric, f"{test.mean:+.4f}", bounds, chance(test.corrected), size])
+            parts += ["", aligned(rows, left=2)]
+            if left := len(self.differences) - len(rows) + 1:
                 more = f"{left:,} more tests of other metrics and runs"
                 parts.append(f"{more} are in `differences` (in Python) and on the page (with -o)")
         return "\n".join([*parts, *(["", *self.notes] if self.notes else [])])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from rankgrad.common.text import shown
 
 from ..files.tables.formats import read_rows
 from .files import RUN, FileKind, read
@@ -17,7 +16,7 @@ from .lists import Array, Source, from_mapping
 
 Run = str | os.PathLike[str] | Source | Mapping[Any, Mapping[Any, float]]
 Groups = str | os.PathLike[str] | Mapping[str, str]
-ENDINGS = (".gz", ".trec", ".run", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".res")
+_ENDINGS = re.compile(r"(?<=.)(\.(trec|run|res|txt|csv|tsv|jsonl?|parquet|gz))+$")
 
 
 def runs_of(runs: Any) -> dict[str, Source]:
@@ -27,38 +26,25 @@ def runs_of(runs: Any) -> dict[str, Source]:
         runs: name -> run, or one or several files, named after the files.
 
     Raises:
-        TypeError: this is a single run without a name.
         ValueError: there is no run, or a run is given twice.
     """
     if isinstance(runs, Mapping):
-        single = next((each for each in runs.values() if isinstance(each, Mapping) and each), None)
-        if single is not None and not isinstance(next(iter(single.values())), Mapping):
-            raise TypeError(
-                "runs must be a mapping from the name of a run to the run; got one run, a mapping from queries to "
-                "documents: pass {'a name': run}"
-            )
         named = {str(name): source_of(run, str(name), RUN) for name, run in runs.items()}
     else:
-        listed = [runs] if isinstance(runs, (str, os.PathLike, Source)) else [*runs]
-        sources = [source_of(run, "", RUN) for run in listed]
-        short = [run.name if isinstance(run, Source) else _stem(Path(run)) for run in listed]
+        sources = [source_of(run, "", RUN) for run in _listed(runs)]
+        short = [_ENDINGS.sub("", Path(each.name).name) for each in sources]
         # files of the same name in different folders are named by their paths
         names = [one if short.count(one) == 1 else each.name for one, each in zip(short, sources, strict=True)]
         named = dict(zip(names, sources, strict=True))
         if len(named) < len(sources):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"the run {twice!r} was given twice")
+            raise ValueError(f"a run was given twice: {', '.join(names)}")
     if not named:
         raise ValueError("runs must have at least one run; got none")
     return named
 
 
-def _stem(path: Path) -> str:
-    """Name of a file without the usual endings."""
-    name = path.name
-    for ending in ENDINGS:
-        name = name.removesuffix(ending)
-    return name or path.name
+def _listed(runs: Any) -> list[Any]:
+    return [runs] if isinstance(runs, (str, os.PathLike, Source)) else [*runs]
 
 
 def source_of(given: Any, name: str, kind: FileKind) -> Source:
@@ -80,8 +66,8 @@ def source_of(given: Any, name: str, kind: FileKind) -> Source:
     if isinstance(given, Mapping):
         return from_mapping(given, repr(name))
     raise TypeError(
-        "runs and judgements must be files, mappings query -> document -> number, or results of from_columns, "
-        f"from_matrix or from_scores; got {type(given).__name__}"
+        "runs (by name) and judgements must be files, mappings query -> document -> number, or results of "
+        f"from_columns, from_matrix or from_scores; got {type(given).__name__}"
     )
 
 
@@ -107,14 +93,8 @@ def groups_of(given: Groups, queries: Sequence[str]) -> dict[str, Array]:
 
 
 def _group_file(path: Path) -> list[tuple[str, str]]:
-    rows = [*read_rows(path, None)]
-    head = list(rows[0][1]) if rows else []
-    if not {"query", "group"} <= set(head):
-        raise ValueError(
-            f"{shown(path)} must have a header with the columns query and group, and rows below it; it has "
-            f"{', '.join(map(shown, head)) or 'nothing'}"
-        )
+    rows = [*read_rows(path, None)] or [(str(path), {})]
     for place, row in rows:
-        if not row["query"] or not row["group"]:
-            raise ValueError(f"{place} must have a query and a group")
+        if not row.get("query") or not row.get("group"):
+            raise ValueError(f"{place} must have a query and a group, in columns of these names; got {dict(row)}")
     return [(str(row["query"]), str(row["group"])) for _, row in rows]

@@ -61,7 +61,7 @@ def fused(lists: Sequence[Found], weights: Sequence[float], collection: Collecti
         depth: number of documents in a list.
     """
     runs = {str(at): as_run(found, collection, rows) for at, found in enumerate(lists)}
-    made = trec.fuse(runs, depth=depth, weights=weights)
+    made = trec.fuse(runs, depth=depth, weights=dict(zip(runs, weights, strict=True)))
     place = {name: row for row, name in enumerate(collection.documents.names)}
     documents, scores = np.full((len(rows), depth), -1), np.zeros((len(rows), depth))
     for at, row in enumerate(rows.tolist()):
