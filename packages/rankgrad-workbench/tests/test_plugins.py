@@ -215,7 +215,7 @@ def test_a_plug_in_that_fails_to_import_is_named_in_one_line_and_stops_nothing_e
     told = capsys.readouterr().err.splitlines()
     assert told == ["rankgrad: the command toy of toy 1.2 can't be imported: RuntimeError: of its own"]
     assert main(["datasets"]) == 0
-    (tmp_path / "toy.py").write_text("HELP = 'x'\n")
+    (tmp_path / "toy.py").write_text('"""Do something."""\n')
     assert main(["toy"]) == 2 and "has no options; see docs/plugins.md" in capsys.readouterr().err
 
 
@@ -325,7 +325,7 @@ def test_a_kind_of_run_that_cannot_be_used_is_left_out_and_named_when_it_is_aske
 @pytest.mark.parametrize(
     "words",
     [
-        *([command, "roadmap/table2"] for command in ("reproduce", "paper-figure", "sodeep", "reproduces")),
+        *([command, "roadmap/table2"] for command in ("reproduce", "paper-figure", "sodeep")),
         *(["train", word] for word in ("data=sop", "data=SOP", "sop", "experiment=roadmap/sop", "roadmap/sop")),
         *(["train", "data=glyphs", word] for word in ("recipe=finetune", "loss=sodeep_ap", "loss=supap+sodeep_ap")),
         *([command, "loss=sodeep_ap,supap", "data=glyphs"] for command in ("compare", "tune")),
@@ -342,7 +342,7 @@ def test_each_name_of_the_laboratory_says_where_it_is(words, capsys):
     assert "In a clone: pip install ./papers." in told and "rankgrad-papers" not in told and told.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["detect", "train"], ["detetc"], ["train", "task=detection"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["detect", "train"], ["train", "task=detection"]], ids=" ".join)
 def test_each_name_of_the_package_of_detectors_says_where_it_is(words, capsys):
     assert main(words) == 2
     told = capsys.readouterr().err
@@ -363,10 +363,7 @@ def test_a_name_of_the_laboratory_in_python_says_where_it_is():
         datasets.find("cub")
 
 
-def test_names_that_are_somewhat_like_those_of_the_laboratory_get_the_hint_of_our_own():
+def test_names_that_are_not_of_the_laboratory_get_no_hint_of_it():
     assert elsewhere.of_laboratory("loss", "roadmap") == elsewhere.of_laboratory("data set", "folder") == ""
-    assert (
-        elsewhere.of_laboratory("data set", "sopp", ["sop"]) == ""
-        and elsewhere.of_laboratory("figure", "roads/1") == ""
-    )
+    assert elsewhere.of_laboratory("figure", "roads/1") == ""
     assert elsewhere.of_laboratory("experiment", "rambo/x", ["rambo/cub_log"]) == ""

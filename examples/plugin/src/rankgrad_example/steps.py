@@ -1,11 +1,9 @@
-"""A command: `rankgrad steps RUN ...` prints how many steps runs have made, and how good they are."""
+"""Print the steps and the R@1 of finished runs."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-
-HELP = "Print the steps and the R@1 of finished runs."
 
 
 def options(parser: argparse.ArgumentParser) -> None:

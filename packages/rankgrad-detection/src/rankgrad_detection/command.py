@@ -1,16 +1,4 @@
-"""Train and evaluate detectors, and check their data."""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-from typing import Any
-
-from rankgrad_workbench.cli.training import compare_losses, groups, several_options, train_one, train_options, with_out
-from rankgrad_workbench.cli.trust import add_trust
-
-HELP = """\
-Train a detector with a ranking loss, measure its average precision as Pascal VOC and COCO do, or check the data.
+"""Train a detector with a ranking loss, measure its average precision as Pascal VOC and COCO do, or check the data.
 
   rankgrad detect train data.root=DIR                       images with boxes, as VOC, COCO or YOLO have them
   rankgrad detect train data.root=DIR loss=cross_entropy    the same detector with cross-entropy
@@ -18,9 +6,20 @@ Train a detector with a ranking loss, measure its average precision as Pascal VO
   rankgrad detect train resume=runs/voc_folder-...          continue where a run stopped
   rankgrad detect evaluate RUN --split val --ious 0.5,0.6,0.7
   rankgrad detect check --root VOCdevkit --images
+
+Settings are KEY=VALUE, without dashes.
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rankgrad_workbench.cli.arguments import add_trust
+from rankgrad_workbench.cli.training import compare_losses, groups, several_options, train_one, train_options
+
 SETTINGS = True  # train and compare take KEY=VALUE settings
-LISTS = ("--ious",)
 
 COMPARE = """\
 Train a detector with several losses on the same data, with the same seeds and budget. Write a table of its AP.
@@ -76,7 +75,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Run the chosen action."""
     if arguments.action == "train":
-        train_one(["detect", "train"], with_out(arguments, settings), arguments.cfg)
+        train_one(["detect", "train"], settings, arguments)
     elif arguments.action == "compare":
         compare_losses(arguments, settings, "detect train")
     else:
@@ -92,8 +91,6 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
     for path, option in ((arguments.out, "-o"), (arguments.page, "--page")):
         check_output(path, option)
-        if path and not path.parent.is_dir():
-            raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
     if arguments.out and arguments.page and arguments.out.absolute() == arguments.page.absolute():
         raise ValueError(f"-o and --page are both {arguments.out}; give two files")
     try:
@@ -119,7 +116,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from rankgrad_workbench.cli.paths import require
+    from rankgrad_workbench.cli.arguments import require
 
     from .check import inspect_boxes
 

@@ -180,7 +180,7 @@ def test_settings_that_are_typed_are_held_to_the_same_lists(capsys, tmp_path, ca
     told = refused(capsys, "train", "loss._target_=os.system", f"+loss.command=touch {canary}", "--cfg")
     assert "loss._target_ is 'os.system', which is no loss of rankgrad" in told
     told = refused(capsys, "train", "loss._target_=os.system", "trust=os")
-    assert "got 'os', with which a file could run any code" in told
+    assert "got 'os'. With those of others a file could run any code" in told
 
 
 # ------------------------------------------------------------------------------------------------------- bad weights

@@ -139,7 +139,7 @@ def test_a_resumed_run_stays_in_its_folder(run, tmp_path, capsys):
 
 def test_several_runs_are_compared_by_another_command(run, capsys):
     assert main(["evaluate", str(run.folder), str(run.folder)]) == 2
-    assert f"To compare: rankgrad report {run.folder} {run.folder}" in capsys.readouterr().err
+    assert f"rankgrad report {run.folder} {run.folder}" in capsys.readouterr().err
 
 
 def test_a_query_of_texts_is_a_sentence(tmp_path, capsys):

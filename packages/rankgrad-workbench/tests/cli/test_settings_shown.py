@@ -10,7 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.cli.machine import add_machine, machine
+from rankgrad_workbench.cli.arguments import add_machine, machine
 from rankgrad_workbench.cli.settings import commented
 from rankgrad_workbench.settings import compose
 

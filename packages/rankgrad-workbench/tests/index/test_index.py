@@ -459,15 +459,14 @@ def test_links_to_the_query_leave_the_list_as_long_as_it_was_asked_for(weights, 
 
 def test_a_gallery_that_is_not_there_is_named(photos, made, tmp_path, capsys):
     query = str(photos / "class 0" / "0.png")
-    for images in (tmp_path / "missing", Path(query)):
-        assert main(["search", query, "--index", str(made), "--images", str(images)]) == 2
-        assert f"--images is the folder of the gallery's images; {images} is no folder" in capsys.readouterr().err
+    assert main(["search", query, "--index", str(made), "--images", str(tmp_path / "missing")]) == 2
+    assert "missing does not exist" in capsys.readouterr().err
     moved = Index.load(made).at("/nowhere").save(tmp_path / "moved")
     assert main(["search", query, "--index", str(moved), "--json"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out)
     assert output.err == (
-        "/nowhere, the folder of the gallery's images, does not exist. If it was moved, give it with --images DIR\n"
+        "/nowhere, the folder of the images, does not exist; was it moved? --images DIR\n"
     )
     assert main(["search", query, "--index", str(moved), "--images", str(photos), "--json"]) == 0
     assert not capsys.readouterr().err

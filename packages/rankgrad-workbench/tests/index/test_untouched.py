@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from rankgrad_workbench.cli import main, parted
+from rankgrad_workbench.cli import main
 from rankgrad_workbench.index import Index
 from rankgrad_workbench.models import load_weights
 
@@ -75,21 +75,3 @@ def test_without_trained_weights_nothing_is_embedded(given, message, photos, tmp
 def test_a_run_and_a_network_at_once_are_refused(words, photos, tmp_path, capsys):
     assert main(["embed", str(tmp_path), str(photos), *words]) == 2
     assert "give the folder of a run, or a network" in capsys.readouterr().err
-
-
-def test_paths_are_no_settings():
-    from rankgrad_workbench.cli import embed, evaluate
-
-    argv = ["embed", "runs/loss=supap-model=timm", "model.pt", "model.name=a=b"]
-    assert parted(argv, embed) == (argv[:3], argv[3:])
-    assert parted(argv, evaluate) == (argv, [])
-
-
-@pytest.mark.parametrize(
-    "words", [["embed", "run", "photos"], ["embed", "run"], ["export", "run"], ["evaluate", "run"]]
-)
-def test_a_setting_that_is_an_option_here_says_so(words, capsys):
-    with pytest.raises(SystemExit):
-        main([*words, "threads=1" if words[0] != "export" else "images=DIR"])
-    said = capsys.readouterr().err
-    assert "write --threads 1," in said or "write --images DIR," in said

@@ -209,15 +209,6 @@ def test_a_state_needs_no_room_in_the_temporary_folder(photos, tmp_path, monkeyp
     assert train(*small(photos, "trainer.max_epochs=1"), f"out={tmp_path / 'run'}").finished
 
 
-def test_a_command_says_where_an_unnamed_disk_may_be_full(tmp_path, monkeypatch, capsys):
-    def write(*arguments: object, **options: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(embed, "run", write)
-    assert main(["embed", str(tmp_path), str(tmp_path)]) == 2
-    assert re.fullmatch(r"rankgrad: No space left .*TMPDIR\. Free some space on the disk.*\n", capsys.readouterr().err)
-
-
 def test_a_command_says_what_helps_on_a_full_disk(tmp_path, monkeypatch, capsys):
     def write(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "photos.npz.parts/part-000000.npz")

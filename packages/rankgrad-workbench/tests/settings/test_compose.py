@@ -8,7 +8,6 @@ import shlex
 import pytest
 
 from rankgrad.common.checks import setting, spelled
-from rankgrad_workbench.datasets import DATASETS
 from rankgrad_workbench.settings import GROUPS, PATHS, ConfigError, check_paths, compose, keys, make, options
 from rankgrad_workbench.settings.spelling import as_keys
 
@@ -55,25 +54,11 @@ def test_a_path_may_begin_at_home(monkeypatch):
     assert compose(["data=folder", "data.root=~/photos"]).data.root == "/home/me/photos"
 
 
-@pytest.mark.parametrize(
-    ("name", "means"), [("null", "no path"), ("~", "HOME"), ("'a'", "a"), ('"a"', "a"), ("???", ""), ("a ${seed}", "")]
-)
-def test_a_name_that_settings_read_in_another_way_is_refused_and_never_taken_for_another(
-    name, means, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "HOME")
-    (tmp_path / name).mkdir()
-    for key in ("data.root", "out"):
-        with pytest.raises(ConfigError) as error:
-            compose(["data=folder", "data.root=x", f"{key}={name}"])
-        if means:
-            assert str(error.value).startswith(f"{key}={name} means {means};")
-            assert str(error.value).endswith(f"{key}=./{name}")
-        else:
-            assert str(error.value).startswith(f"{key} cannot be '{name}'")
-    if means:
-        assert compose(["data=folder", f"data.root=./{name}"]).data.root == f"./{name}"
+@pytest.mark.parametrize("name", ["???", "a ${seed}"])
+def test_a_name_that_files_of_settings_read_in_another_way_is_refused(name):
+    for key in ("data.root", "out", "data.load.text"):
+        with pytest.raises(ConfigError, match=re.escape(f"{key} cannot be '{name}'")):
+            compose(["data=text", "data.root=x", f"{key}={name}"])
 
 
 def test_paths_that_do_not_exist_are_named_with_their_setting(tmp_path, monkeypatch):
@@ -120,23 +105,8 @@ def test_columns_and_signs_of_a_file_are_taken_as_they_are(sign):
 def test_a_sign_that_hydra_reads_is_named_with_the_quotes_that_it_needs():
     with pytest.raises(ConfigError) as caught:
         compose(["data.name=a;b"])
-    *_, advice = shlex.split(str(caught.value).split(": ", 2)[2])
+    advice = shlex.split(str(caught.value))[-1].replace("KEY", "data.name")
     assert compose([advice]).data.name == "a;b"
-
-
-def test_what_is_made_of_settings_names_them_as_they_are_typed():
-    class Stop(ValueError):
-        pass
-
-    def load_text(root, text, **_):
-        raise Stop(f"{setting('root')} {setting('text', 'sentence')} {setting('delimiter', ';')}")
-
-    config = compose(["data=text", "data.root=x"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(DATASETS, "text", load_text)
-        with pytest.raises(Stop, match="data.load.text=sentence 'data.load.delimiter=;'"):
-            make(config.data.load, slot="data")
-    assert setting("text", "sentence") == "text='sentence'"
 
 
 @pytest.mark.parametrize("key", ["positive", "label"])

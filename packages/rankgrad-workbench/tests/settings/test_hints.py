@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rankgrad_workbench.settings import GROUPS, ConfigError, compose, keys, options
-from rankgrad_workbench.settings.hints import MEANT
+from rankgrad_workbench.settings.hints import synonyms
 from rankgrad_workbench.settings.hydra import composed
 from rankgrad_workbench.settings.kinds import TASKS
 
@@ -71,27 +71,18 @@ from rankgrad_workbench.settings.kinds import TASKS
         (["path=nosuch"], "did you mean 'data=folder' and 'data.root'?"),
         (["gpu"], "got 'gpu'; did you mean 'trainer.accelerator=gpu'?"),
         (["supap"], "got 'supap'; did you mean 'loss=supap'?"),
-        (
-            ["recipe=small", "data=folder", "data.root=x"],
-            "recipe=small sets data.train_transform.degrees, which data=folder",
-        ),
-        (
-            ["recipe=small", "model=timm", "model.name=x"],
-            "recipe=small sets model.widths, which data=glyphs with model=timm",
-        ),
-        (["data=images"], "unknown data 'images'; did you mean 'folder'? Known: "),
-        (["data=beir"], "unknown data 'beir'; did you mean 'task=search' and 'data.root', for queries and documents?"),
-        (["data=qrels"], "did you mean 'task=search' and 'data.root'"),
+        (["data=images"], "unknown data 'images'; did you mean data=folder? Known: "),
+        (["data=beir"], "unknown data 'beir'; did you mean task=search data.root=FOLDER? Known: "),
+        (["data=qrels"], "did you mean task=search data.root=FOLDER?"),
         (["task=search", "data=beir"], "unknown data 'beir'. Known: documents"),
         (["loggers=null"], "loggers is a list such as loggers=['csv']; got None"),
         (["evaluation.extra=null"], "evaluation.extra is a list such as"),
-        (["loss=infonce"], "unknown loss 'infonce'; did you mean 'info_nce'?"),
+        (["loss=infonce"], "unknown loss 'infonce'; did you mean loss=info_nce?"),
         (["model=resnet50"], "For a network of timm: model=timm model.name=resnet50; of sentence-transformers: "),
-        (["loss=pnp:alpha=1+variant=Ds"], "are given after it: loss=pnp loss.alpha=1 loss.variant=Ds; got"),
-        (["loss=recall_at_k(k=[1,2])"], "are given after it: loss=recall_at_k loss.k=[1,2]; got"),
-        (["loss=pnp:optimizer.lr=1"], "are given after it: loss=pnp optimizer.lr=1; got"),
-        (["loss=pnp,supap"], "a run trains one loss; got loss=pnp,supap. To compare: rankgrad compare loss=pnp,supap"),
-        (["seed=0,1"], "seed=0,1 has several values. A list needs brackets: seed=[0,1]. To train with several"),
+        (["loss=pnp:alpha=1+variant=Ds"], "and its settings follow it: loss=pnp loss.alpha=1"),
+        (["loss=recall_at_k(k=[1,2])"], "and its settings follow it"),
+        (["loss=pnp,supap"], "A run trains one loss"),
+        (["seed=0,1"], "Ambiguous value for argument 'seed=0,1'. Signs such as"),
     ],
 )
 def test_what_does_not_fit_is_named_with_what_would(settings, message):
@@ -110,15 +101,9 @@ def test_the_list_after_an_unknown_loss_is_cut_and_says_where_the_whole_is(name)
     assert len(text.partition("Known: ")[2].split(", ")) - 1 + left == len(options("loss"))
 
 
-def test_a_folder_without_images_is_not_taken_for_a_folder_of_images(tmp_path, monkeypatch):
+def test_a_folder_of_queries_and_documents_is_not_taken_for_a_folder_of_images(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in (
-        "beir/corpus.jsonl",
-        "beir/queries.jsonl",
-        "beir/qrels/test.tsv",
-        "photos/cats/a.png",
-        "photos/list.csv",
-    ):
+    for name in ("beir/corpus.jsonl", "beir/queries.jsonl", "beir/qrels/test.tsv", "photos/cats/a.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for words in (["data=beir"], ["beir"], ["data.root=beir"], ["path=beir"]):
@@ -127,12 +112,6 @@ def test_a_folder_without_images_is_not_taken_for_a_folder_of_images(tmp_path, m
         text = str(error.value)
         assert "task=search data.root=beir" in text
         assert "data=folder" not in text and "data=text" not in text
-    (tmp_path / "rows").mkdir()
-    (tmp_path / "rows" / "all.csv").touch()
-    with pytest.raises(
-        ConfigError, match="data=text data.root=rows/all.csv for texts.*rows holds no images, but tables"
-    ):
-        compose(["data=rows"])
     with pytest.raises(ConfigError, match="Use: data=folder data.root=photos$"):
         compose(["data=photos"])
 
@@ -141,7 +120,7 @@ def test_the_task_in_the_settings_chooses_the_settings_in_python():
     assert compose(["task=scores", "data.root=rows.csv"]).task == "scores"
     with pytest.raises(ConfigError, match="unknown task 'score'; did you mean 'scores'"):
         compose(["task=score"])
-    with pytest.raises(ConfigError, match="settings .train. have no task=scores. It has the settings .scores."):
+    with pytest.raises(ConfigError, match="settings .train. have no task=scores: `rankgrad train` has it"):
         compose(["task=scores"], "train")
 
 
@@ -152,11 +131,11 @@ def test_an_unknown_section_is_answered_with_the_known_sections():
 
 
 def named_settings(row: str) -> list[str]:
-    """The names of the settings in a row of MEANT."""
+    """The names of the settings in a row of synonyms."""
     return [part.partition("=")[0] for part in row.split()]
 
 
-@pytest.mark.parametrize("row", MEANT)
+@pytest.mark.parametrize("row", synonyms())
 def test_every_setting_that_a_common_word_is_explained_by_exists(row):
     data = {"train": "data=folder", "scores": "data=table"}
     chosen = [part for part in row.split() if part.partition("=")[0] in GROUPS and "=" in part]
@@ -173,8 +152,8 @@ def test_every_setting_that_a_common_word_is_explained_by_exists(row):
 
 def test_no_common_word_is_a_setting_itself_and_every_word_is_answered():
     own = {tree: set(keys(composed((), tree))) for tree in (row.settings for row in TASKS.values())}
-    for words in MEANT.values():
-        for word in words.split():
+    for words in synonyms().values():
+        for word in words:
             assert not any(word in known for known in own.values()), word
             with pytest.raises(ConfigError, match="did you mean|Known in"):
                 compose([f"{word}=1"])

@@ -1,14 +1,4 @@
-"""Draw what runs retrieve as a picture."""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-from rankgrad_workbench.cli.trust import add_trust
-
-HELP = """\
-Draw a figure for a paper or a talk: the images that finished runs retrieve for the same queries.
+"""Draw a figure for a paper or a talk: the images that finished runs retrieve for the same queries.
 
   rankgrad figure --run RUN -o retrieved.png                     four random queries
   rankgrad figure --run RUN RUN --show differ -o retrieved.pdf   queries that only some of the runs get right
@@ -16,6 +6,13 @@ Draw a figure for a paper or a talk: the images that finished runs retrieve for 
 
 The figures of the papers are drawn by rankgrad paper-figure.
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rankgrad_workbench.cli.arguments import add_trust
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -1,18 +1,6 @@
-"""Figures of the papers."""
+"""Draw a figure of the four papers.
 
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from rankgrad_workbench.cli.trust import add_trust
-
-if TYPE_CHECKING:
-    from ..experiments.figures import Drawable, Drawn
-
-HELP = """\
-Draw a figure of the four papers. Without a NAME, list all figures with their content and the data that they need.
+Without a NAME, list all figures with their content and the data that they need.
 
   rankgrad paper-figure
   rankgrad paper-figure rambo/fig1                                         writes rambo-fig1.png
@@ -23,6 +11,17 @@ Draw a figure of the four papers. Without a NAME, list all figures with their co
   rankgrad paper-figure roadmap/fig6 --run RUN RUN --show differ           retrieved images for the same queries
   rankgrad paper-figure rambo/table1 --results benchmarks/results.json     time and memory against the batch size
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rankgrad_workbench.cli.arguments import add_trust
+
+if TYPE_CHECKING:
+    from ..experiments.figures import Drawable, Drawn
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -1,12 +1,6 @@
-"""Tables and figures of the papers."""
+"""Run a table of the four papers and show our numbers beside the printed ones.
 
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-HELP = """\
-Run a table of the four papers and show our numbers beside the printed ones. Without an ID, list all tables and figures.
+Without an ID, list all tables and figures.
 
   rankgrad reproduce
   rankgrad reproduce roadmap/table2 --data-root sop=DIR --data-root cub=DIR       run the parts of these two data sets
@@ -19,6 +13,12 @@ every file says so.
 If the command is interrupted, run it again and it continues. Finished runs are kept.
 To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
 SETTINGS = True  # takes KEY=VALUE settings
 
 

@@ -1,11 +1,4 @@
-"""Learned sorters: train, evaluate, list."""
-
-from __future__ import annotations
-
-import argparse
-
-HELP = """\
-Train a network that sorts (SoDeep), and measure the error of its ranks.
+"""Train a network that sorts (SoDeep), and measure the error of its ranks.
 
   rankgrad sodeep                           list the stored sorters
   rankgrad sodeep train --items 128         train a sorter for up to 128 scores, in minutes on a CPU, for loss=sodeep_ap
@@ -14,6 +7,10 @@ Train a network that sorts (SoDeep), and measure the error of its ranks.
 
 Sorters are stored in sodeep/ of $XDG_CACHE_HOME/rankgrad, or of ~/.cache/rankgrad.
 """
+
+from __future__ import annotations
+
+import argparse
 
 
 def options(parser: argparse.ArgumentParser) -> None:

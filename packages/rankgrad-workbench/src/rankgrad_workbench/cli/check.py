@@ -1,12 +1,4 @@
-"""Is a run or an index complete and undamaged?"""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-HELP = """\
-Check that every file of a run or of an index exists, can be read, and is undamaged.
+"""Check that every file of a run or of an index exists, can be read, and is undamaged.
 
   rankgrad check runs/glyphs-...
   rankgrad check photos.index
@@ -14,6 +6,11 @@ Check that every file of a run or of an index exists, can be read, and is undama
 The files of a finished run are compared with its checksums. `sha256sum -c checksums.sha256` does the same. The exit
 status is 0 if no file is missing or damaged.
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
 
 
 def options(parser: argparse.ArgumentParser) -> None:

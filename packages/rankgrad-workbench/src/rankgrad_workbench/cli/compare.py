@@ -1,13 +1,4 @@
-"""Train several losses and compare them."""
-
-from __future__ import annotations
-
-import argparse
-
-from .training import compare_losses, several_options
-
-HELP = """\
-Train several losses on the same data, with the same seeds and budget. Write a table and one page about all runs.
+"""Train several losses on the same data, with the same seeds and budget. Write a table and one page about all runs.
 
   rankgrad compare loss=roadmap,pnp,smooth_ap,rambo_recall seeds=0,1,2
   rankgrad compare loss=pnp:alpha=1,pnp:variant=Ds data=folder data.root=PHOTOS -j 2 -o runs/pnp
@@ -18,6 +9,13 @@ does not belong to the loss needs its full name: loss=pnp:optimizer.lr=0.01. All
 If the command is interrupted, run it again and it continues. Finished runs are kept.
 To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """
+
+from __future__ import annotations
+
+import argparse
+
+from .training import compare_losses, several_options
+
 SETTINGS = True  # takes KEY=VALUE settings
 
 

@@ -1,21 +1,4 @@
-"""Embed a folder of images, or a file of texts or vectors."""
-
-from __future__ import annotations
-
-import argparse
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from .machine import add_machine, machine, say
-from .paths import require
-from .trust import add_trust
-
-if TYPE_CHECKING:
-    import torch
-
-HELP = """\
-Embed all images in a folder and its sub-folders, or all texts of a file, with the model of a run.
+"""Embed all images in a folder and its sub-folders, or all texts of a file, with the model of a run.
 
   rankgrad embed RUN PHOTOS            images
   rankgrad embed RUN sentences.csv     texts: csv, tsv, jsonl or parquet with a column text, or txt with one per line
@@ -38,6 +21,19 @@ with torchrun:
 
   torchrun --nproc-per-node=4 -m rankgrad embed RUN PHOTOS -o photos.npz --device cuda
 """
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .arguments import add_machine, add_trust, machine, require, say
+
+if TYPE_CHECKING:
+    import torch
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -84,17 +80,14 @@ NETWORKS = True  # takes settings of a model in place of a run
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the embeddings of a folder or file. Several processes share the work."""
     from rankgrad.batches.distributed import PATIENCE, group
-    from rankgrad.common.checks import spelled
+    from rankgrad.common.checks import integer, spelled
 
     from ..runs.folder import Run, check_kind
     from ..settings.spelling import as_options
     from .outputs import check_output
 
-    if arguments.workers < 0 or arguments.batch_size < 1:
-        raise ValueError(
-            "--workers is a number of processes (0 or more), and --batch-size a number of rows (1 or more); got "
-            f"{arguments.workers} and {arguments.batch_size}"
-        )
+    integer(arguments.workers, "--workers counts processes that read images", low=0)
+    integer(arguments.batch_size, "--batch-size counts rows", low=1)
     require("a folder of images, or a file of texts or vectors", arguments.images)
     if (arguments.model is None) != bool(settings):
         raise ValueError(
@@ -111,32 +104,56 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
 
 def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.device) -> None:
-    from rankgrad.batches.distributed import on_first
     from rankgrad.common.text import shown
 
     from ..datasets.images import skipped_lines
     from ..index.file import embed_file
-    from ..index.folder import embed_folder, embeddings_file
-    from ..index.gallery import Index, check_place
+    from ..index.folder import embed_folder
     from ..runs.folder import Run
     from ..settings import packages
 
-    out = arguments.out
-    if out is not None:
-        check_place(out)
-    else:
-        out = embeddings_file(arguments.images.with_suffix("") if arguments.images.is_file() else arguments.images)
-        if out.exists():  # the default name may replace only earlier embeddings of the same folder
-            try:
-                origin = Index.load(out).origin
-            except (OSError, ValueError):  # a file of another program, or a damaged one
-                origin = None
-            if origin is None or origin.root != Path(os.path.abspath(arguments.images)):
-                raise FileExistsError(
-                    f"{out} exists, and does not hold embeddings of {shown(arguments.images)}; choose another file "
-                    "with -o"
-                )
-    model = arguments.model
+    trust = packages(arguments.trust)
+    out = arguments.out or _default_out(arguments.images)
+    model = _weights(arguments, settings, out, trust)
+    common: dict[str, Any] = dict(batch_size=arguments.batch_size, trust=trust, device=device)
+    if arguments.images.is_file() or Run(model).kind == "search" or arguments.queries or arguments.width:
+        if arguments.invert:
+            raise ValueError("--invert is for images; a file holds texts or vectors")
+        columns = {name: getattr(arguments, name) for name in ("text", "label", "embeddings", "delimiter")}
+        searched = {"queries": arguments.queries, "width": arguments.width}
+        rows, notes = embed_file(model, arguments.images, out, **columns, **searched, **common)
+        say("\n".join([f"wrote {out}: {rows} rows", *notes]))
+        return
+    count, skipped, understood = embed_folder(
+        model, arguments.images, out, invert=arguments.invert, workers=arguments.workers, **common
+    )
+    say("\n".join([shown(understood), f"wrote {out}: {count} images", *skipped_lines(skipped)]))
+
+
+def _default_out(images: Path) -> Path:
+    """The file for embeddings where none is named. It may replace only earlier embeddings of the same folder."""
+    from ..index.folder import embeddings_file
+    from ..index.gallery import Index
+
+    out = embeddings_file(images.with_suffix("") if images.is_file() else images)
+    origin = None
+    with suppress(OSError, ValueError):  # there is no file, or it is damaged, or of another program
+        origin = Index.load(out).origin
+    if out.exists() and (origin is None or origin.root != Path(os.path.abspath(images))):
+        raise FileExistsError(f"{out} exists, and does not hold embeddings of {images}; choose another file with -o")
+    return out
+
+
+def _weights(arguments: argparse.Namespace, settings: list[str], out: Path, trust: tuple[str, ...]) -> Path:
+    """The model that embeds: that of the run, its last one if it is not finished, or a network without a run."""
+    from rankgrad.batches.distributed import on_first
+    from rankgrad.common.text import shown
+
+    from ..index.gallery import check_place
+    from ..runs.folder import Run
+
+    check_place(out)
+    model: Path | None = arguments.model
     if model is None:
         from ..tasks.retrieval.untouched import untouched_weights
 
@@ -146,29 +163,6 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
     if run.interrupted and run.kind == "retrieval":
         from ..tasks.retrieval.unfinished import saved_weights
 
-        model = on_first(lambda: saved_weights(run, packages(arguments.trust)))
+        model = on_first(lambda: saved_weights(run, trust))
         say(f"{shown(run.folder)} is not finished; its model at {model.stem.replace('-', ' ')} is used")
-    if arguments.images.is_file() or run.kind == "search" or arguments.queries or arguments.width:
-        if arguments.invert:
-            raise ValueError("--invert is for images; a file holds texts or vectors")
-        rows, notes = embed_file(
-            *(model, arguments.images, out, arguments.batch_size),
-            text=arguments.text,
-            label=arguments.label,
-            embeddings=arguments.embeddings,
-            delimiter=arguments.delimiter,
-            queries=arguments.queries,
-            width=arguments.width,
-            trust=packages(arguments.trust),
-            device=device,
-        )
-        say("\n".join([f"wrote {out}: {rows} rows", *notes]))
-        return
-    count, skipped, understood = embed_folder(
-        *(model, arguments.images, out, arguments.batch_size),
-        invert=arguments.invert,
-        trust=packages(arguments.trust),
-        device=device,
-        workers=arguments.workers,
-    )
-    say("\n".join([shown(understood), f"wrote {out}: {count} images", *skipped_lines(skipped)]))
+    return model

@@ -1,22 +1,4 @@
-"""Measure the metrics of a run, of embeddings, or of TREC run files."""
-
-from __future__ import annotations
-
-import argparse
-import inspect
-from collections.abc import Collection
-from importlib import import_module
-from pathlib import Path
-from typing import Any
-
-from .machine import add_machine, machine, say
-from .paths import require
-from .trec import add_trec, run_trec, without_qrels
-from .trust import add_trust
-
-LISTS = ("-m", "--metrics", "-e", "--extra", "-k", "--ks")
-HELP = """\
-Compute ranking metrics for a training run, for embeddings in a file (npz or parquet), or for TREC run files.
+"""Compute ranking metrics for a training run, for embeddings in a file (npz or parquet), or for TREC run files.
 
   rankgrad evaluate RUN_OR_FILE
   rankgrad evaluate RUN --root PLACE      on other images, texts or rows; what the run was trained on is left out.
@@ -32,10 +14,36 @@ A TREC run file lists documents with scores for each query. It may be text, csv,
 compressed by gzip. --qrels has the judgements: which documents are relevant for which query. docs/evaluating-runs.md
 explains the metrics. If there are several run files, significance tests compare them.
 """
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Collection
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .arguments import add_machine, add_trust, machine, require, say
+from .trec import add_trec, run_trec, without_qrels
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """The numbers of a list with commas."""
+    return tuple(map(int, text.split(",")))
+
+
+def names(text: str) -> list[str]:
+    """The names of a list with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 # Arguments of a kind's `evaluate_run` that are options of this command.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "ks": dict(help="values of K for R@K (default: 1,2,4,8)"),
-    "extra": dict(help="more metrics, comma-separated: AP@10, MRR@10, fall-out@10, FNMR@FMR=0.001, P@10, ..."),
+    "ks": dict(type=integers, help="values of K for R@K (default: 1,2,4,8)"),
+    "extra": dict(
+        type=names, help="more metrics, comma-separated: AP@10, MRR@10, fall-out@10, FNMR@FMR=0.001, P@10, ..."
+    ),
     "similarity": dict(
         choices=("cosine", "inner product", "euclidean"), help="how the gallery is ranked (default: cosine)"
     ),
@@ -82,28 +90,17 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     given = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
     if arguments.qrels:
         _refuse(given, {"bootstrap"}, "for run files, choose metrics with -m METRICS")
-        arguments.bootstrap = given.get("bootstrap", 1000)
         run_trec(arguments)
         return
     without_qrels(arguments)
-    if arguments.out and not arguments.out.parent.is_dir():
-        raise FileNotFoundError(f"no folder {arguments.out.parent} to write {arguments.out.name} into")
-    if "ks" in given:
-        given["ks"] = _integers(given["ks"])
-    if "extra" in given:
-        given["extra"] = [name.strip() for name in given["extra"].split(",") if name.strip()]
     from rankgrad.batches.distributed import PATIENCE, group
 
+    from .outputs import check_output
+
+    check_output(arguments.out, "-o", *arguments.sources, endings=(".json",))
     device = machine(arguments)
     with group(timeout=PATIENCE):
         _evaluate(arguments, {**given, "device": device, "progress": True})
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(k) for k in text.split(","))
-    except ValueError:
-        raise ValueError(f"--ks takes integers such as 1,10,100; got {text!r}") from None
 
 
 def _refuse(given: Collection[str], known: Collection[str], why: str) -> None:
@@ -125,16 +122,11 @@ def _evaluate(arguments: argparse.Namespace, given: dict[str, Any]) -> None:
     from ..settings.allowed import packages
     from ..settings.kinds import TASKS
     from ..settings.spelling import as_options
-    from .outputs import check_output
 
     [source] = arguments.sources
-    check_output(arguments.out, "-o", source, endings=(".json",))
     kind = Run(source).kind
     if not TASKS[kind].evaluates:
-        raise ValueError(
-            f"{shown(source)} holds a run of task={kind}, which rankgrad evaluate cannot measure; see "
-            f"rankgrad {TASKS[kind].command.split()[0]} --help"
-        )
+        raise ValueError(f"{shown(source)} holds a run of task={kind}, which rankgrad evaluate cannot measure")
     evaluate_run = import_module(TASKS[kind].evaluates).evaluate_run
     taken = inspect.signature(evaluate_run).parameters
     _refuse(given, taken, f"{shown(source)} is of task={kind}")

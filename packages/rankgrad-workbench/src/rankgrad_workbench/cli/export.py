@@ -1,17 +1,4 @@
-"""Export a model for use without rankgrad."""
-
-from __future__ import annotations
-
-import argparse
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-from .paths import require
-from .trust import add_trust
-
-HELP = """\
-Write the model of a run as one file that needs only torch (torch.export), or as a folder of sentence-transformers.
+"""Write the model of a run as one file that needs only torch (torch.export), or as a folder of sentence-transformers.
 
   rankgrad export runs/glyphs-... -o model.pt2
   rankgrad export runs/glyphs-... -o model.pt2 --images PHOTOS
@@ -23,10 +10,17 @@ Before the file is written, the exported model is compared with the original on 
 within 1e-4. The file also describes how to prepare an image for the model.
 """
 
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .arguments import add_run, add_trust, require
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
+    add_run(parser)
     parser.add_argument("-o", "--out", type=Path, help="what to write (default: model.pt2, of texts the folder model)")
     parser.add_argument(
         "--normalize",
@@ -57,34 +51,26 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         check_kind(arguments.model, "retrieval")
     weights = run.weights if arguments.model.is_dir() else arguments.model
     record = read_record(weights) if weights.is_file() else {"model": {"kind": ""}}
-    kind, of_search = record["model"]["kind"], record.get("config", {}).get("task") == "search"
-    if out is not None and out.suffix.lower() == ".onnx":
-        write: Callable[..., dict[str, Any]] = export_onnx
-    elif run.kind == "search" or kind in taking("texts"):
+    kind, onnx = record["model"]["kind"], out is not None and out.suffix.lower() == ".onnx"
+    if not onnx and (run.kind == "search" or kind in taking("texts")):
         out = out or Path("model")
         difference = export_texts(arguments.model, out, normalize=arguments.normalize)
         trust_it = ", trust_remote_code=True" if kind == "ngrams" else ""
         print(f"wrote {out}: load it by SentenceTransformer({str(out)!r}{trust_it})")
-        if of_search:
-            print(
-                "encode_query and encode_document put the prompts before the texts, and take the right encoder of two"
-            )
+        if record.get("config", {}).get("task") == "search":
+            print("encode_query and encode_document put the prompts before the texts, and take the right encoder")
         print(f"largest difference from the model: {difference:.1e}")
         return
-    else:
-        write = export
     out = out or Path("model.pt2")
     check_output(out, "-o", arguments.model, endings=(".pt2", ".onnx"))
-    trust = packages(arguments.trust)
+    write, trust = export_onnx if onnx else export, packages(arguments.trust)
     about = write(arguments.model, out, images=arguments.images, normalize=arguments.normalize, trust=trust)
-    shape = "[" + ", ".join(map(str, about["input"]["shape"])) + "]"
-    checked = about["checked"]
-    takes = about["input"]["name"]
-    what = f"{about['input']['colour']} images" if takes == "images" else takes
-    print(f"wrote {out}: {what} {about['input']['dtype']} {shape} -> {about['output']['shape'][1]}-d")
+    taken, checked = about["input"], about["checked"]
+    what = f"{taken['colour']} images" if taken["name"] == "images" else taken["name"]
+    print(f"wrote {out}: {what} {taken['dtype']} {taken['shape']} -> {about['output']['shape'][1]}-d")
     print(
-        f"largest difference from the model: {checked['largest_difference']:.1e} on {checked['images']} {takes} "
-        f"({checked['tolerance']:.0e} allowed)"
+        f"largest difference from the model: {checked['largest_difference']:.1e} on {checked['images']} "
+        f"{taken['name']} ({checked['tolerance']:.0e} allowed)"
     )
     if about["preparation"]:
         print("to prepare an image:")

@@ -1,15 +1,4 @@
-"""Make an index of embeddings."""
-
-from __future__ import annotations
-
-import argparse
-import shlex
-from pathlib import Path
-
-from .paths import require
-
-HELP = """\
-Make an index of embeddings. `rankgrad search` then finds the images or texts that are most similar to a query.
+"""Make an index of embeddings. `rankgrad search` then finds the images or texts that are most similar to a query.
 
   rankgrad index photos.npz -o photos.index      for rankgrad search
   rankgrad index photos.npz -o photos.parquet    for the vector store that you have; rankgrad search reads it, too
@@ -17,6 +6,13 @@ Make an index of embeddings. `rankgrad search` then finds the images or texts th
 EMB is a file that `rankgrad embed` wrote, or any npz or parquet with embeddings and names. The index is one file, in
 which every row has length 1. It is searched exactly: a query is compared with every row.
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .arguments import require
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +33,11 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     source = arguments.embeddings
     if source.is_dir():
-        raise IsADirectoryError(_instead(source))
+        raise IsADirectoryError(
+            f"{shown(source)} is a folder, and an index is made of embeddings. Embed the images of a folder first: "
+            "rankgrad embed RUN DIR -o photos.npz, then rankgrad index photos.npz. A run needs no index: rankgrad "
+            "search RUN QUERY"
+        )
     out = source.with_suffix(".index") if arguments.out is None else arguments.out
     check_output(out, "-o", source)
     check_place(out)
@@ -46,26 +46,4 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     what = "texts" if index.texts else "images"
     print(f"wrote {shown(out)}: {len(index):,} {what}, {index.dim} dimensions, {out.stat().st_size / 1e6:.1f} MB")
     if index.origin is None:
-        print(
-            f"{shown(source)} does not name its model: this index can be searched from Python with vectors, but not "
-            f"with {what}"
-        )
-
-
-def _instead(folder: Path) -> str:
-    """What to do with a folder, since an index is made of embeddings."""
-    from rankgrad.common.text import shown
-
-    from ..runs.folder import Run
-
-    name = shlex.quote(str(folder))
-    if Run(folder).config.is_file():
-        return (
-            f"{shown(folder)} is the folder of a run, which needs no index: rankgrad search {name} QUERY. To index "
-            f"other data with its model: rankgrad embed {name} DIR_OR_FILE -o NEW.npz, then rankgrad index NEW.npz"
-        )
-    npz = shlex.quote(f"{folder.resolve().name}.npz")
-    return (
-        f"{shown(folder)} is a folder; an index is made of embeddings. Embed it first: rankgrad embed RUN "
-        f"{name} -o {npz}, then rankgrad index {npz}"
-    )
+        print(f"{shown(source)} does not name its model: this index can be searched from Python, with vectors")

@@ -1,14 +1,4 @@
-"""Score the rows of a file with a model of `rankgrad train task=scores`."""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-from .paths import require
-
-HELP = """\
-Score every row of a file with a model that `rankgrad train task=scores` trained.
+"""Score every row of a file with a model that `rankgrad train task=scores` trained.
 
   rankgrad predict RUN new.csv -o scores.csv
   rankgrad predict RUN new.parquet -o scores.parquet --query qid
@@ -18,12 +8,19 @@ order, too. The output has the columns row (the line of a text file, otherwise t
 file has queries) and score. A higher score means more relevant.
 """
 
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .arguments import add_run, require
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     from ..files.tables.formats import FORMATS
 
-    parser.add_argument("model", type=Path, metavar="RUN", help="folder of a run, or its model.pt")
+    add_run(parser)
     parser.add_argument("file", type=Path, metavar="FILE", help=f"rows: {', '.join(FORMATS)}")
     parser.add_argument("-o", "--out", type=Path, required=True, help="csv, parquet or npz to write")
     parser.add_argument(

@@ -1,15 +1,4 @@
-"""Write a page about runs."""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-from .paths import require
-from .trust import add_trust
-
-HELP = """\
-Write one HTML page about a run, or a page that compares several runs on the same queries.
+"""Write one HTML page about a run, or a page that compares several runs on the same queries.
 
   rankgrad report runs/glyphs-...                         write the report.html of a run again
   rankgrad report runs/roadmap runs/pnp -o compared.html  compare metrics, curves, pictures, classes and maps
@@ -22,6 +11,13 @@ The HTML file needs no network and no other file. The page of an unfinished run 
 of a run were moved, its page has no pictures. An npz or parquet needs the arrays that `rankgrad evaluate` reads, and
 names. Rows with the same name are compared.
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .arguments import add_trust, require
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -1,15 +1,4 @@
-"""Score the pairs of a file with a cross-encoder, for losses that learn from a teacher."""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-from .machine import add_machine, machine, say
-from .paths import require
-
-HELP = """\
-Score the pairs of query and document of a file with a cross-encoder. A search learns from such a teacher's scores by
+"""Score the pairs of query and document of a file with a cross-encoder. A search learns from such a teacher's scores by
 loss=list_distillation or loss=margin_mse.
 
   rankgrad score CROSS_ENCODER pairs.csv -o scored.csv         query, document, grade: adds the column score
@@ -19,6 +8,13 @@ loss=list_distillation or loss=margin_mse.
 CROSS_ENCODER is the folder of a model of sentence-transformers with one label; its logits are written. If the command
 is interrupted, run it again and it continues. The command reads nothing from the network without --download.
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .arguments import add_machine, machine, require, say
 
 GOES_ON = True
 

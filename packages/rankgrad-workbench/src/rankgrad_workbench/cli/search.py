@@ -1,16 +1,4 @@
-"""Search a gallery for images or texts that are similar to a query."""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-from .machine import add_machine, machine
-from .paths import require
-from .trust import add_trust
-
-HELP = """\
-Find the images that are most similar to a picture, or the texts that are most similar to a sentence.
+"""Find the images that are most similar to a picture, or the texts that are most similar to a sentence.
 
   rankgrad search RUN query.png                      search the test images of the run
   rankgrad search RUN "where is my card"             search its test texts
@@ -23,6 +11,13 @@ Find the images that are most similar to a picture, or the texts that are most s
 
 The model that made the index also embeds the query. A different model is an error.
 """
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .arguments import add_machine, add_trust, machine, require
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +50,7 @@ def _score(word: str) -> float | str:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the results."""
-    require("an index, and what it names", arguments.index, arguments.model)
+    require("an index, and what it names", arguments.index, arguments.model, arguments.images)
     import json
     import sys
 
@@ -69,36 +64,24 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..settings import packages
     from .outputs import check_output
 
-    device = machine(arguments)
-    if arguments.html and not arguments.html.parent.is_dir():
-        raise FileNotFoundError(f"no folder {arguments.html.parent} to write {arguments.html.name} into")
-    if arguments.images and not arguments.images.is_dir():
-        raise NotADirectoryError(
-            f"--images is the folder of the gallery's images; {shown(arguments.images)} is no folder"
-        )
+    device, trust = machine(arguments), packages(arguments.trust)
     place, queries = searched(arguments.index, arguments.queries)
     check_output(arguments.html, "--html", place, *map(Path, queries), endings=(".html", ".htm"))
-    index = index_of_run(place, packages(arguments.trust)) if Run(place).config.is_file() else Index.load(place)
+    index = index_of_run(place, trust) if Run(place).config.is_file() else Index.load(place)
     if arguments.images and index.texts:
         raise ValueError(f"--images is for an index of images; {shown(place)} holds texts")
     asked = queries if index.texts else query_files(queries)
-    embedder = index.embedder(arguments.model, trust=packages(arguments.trust), device=device)
+    embedder = index.embedder(arguments.model, trust=trust, device=device)
     if arguments.images:
         index = index.at(arguments.images)
     if index.origin is not None and not index.texts and not index.origin.root.exists():
-        print(
-            f"{shown(index.origin.root)}, the folder of the gallery's images, does not exist. If it was moved, give it "
-            "with --images DIR",
-            file=sys.stderr,
-        )
+        root = shown(index.origin.root)
+        print(f"{root}, the folder of the images, does not exist; was it moved? --images DIR", file=sys.stderr)
     answers = find(asked, index, arguments.k, embedder=embedder, min_score=arguments.min_score)
     told = json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers)
     if arguments.html:  # before the results are printed, as `| head` ends the command
-        facts = {
-            "index": place,
-            "texts" if index.texts else "images": f"{len(index):,}",
-            "model": embedder.weights,
-        }
+        what = "texts" if index.texts else "images"
+        facts = {"index": place, what: f"{len(index):,}", "model": embedder.weights}
         write_answers(arguments.html, answers, facts=facts)
         told += "" if arguments.json else f"\n\nwrote {arguments.html}"
     print(told)
@@ -117,20 +100,13 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
 
     if index is not None:
         return index, given
-    first, *queries = given
-    if Run(Path(first)).kind == "search":
-        run = shown(first)
+    place, queries = Path(given[0]), given[1:]
+    of_file = place.is_file() and place.suffix.lower() in VECTORS
+    if Run(place).kind == "search" or not (of_file or Run(place).config.is_file()):
         raise ValueError(
-            f"{run} holds encoders; index the documents first: rankgrad embed {run} CORPUS -o documents.npz, then "
-            'rankgrad index documents.npz, then rankgrad search documents.index "QUESTION"'
-        )
-    place = Path(first)
-    if not (Run(place).config.is_file() or (place.is_file() and place.suffix.lower() in VECTORS)):
-        raise ValueError(
-            f"{shown(first)} is not the folder of a run, and no index. To search the test items of a run: rankgrad "
-            f"search RUN {shown(first)}. To search your own: rankgrad embed RUN DIR, then rankgrad index DIR.npz, then "
-            f"rankgrad search {shown(first)} --index DIR.index"
+            f"{shown(place)} is no index, and no run whose test items can be searched. To search your own: rankgrad "
+            "embed RUN DIR_OR_FILE -o mine.npz, then rankgrad index mine.npz, then rankgrad search mine.index QUERY"
         )
     if not queries:
-        raise ValueError(f"there is no query for {shown(first)}: rankgrad search {shown(first)} QUERY")
+        raise ValueError(f"there is no query for {shown(place)}: rankgrad search {shown(place)} QUERY")
     return place, queries

@@ -10,80 +10,54 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from ..settings import folders
-from ..settings.kinds import of_settings
 
 KEY = re.compile(r"^(?P<indent> *)(?P<key>[^\s#'\":-][^\s:]*):(?P<value>.*?)(?:\s+# (?P<comment>.*))?$")
-COLUMN = 40  # where comments begin, if there is room
 
 
 def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
     """The settings as YAML with comments.
 
     Args:
-        config: settings by `config.compose`.
+        config: settings by `settings.compose`.
         overrides: settings of the user, such as "loss=pnp". Groups choose the files that are read.
         tree: see `kinds.TaskRow.settings`.
     """
-    known = comments(overrides, tree)
-    lines = []
-    for line, place in keys(OmegaConf.to_yaml(config, resolve=True)):
-        told = known.get(place, "")
-        lines.append(
-            f"{line:{COLUMN}}# {told}" if told and len(line) < COLUMN else f"{line}  # {told}" if told else line
-        )
+    chosen = dict(override.partition("=")[::2] for override in overrides)
+    known = _comments(folders(tree)[0] / f"{tree}.yaml", "", tree, chosen)
+    lines = (
+        f"{line:38}  # {known[place]}" if place in known else line
+        for line, place, _ in keys(OmegaConf.to_yaml(config, resolve=True))
+    )
     return "\n".join(lines) + "\n"
 
 
-def keys(text: str) -> Iterator[tuple[str, str]]:
-    r"""The lines of a YAML file, each with the dotted name of its setting, or "" if it has none.
+def keys(text: str) -> Iterator[tuple[str, str, str | None]]:
+    r"""The lines of a YAML file, each with the dotted name of its setting and its comment.
 
-    >>> list(keys("a:\n  b: 1\n  - 2\nc: 3"))
-    [('a:', 'a'), ('  b: 1', 'a.b'), ('  - 2', ''), ('c: 3', 'c')]
+    >>> list(keys("a:  # first\n  b: 1\n  - 2"))
+    [('a:  # first', 'a', 'first'), ('  b: 1', 'a.b', None), ('  - 2', '', None)]
     """
     around: list[tuple[int, str]] = []
     for line in text.splitlines():
         match = KEY.match(line)
-        if match:
+        if match is None:
+            yield line, "", None
+        else:
             indent = len(match["indent"])
             around = [*(each for each in around if each[0] < indent), (indent, match["key"])]
-        yield line, ".".join(name for _, name in around) if match else ""
+            yield line, ".".join(name for _, name in around), match["comment"]
 
 
-def comments(overrides: Sequence[str], tree: str) -> dict[str, str]:
-    """Comments by dotted setting, from the root file and from the chosen options of the groups."""
-    groups = of_settings(tree).groups
-    root, *others = folders(tree)
-    chosen = dict(override.split("=", 1) for override in overrides if override.split("=", 1)[0] in groups)
-    explained = _of_file(root / f"{tree}.yaml", "")
-    for entry in _defaults(root / f"{tree}.yaml"):
+def _comments(file: Path, prefix: str, tree: str, chosen: dict[str, str]) -> dict[str, str]:
+    """The comments of a file by dotted setting, after those of the files in its defaults."""
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""  # a loss of rankgrad has no file
+    known: dict[str, str] = {}
+    for entry in (yaml.safe_load(text) or {}).get("defaults", []):
         if isinstance(entry, dict):
             (group, option), *_ = entry.items()
-            for folder in (root, *others):
-                explained |= _of_option(folder / group, chosen.get(group, option), f"{group}.")
-    return explained
-
-
-def _of_option(folder: Path, option: str, prefix: str) -> dict[str, str]:
-    """Comments of an option of a group, after those of the files in its defaults."""
-    file = folder / f"{option}.yaml"
-    if not file.is_file():  # a loss of rankgrad has no file; its settings are its arguments
-        return {}
-    explained: dict[str, str] = {}
-    for entry in _defaults(file):
-        if isinstance(entry, str) and entry != "_self_":
-            explained |= _of_option(folder, entry.partition("@")[0], prefix)
-    return explained | _of_file(file, "" if "@package _global_" in file.read_text(encoding="utf-8") else prefix)
-
-
-def _defaults(file: Path) -> list[str | dict[str, str]]:
-    defaults: list[str | dict[str, str]] = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", [])
-    return defaults
-
-
-def _of_file(file: Path, prefix: str) -> dict[str, str]:
-    explained = {}
-    for line, place in keys(file.read_text(encoding="utf-8")):
-        match = KEY.match(line)
-        if place and match and match["comment"]:
-            explained[prefix + place] = match["comment"]
-    return explained
+            for folder in folders(tree):
+                known |= _comments(folder / group / f"{chosen.get(group, option)}.yaml", f"{group}.", tree, chosen)
+        elif entry != "_self_":
+            known |= _comments(file.parent / f"{entry.partition('@')[0]}.yaml", prefix, tree, chosen)
+    own = "" if "@package _global_" in text else prefix
+    return known | {own + place: comment for _, place, comment in keys(text) if comment}

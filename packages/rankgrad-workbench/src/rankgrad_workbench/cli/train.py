@@ -1,14 +1,4 @@
-"""One training run of any kind that `rankgrad train` knows."""
-
-from __future__ import annotations
-
-import argparse
-
-from ..settings.kinds import TASKS
-from .training import groups, train_one, train_options, with_out
-
-HELP = """\
-Train a retrieval model and evaluate it before and after. Write a folder with the model, its numbers and report.html.
+"""Train a retrieval model and evaluate it before and after. Write a folder with the model, its numbers and report.html.
 
   rankgrad train                                    the built-in data set glyphs: a few minutes on two CPU cores
   rankgrad train data=folder data.root=PHOTOS       your images: one sub-folder for each class
@@ -22,7 +12,17 @@ Train a retrieval model and evaluate it before and after. Write a folder with th
   rankgrad train task=search data.root=FOLDER       queries and documents: a search, judged beside BM25
   rankgrad train resume=runs/glyphs-...             continue where a run stopped
   rankgrad train data=folder data.root=PHOTOS init=RUN frozen=true model.head=linear   only a new head, in seconds
+
+Settings are KEY=VALUE, without dashes.
 """
+
+from __future__ import annotations
+
+import argparse
+
+from ..settings.kinds import TASKS
+from .training import groups, train_one, train_options
+
 SETTINGS = True  # takes KEY=VALUE settings
 
 
@@ -41,4 +41,4 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Train a model, or resume a run."""
-    train_one(["train"], with_out(arguments, settings), arguments.cfg)
+    train_one(["train"], settings, arguments)

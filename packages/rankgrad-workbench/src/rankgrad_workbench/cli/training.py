@@ -9,8 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from rankgrad.common.extras import missing
-
 from ..settings.kinds import of_command, of_settings
 
 if TYPE_CHECKING:
@@ -31,10 +29,8 @@ class TrainingModule(Protocol):
 
 def groups(tree: str, command: str) -> str:
     """The groups of settings, for the help of the command that trains."""
-    try:
-        from ..settings import options
-    except ModuleNotFoundError as error:  # evaluation works without the extras
-        return missing(str(error.name))
+    from ..settings import options
+
     lines = [f"  {group + '=':12}{', '.join(options(group, tree))}" for group in of_settings(tree).groups]
     head = "groups of settings, and the options of each group:"
     return "\n".join([head, *lines, "", f"To print all settings of a run: rankgrad {command} --cfg [KEY=VALUE ...]"])
@@ -46,21 +42,7 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", help="folder of the run, as out=OUT (default: a new folder in runs/)")
 
 
-def with_out(arguments: argparse.Namespace, settings: list[str]) -> list[str]:
-    """The settings, with the folder of -o.
-
-    Raises:
-        ValueError: out= is given, too.
-    """
-    if arguments.out is None:
-        return settings
-    given = next((setting for setting in settings if setting.startswith("out=")), None)
-    if given is not None:
-        raise ValueError(f"-o {arguments.out} and {given} both name the folder of the run; give one of them")
-    return [*settings, f"out={arguments.out}"]
-
-
-def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
+def train_one(words: list[str], settings: list[str], arguments: argparse.Namespace) -> None:
     """Run `rankgrad train`, or the training command of a plug-in.
 
     Importing the module that trains takes seconds, so it comes last: wrong settings and paths are reported before. A
@@ -69,39 +51,38 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
     Args:
         words: words of the command.
         settings: KEY=VALUE; with resume= the settings to change. `task=` chooses what is trained.
-        cfg: print the settings and stop.
+        arguments: of `train_options`.
     """
     from ..runs import launch, signals
     from ..runs.folder import Run, existing
     from ..settings import check_paths, compose, load, packages
 
-    resumed = [setting for setting in settings if setting.startswith(("resume=", "trust=", "task="))]
-    resumed = resumed if any(setting.startswith("resume=") for setting in resumed) else []
-    changes = [setting for setting in settings if resumed and setting not in resumed]
-    folders = [Path(setting.removeprefix("resume=")) for setting in resumed if setting.startswith("resume=")]
-    row = of_command(" ".join(words), [*settings, *(f"task={Run(folder.expanduser()).kind}" for folder in folders)])
-    tree = row.settings
+    if arguments.out is not None:
+        settings = [*settings, f"out={arguments.out}"]
+    folder = next((Path(word.removeprefix("resume=")) for word in settings if word.startswith("resume=")), None)
+    of_run = [] if folder is None else [f"task={Run(folder.expanduser()).kind}"]
+    row = of_command(" ".join(words), [*settings, *of_run])
     # a resumed run has its own settings
-    config = compose([*resumed, "data.root=."] if resumed and tree != "train" else resumed or settings, tree)
-    if cfg:
+    composed = [word for word in settings if folder is None or word.startswith(("resume=", "trust=", "task="))]
+    changes = [word for word in settings if word not in composed]
+    config = compose([*composed, *(["data.root=."] if folder and row.settings != "train" else [])], row.settings)
+    if arguments.cfg:
         from .settings import commented
 
-        print(commented(config, settings, tree), end="")
+        print(commented(config, settings, row.settings), end="")
         return
-    before = existing(Path(config.resume)) if resumed else None
-    if before is None:
+    if folder is None:
         check_paths(config)
-        _check_task(config, settings)
+    settled, saved = config, None if folder is None else existing(folder.expanduser()).config
     if not launch.started():
-        settled = config
-        if before is not None:
+        if saved is not None:
             from ..training.runner import changed
 
-            settled = changed(load(before.config, packages(config.trust)), changes)
+            settled = changed(load(saved, packages(config.trust)), changes)
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
     task, where = cast(TrainingModule, import_module(row.trains)), list[Path]()
-    trusted = [setting for setting in settings if setting.startswith("trust=")]
+    trusted = [word for word in settings if word.startswith("trust=")]
 
     def again() -> list[str]:
         # a run that could not write its first files has removed its folder
@@ -111,17 +92,6 @@ def train_one(words: list[str], settings: list[str], cfg: bool) -> None:
         finished = task.train(config, changes=changes, started=where.append)
     if signals.speaks():
         print(task.summary(finished))
-
-
-def _check_task(config: DictConfig, settings: list[str]) -> None:
-    """Raise if another task, or other data, is named than the data is for, and no column of it is named."""
-    from ..files.at_path import is_search
-    from ..settings.hints import data_settings
-
-    root = config.data.get("root")
-    named = any(setting.startswith("data.load.") for setting in settings)
-    if root and not named and config.task != "search" and is_search(str(root)):
-        raise ValueError(f"{root} holds queries and documents. To train a search: {data_settings(str(root))}")
 
 
 def several_options(parser: argparse.ArgumentParser, holds: str, folder: str) -> None:

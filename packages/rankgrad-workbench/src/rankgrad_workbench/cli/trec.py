@@ -8,15 +8,31 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rankgrad.common.text import shown
+
 FUSED = "fusion"  # name of the fused run
+
+
+def metrics(text: str) -> list[str]:
+    """The metrics of a list with commas or spaces. A comma before a number is part of a metric: P.5,10."""
+    listed = re.sub(r"\s*,\s*|\s+(?![^(]*\))", ",", text.strip())
+    return re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", listed)
+
+
+def gains(text: str) -> dict[int, float]:
+    """The gain of each grade."""
+    return {int(grade): float(gain) for grade, gain in (part.split("=") for part in text.split(","))}
+
+
 #: Options that need --qrels.
 OPTIONS: dict[str, dict[str, Any]] = {
     "metrics": dict(
+        type=metrics,
         help="metrics, comma-separated, by their names in trec_eval, ir_measures or ranx: map,nDCG@10,P.5,10; "
-        "official: those that trec_eval prints"
+        "official: those that trec_eval prints",
     ),
     "level": dict(type=int, help="lowest grade that counts as relevant (default: 1)"),
-    "gains": dict(metavar="GRADE=GAIN,...", help="gains of grades for nDCG (default: the gain is the grade)"),
+    "gains": dict(type=gains, metavar="GRADE=GAIN,...", help="gains for nDCG, as 1=1,2=3 (default: the grade)"),
     "missing": dict(
         choices=("zero", "skip"),
         help="a judged query that is missing in a run file: zero counts it as 0, skip leaves it out (default: zero)",
@@ -48,49 +64,36 @@ def add_trec(parser: argparse.ArgumentParser) -> None:
 
 
 def without_qrels(arguments: argparse.Namespace) -> None:
-    """Raise if an option needs --qrels.
-
-    Raises:
-        ValueError: names the option.
-    """
-    from rankgrad.common.text import shown
-
-    given = [name for name in OPTIONS if getattr(arguments, name)]
-    if given or len(arguments.sources) > 1:
-        what = f"--{given[0].replace('_', '-')}" if given else f"{len(arguments.sources)} files"
-        runs = [source for source in arguments.sources if source.is_dir() or source.suffix in (".npz", ".parquet")]
-        if not given and len(runs) == len(arguments.sources):
-            told = " ".join(map(shown, runs))
-            raise ValueError(f"evaluate takes one run or one file of embeddings. To compare: rankgrad report {told}")
-        raise ValueError(f"{what} also needs the judgements of the run files: --qrels FILE")
+    """Raise if an option, or several sources, need --qrels."""
+    given = [f"--{name.replace('_', '-')}" for name in OPTIONS if getattr(arguments, name)]
+    if len(arguments.sources) > 1:
+        told = " ".join(map(shown, arguments.sources))
+        given.append(f"more than one file (to compare runs or embeddings: rankgrad report {told})")
+    if given:
+        raise ValueError(f"{given[0]} also needs the judgements of the run files: --qrels FILE")
 
 
 def run_trec(arguments: argparse.Namespace) -> None:
     """Print the metrics of run files, and write their page.
 
     Raises:
-        ValueError: see `trec.evaluate`; also if an option has a wrong value.
+        ValueError: see `trec.evaluate`.
     """
     from ..trec import evaluate, fuse
     from ..trec.sources import runs_of
 
-    options = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
-    lines = options.pop("lines", None)
-    if "metrics" in options:
-        # a comma before a number is part of a metric: P.5,10
-        listed = re.sub(r"\s*,\s*|\s+(?![^(]*\))", ",", options["metrics"].strip())
-        options["metrics"] = re.split(r",(?![\d.]+(?:,|$)|[^(]*\))", listed)
-    elif lines:
-        options["metrics"] = ["official"]
-    if "gains" in options:
-        options["gains"] = _gains(options["gains"])
+    taken = (*OPTIONS, "bootstrap")
+    options = {name: getattr(arguments, name) for name in taken if getattr(arguments, name) is not None}
+    lines, fused = options.pop("lines", None), options.pop("fuse")
+    if lines:
+        options.setdefault("metrics", ["official"])
     _check_folder(arguments)
     runs: dict[str, Any] = dict(runs_of(arguments.sources))
-    if options.pop("fuse"):
+    if fused:
         if FUSED in runs:
             raise ValueError(f"--fuse names its run {FUSED!r}, and a run file has this name: rename the file")
         runs[FUSED] = fuse(runs)
-    evaluation = evaluate(runs, arguments.qrels, bootstrap=arguments.bootstrap, **options)
+    evaluation = evaluate(runs, arguments.qrels, **options)
     if lines:
         for run in evaluation.runs:
             print("\n".join(evaluation.lines(run, every=lines == "each")))
@@ -117,10 +120,3 @@ def _check_folder(arguments: argparse.Namespace) -> None:
     for path in (*arguments.sources, arguments.qrels, arguments.groups):
         if path and path.resolve() in {(arguments.out / name).resolve() for name in FILES}:
             raise ValueError(f"-o {arguments.out} would replace {path}, which is read here; give another folder")
-
-
-def _gains(text: str) -> dict[int, float]:
-    try:
-        return {int(grade): float(gain) for grade, gain in (part.split("=") for part in text.split(","))}
-    except ValueError:
-        raise ValueError(f"--gains takes GRADE=GAIN pairs such as 1=1,2=3; got {text!r}") from None

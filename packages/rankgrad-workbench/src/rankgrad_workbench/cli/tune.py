@@ -1,13 +1,4 @@
-"""Tune several losses with the same budget, and compare them."""
-
-from __future__ import annotations
-
-import argparse
-
-from .training import several_options
-
-HELP = """\
-Search the settings of several losses with the same budget, then compare the best settings on the test data.
+"""Search the settings of several losses with the same budget, then compare the best settings on the test data.
 
   rankgrad tune loss=supap,pnp,pml/multi_similarity trials=30 folds=3 data=folder data.root=PHOTOS -j 2
   rankgrad tune loss=supap space.loss.tau="log(0.002,0.1)" space.model.head=linear,none seeds=none
@@ -21,6 +12,13 @@ times(LOW,HIGH) for factors on the usual value, or a list. final.KEY=VALUE chang
 command is interrupted, run it again and it continues. A larger trials= adds trials.
 To train on other machines: launcher=submitit (SLURM) or launcher=ray, see docs/distributed.md.
 """
+
+from __future__ import annotations
+
+import argparse
+
+from .training import several_options
+
 SETTINGS = True  # takes KEY=VALUE settings
 
 

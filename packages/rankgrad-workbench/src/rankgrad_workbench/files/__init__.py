@@ -26,6 +26,8 @@ from rankgrad.common.text import shown
 # Temporary files of `atomic_write`: name of the complete file, machine, process.
 _TEMPORARY = re.compile(r"\.(.+?)(?:\.([0-9a-f]{8}))?\.(\d+)\.tmp")
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
+
 
 class _Named(io.FileIO):
     """A file whose errors name it, since the system names no file for a full disk.
@@ -332,6 +334,17 @@ def read_npz(path: Path, *needed: str) -> dict[str, npt.NDArray[Any]]:
 def _native(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The same numbers in this machine's byte order, which torch needs."""
     return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
+
+
+def check_unpacked(path: str | os.PathLike[str]) -> None:
+    """Raise if this is an archive of files, which no reader opens.
+
+    >>> check_unpacked("photos.zip")
+    Traceback (most recent call last):
+    ValueError: photos.zip is an archive: unpack it, and give the folder or file inside
+    """
+    if os.fspath(path).lower().endswith(ARCHIVES) and not os.path.isdir(path):
+        raise ValueError(f"{shown(path)} is an archive: unpack it, and give the folder or file inside")
 
 
 def inside(root: Path, name: str) -> Path:

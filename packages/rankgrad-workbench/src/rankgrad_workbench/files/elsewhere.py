@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from rankgrad.common import checks
 
-#: Kind of a name in messages -> the names that the laboratory adds, the package in the folder papers/ of a clone.
+PAPERS = ("rambo", "auc", "pnp", "roadmap")  # experiments, tables and figures begin with one of these
+_DATA = (
+    *("cub", "cub_cropped", "sop", "inshop", "inaturalist", "vehicleid"),
+    *("omniglot", "icons", "drawings", "clinc150", "banking77", "photographs"),
+)
+#: Kind of a name in messages -> the names that the package of the papers adds, or how they begin.
 LABORATORY = {
+    **{"data": _DATA, "data set": _DATA, "experiment": PAPERS, "figure": PAPERS, "table": PAPERS},
     "command": ("figure", "reproduce", "paper-figure", "sodeep"),
-    "data set": (
-        *("cub", "cub_cropped", "sop", "inshop", "inaturalist", "vehicleid"),
-        *("omniglot", "icons", "drawings", "clinc150", "banking77", "photographs"),
-    ),
     "loss": ("sodeep_ap", "sodeep_spearman"),
     "recipe": ("finetune", "finetune_photographs", "pretrain", "pretrain_photographs"),
 }
-#: The same for the package of detectors, in the folder packages/rankgrad-detection/.
+#: The same for the package of detectors.
 DETECTION = {"command": ("detect",), "task": ("detection",)}
 FROM_CLONE = "In a clone: pip install ./papers."
-_ADDED = (
-    ("the package of the papers", FROM_CLONE, LABORATORY),
-    ("the package of detectors", "In a clone: pip install ./packages/rankgrad-detection.", DETECTION),
-)
-PAPERS = ("rambo", "auc", "pnp", "roadmap")  # its experiments, tables and figures begin with one of these
 
 
 def of_laboratory(kind: str, given: str, known: Iterable[str] = ()) -> str:
     """The end of a message about an unknown name that the laboratory has, or the package of detectors; "" if none has.
 
     >>> of_laboratory("data set", "SOP", ["folder", "text"])
-    '; sop belongs to the package of the papers. In a clone: pip install ./papers.'
+    '; SOP belongs to the package of the papers. In a clone: pip install ./papers.'
     """
-    kind = {"data": "data set"}.get(kind, kind)
-    there = {name.partition("/")[0] for name in known} | set(known)
-    of_papers = kind in ("experiment", "figure", "table") and given.lower().partition("/")[0] in PAPERS
-    for package, how, names in _ADDED:
-        close = difflib.get_close_matches(given.lower(), names.get(kind, ()), n=1, cutoff=0.75)
-        name, top = (given, given.lower().partition("/")[0]) if of_papers else (close or [""])[:1] * 2
-        if name and top not in there:
-            return f"; {name} belongs to {package}. {how}"
+    top = given.lower().partition("/")[0]
+    if top in {name.partition("/")[0] for name in known}:
+        return ""
+    if top in LABORATORY.get(kind, ()):
+        return f"; {given} belongs to the package of the papers. {FROM_CLONE}"
+    if top in DETECTION.get(kind, ()):
+        return f"; {given} belongs to the package of detectors. In a clone: pip install ./packages/rankgrad-detection."
     return ""
 
 

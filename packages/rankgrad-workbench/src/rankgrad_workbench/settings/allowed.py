@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from rankgrad.common import plugins
-from rankgrad.common.checks import closest, spelled
+from rankgrad.common.checks import closest
 
 from ..files.elsewhere import FROM_CLONE
-from .spelling import as_keys
 
 OURS = ("rankgrad.", "rankgrad_workbench.")
 TARGET = "_target_"
@@ -108,21 +108,12 @@ PARAMETERS = {
 # Parameters whose value is the name of a function; the function itself is passed and not called.
 NAMED = ("metric", "source")
 
-_LINK = re.compile(r"\$\{([\w.]+)\}")  # a setting that refers to another setting
-
 # Packages that cannot be trusted: with one of them, a file could run any code.
-_OTHERS = ("faiss", "hydra", "lightning", "numpy", "omegaconf", "pytorch_metric_learning", "sklearn")
 NOT_OWN = {
     *sys.stdlib_module_names,
-    *_OTHERS,
     *(each.rstrip(".") for each in OURS),
-    "timm",
-    "torch",
-    "torchvision",
-    "yaml",
-    "PIL",
-    "pickle5",
-    "pip",
+    *("faiss", "hydra", "lightning", "numpy", "omegaconf", "pytorch_metric_learning", "sklearn", "timm", "torch"),
+    *("torchvision", "yaml", "PIL", "pickle5", "pip"),
 }
 
 
@@ -138,13 +129,47 @@ def packages(trust: object) -> tuple[str, ...]:
     several = isinstance(trust, Iterable) and not isinstance(trust, str)
     given = [] if trust is None else list(trust) if several else [trust]  # type: ignore[call-overload]
     for name in given:
-        if not isinstance(name, str) or not _is_name(name):
-            raise ConfigError(f"trust must be the package of your own classes, such as mypackage; got {name!r}")
-        if name.partition(".")[0] in NOT_OWN:
+        if not isinstance(name, str) or not _is_name(name) or name.partition(".")[0] in NOT_OWN:
             raise ConfigError(
-                f"trust must be the package of your own classes; got {name!r}, with which a file could run any code"
+                f"trust must be the package of your own classes, such as mypackage; got {name!r}. With those of others "
+                "a file could run any code"
             )
     return tuple(given)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A name that is allowed at its place. Nothing is imported for it yet.
+
+    Attributes:
+        target: the name.
+        where: its place, for messages.
+        source: whose object it is; None: of a package that the user trusts.
+    """
+
+    target: str
+    where: str
+    source: Offer | plugins.Plugin | None
+
+    def load(self) -> Callable[..., Any]:
+        """Import the class or function.
+
+        Raises:
+            ConfigError: there is none of this name.
+        """
+        if self.source is None:
+            return _own(self.target, self.where)
+        if isinstance(self.source, plugins.Plugin):
+            loaded = self.source.load()
+            if not callable(loaded):
+                raise ConfigError(f"{self.where} is {self.target!r}: the {self.source} is not a class or function")
+            return loaded  # type: ignore[no-any-return]
+        things, name = self.source.things(), self.target.rpartition(".")[2]
+        if name not in things:
+            raise ConfigError(
+                f"{self.where} is {self.target!r}: {self.source.module} has no {name}{closest(name, things)}"
+            )
+        return things[name]  # type: ignore[no-any-return]
 
 
 def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None = None, **more: Any) -> Any:
@@ -156,21 +181,17 @@ def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None =
         node: `_target_` and arguments, at any depth: plain values, or a node of a configuration.
         slot: a key of `SLOTS`.
         trust: packages whose classes are also allowed.
-        where: the file and the place in it, for messages. None: the place in the configuration; then errors of the
-            object itself are not changed.
+        where: the file and the place in it, for messages. None: the slot; then errors of the object itself are not
+            changed.
         more: further arguments.
 
     Raises:
         ConfigError: a name is not allowed in its slot; then nothing was run.
     """
-    values, key = _plain(node)
-    place = slot if where is None and not key else where or key
-    check(values, slot, trust=trust, where=place)
-    if not isinstance(values, dict) or TARGET not in values:
-        raise ConfigError(f"{place} needs {TARGET}, the name of the class to make")
+    place = where or slot
+    checked = check(_described(node, place), slot, trust=trust, where=place)
     try:
-        with spelled(as_keys(key, _followed(node))) if key else nullcontext():
-            return _made(values, slot, trust, place, more)
+        return _made(checked, **more)
     except ConfigError:
         raise
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -179,6 +200,26 @@ def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None =
         raise ConfigError(f"{where}: {error}") from error
     except Exception as error:  # foreign code may raise any error
         raise ConfigError(f"{place} can't be made: {type(error).__name__}: {error}") from error
+
+
+def _described(node: Any, place: str) -> dict[str, Any]:
+    """Plain values that describe an object."""
+    values: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    if not isinstance(values, dict) or TARGET not in values:
+        raise ConfigError(f"{place} needs {TARGET}, the name of the class to make")
+    return values
+
+
+def _made(value: Any, **more: Any) -> Any:
+    """The object that checked values describe; nested objects are made first."""
+    if isinstance(value, Found):
+        return value.load()
+    if isinstance(value, list):
+        return [_made(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    made = {name: _made(inner) for name, inner in value.items()}
+    return made.pop(TARGET)(**made, **more) if TARGET in made else made
 
 
 @contextmanager
@@ -208,30 +249,11 @@ def named(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None 
     Raises:
         ConfigError: see `make`.
     """
-    values, key = _plain(node)
-    place = where or key or slot
-    if not isinstance(values, dict) or TARGET not in values:
-        raise ConfigError(f"{place} needs {TARGET}, the name of the class to make")
-    return find(values[TARGET], slot, trust=trust, where=f"{place}.{TARGET}")
+    place = where or slot
+    return find(_described(node, place)[TARGET], slot, trust=trust, where=f"{place}.{TARGET}")
 
 
-def check(node: Any, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> None:
-    """Raise unless every name in these plain values is allowed at its place. Only our own modules are imported.
-
-    Args:
-        node: plain values.
-        slot: slot of the outermost `_target_`; None: there must be none.
-        trust: see `make`.
-        where: place of the node in messages.
-
-    Raises:
-        ConfigError: see `make`.
-    """
-    for target, at, place in _names(node, slot, tuple(trust), where):
-        _listed(target, at, tuple(trust), place)
-
-
-def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> Callable[..., Any]:
+def find(target: Any, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> Callable[..., Any]:
     """The class or function with a name that is allowed in the slot.
 
     Raises:
@@ -244,55 +266,76 @@ def find(target: str, slot: str | None, *, trust: Sequence[str] = (), where: str
         ...
     rankgrad_workbench.settings.allowed.ConfigError: loss.penalty is 'os.system', which is no penalty of rankgrad; ...
     """
-    offer, name = _listed(target, slot, tuple(trust), where)
-    target_class: Callable[..., Any] | None
-    if isinstance(offer, plugins.Plugin):
-        target_class = offer.load()
-        if not callable(target_class):
-            raise ConfigError(f"{where} is {target!r}: the {offer} is not a class or function")
-    elif offer is None:
-        target_class = _own(target, where)
-    else:
-        things = offer.things()
-        target_class = things.get(name)
-        if target_class is None:
-            raise ConfigError(f"{where} is {target!r}: {offer.module} has no {name}{closest(name, things)}")
-    return target_class
+    return _listed(target, slot, trust, where).load()
 
 
-def _listed(
-    target: Any, slot: str | None, trust: tuple[str, ...], where: str
-) -> tuple[Offer | plugins.Plugin | None, str]:
-    """The source of a name (None: a trusted package), and the last part of the name."""
+def check(value: Any, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> Any:
+    """These plain values, in which every name that is allowed at its place is a `Found`.
+
+    Args:
+        value: plain values.
+        slot: slot of the outermost `_target_`; None: there must be none; "": any.
+        trust: see `make`.
+        where: place of the value in messages.
+
+    Raises:
+        ConfigError: a name is not allowed. Only our own modules were imported.
+    """
+    if isinstance(value, list):
+        return [check(inner, slot, trust=trust, where=f"{where}[{row}]") for row, inner in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    if TARGET not in value:
+        inside = f"{where}." if where else ""
+        return {name: check(inner, slot, trust=trust, where=f"{inside}{name}") for name, inner in value.items()}
+    target = value[TARGET]
+    own, foreign = is_own(target, trust), _plugin(target, "")
+    checked: dict[str, Any] = {TARGET: _listed(target, slot, trust, f"{where}.{TARGET}")}
+    for name, inner in value.items():
+        place = f"{where}.{name}"
+        if name == TARGET:
+            continue
+        if not isinstance(name, str) or name.startswith("_"):
+            raise ConfigError(f"{place}: an argument must not begin with an underscore; nothing was run")
+        of_name = PARAMETERS.get(name, name if name in SLOTS else None)
+        if own:  # the user's own classes may take any listed object at any parameter
+            checked[name] = check(inner, "", trust=trust, where=place)
+        elif name in NAMED and isinstance(inner, str):
+            checked[name] = _listed(inner, of_name, trust, place)
+        else:  # arguments of a plug-in are plain values: no object is made for them
+            checked[name] = check(inner, None if foreign else of_name, trust=trust, where=place)
+    return checked
+
+
+def _listed(target: Any, slot: str | None, trust: Sequence[str], where: str) -> Found:
+    """The object with this name, if it is allowed in the slot."""
     if not isinstance(target, str) or not _is_name(target):
         raise ConfigError(f"{where} is {target!r}, which is not the name of a class; nothing was run")
-    if any(target.startswith(f"{package}.") for package in trust):
-        return None, target
+    if is_own(target, trust):
+        return Found(target, where, None)
     if slot is None:
         raise ConfigError(f"{where} is {target!r}, but nothing is made of settings there; nothing was run")
     offers = SLOTS[slot] if slot else [offer for of in SLOTS.values() for offer in of]
     module, _, name = target.rpartition(".")
     for offer in offers:
         if offer.module == (module or offers[0].module) and (not offer.ours or name in offer.things()):
-            return offer, name
-    plugin = _plugin(target, slot)
-    if plugin is not None:
-        return plugin, name
-    known = [f"{offer.module}.{name}" for offer in offers if offer.ours for name in offer.things()]
+            return Found(target, where, offer)
+    if plugin := _plugin(target, slot):
+        return Found(target, where, plugin)
+    told = f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad"
+    if target.startswith("rankgrad_papers."):
+        raise ConfigError(f"{told}, but of the package of the papers. {FROM_CLONE} Nothing was run")
     if target.startswith((*OURS, "pytorch_metric_learning.")) or "." not in target:
-        names = [name.rpartition(".")[2] for name in known] if "." not in target else known
-        hint = closest(target, names)
-        raise ConfigError(f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad{hint} Nothing was run")
-    here = any(each.target.startswith("rankgrad_papers.") for each in plugins.registered("losses").values())
-    if target.startswith("rankgrad_papers.") and not here:
-        raise ConfigError(f"{where} is {target!r}, which is in the package of the papers. {FROM_CLONE} Nothing was run")
+        known = [f"{offer.module}.{name}" for offer in offers if offer.ours for name in offer.things()]
+        near = closest(target, known if "." in target else [name.rpartition(".")[2] for name in known])
+        raise ConfigError(f"{told}{near} Nothing was run")
     raise ConfigError(
-        f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad; nothing was run. Only if it is code of your "
-        "own, name its package: trust=PACKAGE for train, --trust PACKAGE for other commands"
+        f"{told}; nothing was run. Only if it is code of your own, name its package: trust=PACKAGE for train, --trust "
+        "PACKAGE for other commands"
     )
 
 
-def _plugin(target: Any, slot: str | None) -> plugins.Plugin | None:
+def _plugin(target: Any, slot: str) -> plugins.Plugin | None:
     """The plug-in of a slot with this name in settings, or, for a metric, with this plain name."""
     groups = PLUGINS.values() if slot == "" else [PLUGINS[slot]] if slot in PLUGINS else []
     for group in groups if isinstance(target, str) else ():
@@ -312,18 +355,14 @@ def _own(target: str, where: str) -> Callable[..., Any]:
         module = ".".join(parts[:end])
         try:
             value = importlib.import_module(module)
+            break
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise
-            if end == 1:
-                raise ConfigError(
-                    f"{where} is {target!r}, but there is no module {module}: install it, or add its folder to "
-                    "PYTHONPATH"
-                ) from None
-            continue
-        for name in parts[end:]:
-            value = getattr(value, name, None)
-        break
+    else:
+        raise ConfigError(f"{where} is {target!r}, but there is no module {parts[0]}: install it, or set PYTHONPATH")
+    for name in parts[end:]:
+        value = getattr(value, name, None)
     if not callable(value):
         raise ConfigError(f"{where} is {target!r}, which is not a class or function")
     defined = str(getattr(value, "__module__", ""))
@@ -332,90 +371,18 @@ def _own(target: str, where: str) -> Callable[..., Any]:
     return value  # type: ignore[no-any-return]
 
 
-def _made(value: Any, slot: str | None, trust: Sequence[str], where: str, more: Mapping[str, Any]) -> Any:
-    """The object that values describe; nested objects are made first."""
-    if isinstance(value, list):
-        return [_made(inner, slot, trust, f"{where}[{row}]", {}) for row, inner in enumerate(value)]
-    if not isinstance(value, dict):
-        return value
-    if TARGET not in value:
-        return {name: _made(inner, slot, trust, f"{where}.{name}", {}) for name, inner in value.items()}
-    arguments: dict[str, Any] = {}
-    for name, inner, inner_slot in _arguments(value, trust):
-        place = f"{where}.{name}"
-        named_only = _as_name(name, inner, value, trust)
-        if named_only is None:
-            arguments[name] = _made(inner, inner_slot, trust, place, {})
-        else:
-            arguments[name] = find(named_only, inner_slot, trust=trust, where=place)
-    return find(value[TARGET], slot, trust=trust, where=f"{where}.{TARGET}")(**arguments, **more)
+def is_own(target: Any, trust: Sequence[str]) -> bool:
+    """Whether this is the name of an object in a trusted package.
 
-
-def _names(value: Any, slot: str | None, trust: tuple[str, ...], where: str) -> Iterator[tuple[Any, str | None, str]]:
-    """Every name with its slot and its place."""
-    if isinstance(value, list):
-        for row, inner in enumerate(value):
-            yield from _names(inner, slot, trust, f"{where}[{row}]")
-    elif isinstance(value, dict) and TARGET not in value:
-        for name, inner in value.items():
-            yield from _names(inner, slot, trust, f"{where}.{name}" if where else str(name))
-    elif isinstance(value, dict):
-        yield value[TARGET], slot, f"{where}.{TARGET}"
-        for name, inner, inner_slot in _arguments(value, trust):
-            place = f"{where}.{name}"
-            if not isinstance(name, str) or name.startswith("_"):
-                raise ConfigError(f"{place}: an argument must not begin with an underscore; nothing was run")
-            named_only = _as_name(name, inner, value, trust)
-            if named_only is None:
-                yield from _names(inner, inner_slot, trust, place)
-            else:
-                yield named_only, inner_slot, place
-
-
-def _arguments(node: dict[Any, Any], trust: Sequence[str]) -> Iterator[tuple[Any, Any, str | None]]:
-    """Name, value and slot of each argument. The user's own classes may take any listed object at any parameter."""
-    own, foreign = _is_own(node[TARGET], trust), _plugin(node[TARGET], "")
-    for name, value in node.items():
-        if name != TARGET:
-            slot = PARAMETERS.get(name, name if name in SLOTS else None)
-            # arguments of a plug-in are plain values: no object is made for them, but a function may be named
-            yield name, value, "" if own else None if foreign and not isinstance(value, str) else slot
-
-
-def _as_name(name: str, value: Any, node: Mapping[Any, Any], trust: Sequence[str]) -> str | None:
-    """The name of a function that is passed without being called; None: the argument is something else."""
-    if name not in NAMED or _is_own(node[TARGET], trust):
-        return None
-    return value if isinstance(value, str) else None
-
-
-def _is_own(target: Any, trust: Sequence[str]) -> bool:
-    return isinstance(target, str) and any(target.startswith(f"{package}.") for package in trust)
+    >>> is_own("mine.MyLoss", ["mine", "other"]), is_own("mine_too.MyLoss", ["mine"])
+    (True, False)
+    """
+    return isinstance(target, str) and target.startswith(tuple(f"{package}." for package in trust))
 
 
 def _is_name(text: str) -> bool:
     """Whether this is a dotted name without private parts."""
-    return all(part.isidentifier() and not part.startswith("_") for part in text.split("."))
+    return all(part.isidentifier() and part[0] != "_" for part in text.split("."))
 
 
-def _plain(node: Any) -> tuple[Any, str]:
-    """Plain values of a node, and its place if it is part of a configuration."""
-    if type(node) in (dict, list):
-        return node, ""
-    from omegaconf import OmegaConf
-
-    if not OmegaConf.is_config(node):
-        return node, ""
-    return OmegaConf.to_container(node, resolve=True), str(node._get_full_key(None) or "")
-
-
-def _followed(node: Any) -> dict[str, str]:
-    """Argument -> the setting that it refers to: for root: ${data.root} this is data.root."""
-    from omegaconf import OmegaConf
-
-    raw: Any = OmegaConf.to_container(node, resolve=False)
-    links = ((name, _LINK.fullmatch(str(value))) for name, value in raw.items())
-    return {name: link[1] for name, link in links if link}
-
-
-__all__ = ["NOT_OWN", "SLOTS", "ConfigError", "check", "find", "make", "named", "packages", "section"]
+__all__ = ["NOT_OWN", "SLOTS", "ConfigError", "check", "find", "is_own", "make", "named", "packages", "section"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from rankgrad.common.files import open_file
 
 from ..files.elsewhere import unknown
 from .allowed import ConfigError
-from .checking import FREE, check_kind, check_names
-from .groups import GIVEN, folders
+from .checking import check_kind, check_names
+from .hydra import GIVEN, folders
 from .kinds import TASKS, of_settings
 from .resolvers import register_resolvers
 from .values import dotted, first_line, values_in
@@ -42,13 +41,13 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
         config = parsed(path)
         config.pop("trust", None)  # a file must not say what to trust; only the command may
         values: Any = OmegaConf.to_container(config)
-        if isinstance(values.get("task"), str) and values["task"] not in TASKS:
-            raise ConfigError(unknown("task", values["task"], TASKS))
-        if values.get("task") not in TASKS:
+        task = values.get("task")
+        if not isinstance(task, str):
             raise ConfigError("it has no setting task; the file is damaged, or it is not from a run")
-        name = TASKS[values["task"]].settings
-        _check_complete(dotted(values), name)
-        check_names(values, name, trust)
+        if task not in TASKS:
+            raise ConfigError(unknown("task", task, TASKS))
+        _check_complete(dotted(values), TASKS[task].settings)
+        check_names(values, TASKS[task].settings, trust)
     except (ConfigError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: {first_line(error)}") from None
     return config
@@ -59,25 +58,17 @@ def parsed(path: Path) -> DictConfig:
 
     Such files are refused, because a few lines of aliases can expand to gigabytes.
     """
-    size = path.stat().st_size
-    if size > LARGEST:
-        raise ConfigError(f"this is not a settings file: it has {size} bytes, and a settings file has a few thousand")
-    config: Any = None
+    with open_file(path) as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ConfigError(f"this is not a settings file: it has more than {LARGEST} bytes")
     try:
-        with open_file(path) as file:
-            text = file.read().decode()
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise ConfigError("it holds a YAML alias (*name), and rankgrad writes none")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise ConfigError("it is damaged, or not YAML of plain values: it is nested too deeply")
-        with suppress(OSError):  # the file is one number
-            config = OmegaConf.load(io.StringIO(text))
-    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, ValueError, RecursionError) as error:
-        if isinstance(error, ConfigError):
-            raise
+        text = content.decode()
+        _check_events(text)
+        config = OmegaConf.load(io.StringIO(text))
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(f"it is damaged, or not YAML of plain values: {first_line(error)}") from None
     if not isinstance(config, DictConfig) or not config:
         raise ConfigError("it holds no settings")
@@ -89,23 +80,33 @@ def parsed(path: Path) -> DictConfig:
     return config
 
 
+def _check_events(text: str) -> None:
+    """Raise if a YAML file is no mapping, has aliases, or is nested too deeply."""
+    depth = 0
+    for place, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
+        if place == 2 and not isinstance(event, yaml.MappingStartEvent):  # the first after stream and document
+            raise ConfigError("it holds no settings")
+        if isinstance(event, yaml.AliasEvent):
+            raise ConfigError("it holds a YAML alias (*name), and rankgrad writes none")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise ConfigError("it is damaged, or not YAML of plain values: it is nested too deeply")
+
+
 def _check_complete(given: dict[str, Any], name: str) -> None:
     """Raise unless all settings of the root file exist, and each value has the kind of its default."""
-    text = (folders(name)[0] / f"{name}.yaml").read_text(encoding="utf-8")
-    root = OmegaConf.load(io.StringIO(text))
     register_resolvers()
+    root = OmegaConf.load(folders(name)[0] / f"{name}.yaml")
     stand_in = OmegaConf.create({"model": {"kind": GIVEN}, "data": {"epochs": 1}})  # values of the file refer to these
     known = dotted(OmegaConf.to_container(OmegaConf.merge(stand_in, root), resolve=True))
-    own = dotted(OmegaConf.to_container(root, resolve=False))
-    needed = [
-        key for key in (*own, *of_settings(name).kept) if not key.startswith(("defaults", "trust"))
-    ]  # trust is never saved
-    for key in needed:
-        if key in given and key not in FREE:
-            check_kind(key, known.get(key), given[key])
+    needed = [*dotted(OmegaConf.to_container(root)), *of_settings(name).kept]
+    needed = [key for key in needed if not key.startswith(("defaults", "trust"))]  # trust is never saved
     missing = [key for key in needed if key not in given]
+    for key in needed:
+        if key in given:
+            check_kind(key, known.get(key), given[key])
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ConfigError(
-            f"it lacks {', '.join(missing[:3])}{more}, which every run has; the file is damaged, or not from a run"
+            f"it lacks {', '.join(missing[:3])} ({len(missing)} in all), which every run has; the file is damaged, or "
+            "not from a run"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 
 def register_resolvers() -> None:
     """Register the resolvers with which settings files read the table of defaults."""
-    if not OmegaConf.has_resolver("default"):
-        # the usual 256 before a crop of 224, at any size
-        OmegaConf.register_new_resolver("resize_for", lambda size: round(size * 256 / 224))
-        OmegaConf.register_new_resolver("default", lambda name: getattr(defaults, name.upper()))
-        OmegaConf.register_new_resolver("trained", lambda *, _root_: defaults.trained_before(_root_.model))
-        OmegaConf.register_new_resolver("pixels", lambda name, *, _root_: _plain(getattr(_pixels(_root_), name)))
+    resolvers: dict[str, Callable[..., Any]] = {
+        "resize_for": lambda size: round(size * 256 / 224),  # the usual 256 before a crop of 224, at any size
+        "default": lambda name: getattr(defaults, name.upper()),
+        "trained": lambda *, _root_: defaults.trained_before(_root_.model),
+        "pixels": lambda name, *, _root_: _plain(getattr(_pixels(_root_), name)),
         # null: it follows from the number of steps, see `defaults.share_kept`
-        OmegaConf.register_new_resolver("average", lambda *, _root_: None if _fine_tuned(_root_) else 1.0)
-        OmegaConf.register_new_resolver(
-            "samples_per_class",
-            lambda *, _root_: defaults.SAMPLES_FINE_TUNED if _fine_tuned(_root_) else defaults.SAMPLES_PER_CLASS,
-        )
-        OmegaConf.register_new_resolver("rate", lambda *, _root_: _rate(_root_).lr)
-        OmegaConf.register_new_resolver("head_lr_factor", lambda *, _root_: _rate(_root_).head_lr_factor)
+        "average": lambda *, _root_: None if _fine_tuned(_root_) else 1.0,
+        "samples_per_class": lambda *, _root_: (
+            defaults.SAMPLES_FINE_TUNED if _fine_tuned(_root_) else defaults.SAMPLES_PER_CLASS
+        ),
+        "rate": lambda *, _root_: _rate(_root_).lr,
+        "head_lr_factor": lambda *, _root_: _rate(_root_).head_lr_factor,
+    }
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
 def rate(

@@ -61,19 +61,14 @@ def typed(kind: type[T], settings: Mapping[str, Any]) -> T:
     return kind(**values)
 
 
-def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(content: Mapping[str, Any]) -> dict[str, Any]:
     """Nested settings by dotted names, in their order. An empty section counts as a value.
 
     >>> flat({"loss": {"tau": 0.1}, "seed": 0})
     {'loss.tau': 0.1, 'seed': 0}
     """
-    dotted: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, Mapping) and value:
-            dotted |= flat(value, f"{prefix}{key}.")
-        else:
-            dotted[f"{prefix}{key}"] = value
-    return dotted
+    every = dotted(content)
+    return {key: value for key, value in every.items() if not (isinstance(value, Mapping) and value)}
 
 
 def keys(config: DictConfig) -> list[str]:
@@ -86,7 +81,7 @@ def dotted(values: Any, prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         found[f"{prefix}{key}"] = value
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             found |= dotted(value, f"{prefix}{key}.")
     return found
 
