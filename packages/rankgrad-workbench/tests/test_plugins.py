@@ -246,7 +246,7 @@ ROW = """
 from rankgrad_workbench.settings.kinds import TASKS, TaskRow
 ROW = TaskRow(
     command="toy", settings="toy", groups=("data",), trains="toy", reads="toy", result="toy.json",
-    files=("config.yaml", "toy.npz", "toy.json"), columns=("toy",), mains=("toy",), kept=("seed",), compares="",
+    files=("config.yaml", "toy.npz", "toy.json"), columns=("toy",), mains=("toy",), kept=("seed",),
     evaluates="toy",
 )
 

@@ -24,6 +24,5 @@ ROW = TaskRow(
         *("model.kind", "loss.name"),
     ),
     own_losses=True,
-    compares="detect compare",
     evaluates="rankgrad_detection.run",
 )

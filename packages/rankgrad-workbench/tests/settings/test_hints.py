@@ -79,7 +79,7 @@ from rankgrad_workbench.settings.kinds import TASKS
         (["evaluation.extra=null"], "evaluation.extra is a list such as"),
         (["loss=infonce"], "unknown loss 'infonce'; did you mean loss=info_nce?"),
         (["model=resnet50"], "For a network of timm: model=timm model.name=resnet50; of sentence-transformers: "),
-        (["loss=pnp:alpha=1+variant=Ds"], "and its settings follow it: loss=pnp loss.alpha=1"),
+        (["loss=pnp:alpha=1+variant=Ds"], "and its settings follow it: loss=NAME loss.SETTING=VALUE"),
         (["loss=recall_at_k(k=[1,2])"], "and its settings follow it"),
         (["loss=pnp,supap"], "A run trains one loss"),
         (["seed=0,1"], "Ambiguous value for argument 'seed=0,1'. Signs such as"),

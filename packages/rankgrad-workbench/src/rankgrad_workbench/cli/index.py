@@ -46,4 +46,5 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     what = "texts" if index.texts else "images"
     print(f"wrote {shown(out)}: {len(index):,} {what}, {index.dim} dimensions, {out.stat().st_size / 1e6:.1f} MB")
     if index.origin is None:
-        print(f"{shown(source)} does not name its model: this index can be searched from Python, with vectors")
+        how = f"can be searched from Python with vectors, but not with {what}"
+        print(f"{shown(source)} does not name its model: this index {how}")

@@ -138,7 +138,7 @@ def packages(trust: object) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Found:
+class Allowed:
     """A name that is allowed at its place. Nothing is imported for it yet.
 
     Attributes:
@@ -212,7 +212,7 @@ def _described(node: Any, place: str) -> dict[str, Any]:
 
 def _made(value: Any, **more: Any) -> Any:
     """The object that checked values describe; nested objects are made first."""
-    if isinstance(value, Found):
+    if isinstance(value, Allowed):
         return value.load()
     if isinstance(value, list):
         return [_made(inner) for inner in value]
@@ -270,7 +270,7 @@ def find(target: Any, slot: str | None, *, trust: Sequence[str] = (), where: str
 
 
 def check(value: Any, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> Any:
-    """These plain values, in which every name that is allowed at its place is a `Found`.
+    """These plain values, in which every name that is allowed at its place is a `Allowed`.
 
     Args:
         value: plain values.
@@ -307,21 +307,21 @@ def check(value: Any, slot: str | None, *, trust: Sequence[str] = (), where: str
     return checked
 
 
-def _listed(target: Any, slot: str | None, trust: Sequence[str], where: str) -> Found:
+def _listed(target: Any, slot: str | None, trust: Sequence[str], where: str) -> Allowed:
     """The object with this name, if it is allowed in the slot."""
     if not isinstance(target, str) or not _is_name(target):
         raise ConfigError(f"{where} is {target!r}, which is not the name of a class; nothing was run")
     if is_own(target, trust):
-        return Found(target, where, None)
+        return Allowed(target, where, None)
     if slot is None:
         raise ConfigError(f"{where} is {target!r}, but nothing is made of settings there; nothing was run")
     offers = SLOTS[slot] if slot else [offer for of in SLOTS.values() for offer in of]
     module, _, name = target.rpartition(".")
     for offer in offers:
         if offer.module == (module or offers[0].module) and (not offer.ours or name in offer.things()):
-            return Found(target, where, offer)
+            return Allowed(target, where, offer)
     if plugin := _plugin(target, slot):
-        return Found(target, where, plugin)
+        return Allowed(target, where, plugin)
     told = f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad"
     if target.startswith("rankgrad_papers."):
         raise ConfigError(f"{told}, but of the package of the papers. {FROM_CLONE} Nothing was run")

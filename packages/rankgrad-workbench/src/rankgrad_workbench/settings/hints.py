@@ -45,8 +45,8 @@ def unknown_option(group: str, given: str, name: str) -> ConfigError:
         )
     if group == "loss" and re.search(r"[:(,]", given):
         return ConfigError(
-            f"unknown loss {given!r}. A run trains one loss, and its settings follow it: loss=pnp loss.alpha=1. To "
-            "compare several losses: rankgrad compare loss=pnp,supap"
+            f"unknown loss {given!r}. A run trains one loss, and its settings follow it: loss=NAME loss.SETTING=VALUE. "
+            f"To compare several losses: rankgrad {of_settings(name).command.replace('train', 'compare')} loss=A,B"
         )
     meant = [row for row in _rows_of(given) if row.startswith(f"{group}=") and row.partition("=")[2] in known]
     if group == "data" and name != "search":

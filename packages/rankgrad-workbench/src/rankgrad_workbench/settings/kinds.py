@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from rankgrad.common.plugins import PluginError, PluginWarning, registered
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskRow:
     """One kind of run.
 
@@ -34,26 +34,24 @@ class TaskRow:
         kept: settings that every run has, beside those of the root file.
         places: settings that may name a class -> slot of `allowed.SLOTS`. No other setting may name one.
         own_losses: whether the losses of `loss=` are only those with a file, and not those of `rankgrad.losses`.
-        compares: command that trains several losses; empty: there is none.
         evaluates: module with `evaluate_run`, which returns the report of a run. Its arguments, after the folder, are
             the options of `rankgrad evaluate` that it takes, and device, progress and trust if it needs them; each has
             a default. Empty: there is none.
         trial: settings of every run of a search. Such a run computes only metrics on held-out training rows.
     """
 
-    command: str
     settings: str
-    groups: tuple[str, ...]
     trains: str
     reads: str
-    result: str
     files: tuple[str, ...]
     columns: tuple[str, ...]
     mains: tuple[str, ...]
     kept: tuple[str, ...]
+    command: str = "train"
+    groups: tuple[str, ...] = ("data", "model", "loss")
+    result: str = "after.json"
     places: Mapping[str, str] = field(default_factory=lambda: {"loss": "loss"})
     own_losses: bool = False
-    compares: str = "compare"
     evaluates: str = ""
     trial: tuple[str, ...] = ()
 
@@ -74,13 +72,11 @@ TRIAL = (
 
 _OWN: Mapping[str, TaskRow] = {
     "retrieval": TaskRow(
-        command="train",
         settings="train",
         groups=("data", "model", "loss", "memory", "recipe", "experiment"),
         trains="rankgrad_workbench.tasks.retrieval.task",
         reads="rankgrad_workbench.tasks.retrieval.page.reading",
         evaluates="rankgrad_workbench.tasks.retrieval.saved",
-        result="after.json",
         files=("config.yaml", "before.json", "model.pt", "embeddings.npz", "facts.json", "report.html", "after.json"),
         columns=("R@1", "R@2", "R@4", "R@8", "mAP@R", "AP", "H-AP", "H-NDCG", "NMI"),
         mains=("mAP@R",),
@@ -95,13 +91,10 @@ _OWN: Mapping[str, TaskRow] = {
         trial=(*TRIAL, "evaluation.clusters=none"),
     ),
     "scores": TaskRow(
-        command="train",
         settings="scores",
-        groups=("data", "model", "loss"),
         trains="rankgrad_workbench.tasks.scores.task",
         reads="rankgrad_workbench.tasks.scores.page",
         evaluates="rankgrad_workbench.tasks.scores.saved",
-        result="after.json",
         files=("config.yaml", "before.json", "model.pt", "scores.npz", "facts.json", "report.html", "after.json"),
         columns=("NDCG@10", "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "MRR", "P@10"),
         mains=("NDCG@10", "AP"),
@@ -109,13 +102,10 @@ _OWN: Mapping[str, TaskRow] = {
         trial=TRIAL,
     ),
     "search": TaskRow(
-        command="train",
         settings="search",
-        groups=("data", "model", "loss"),
         trains="rankgrad_workbench.tasks.search.task",
         reads="rankgrad_workbench.tasks.search.page",
         evaluates="rankgrad_workbench.tasks.search.saved",
-        result="after.json",
         files=("config.yaml", "before.json", "model.pt", "facts.json", "report.html", "after.json"),
         columns=("NDCG@10", "MRR@10", "Recall@100"),
         mains=("NDCG@10",),
