@@ -232,9 +232,12 @@ def test_one_image_under_two_names_is_refused(coco, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(annotations=[{"id": 1, "image_id": 1, "caption": "a cell"}]), "captions and no boxes"),
-        (lambda c: c.update(annotations=[{"image_id": 1, "segments_info": []}]), "panoptic segments and no boxes"),
-        (lambda c: c.pop("annotations"), "no annotations, as the file of a test set"),
+        (
+            lambda c: c.update(annotations=[{"id": 1, "image_id": 1, "caption": "a cell"}]),
+            "captions, panoptic segments",
+        ),
+        (lambda c: c.update(annotations=[{"image_id": 1, "segments_info": []}]), "captions, panoptic segments"),
+        (lambda c: c.pop("annotations"), "test sets without annotations"),
         (
             lambda c: [entry.update(keypoints=[1, 2, 2], bbox=None) for entry in c["annotations"]],
             "must have a bbox of four finite numbers",
@@ -249,7 +252,7 @@ def test_a_file_of_another_task_of_coco_is_said(coco, capsys, change, message):
 def test_a_list_of_results_is_said(coco, capsys):
     path = coco / "annotations" / "instances_test.json"
     path.write_text(json.dumps([{"image_id": 1, "category_id": 3, "bbox": [1, 2, 3, 4], "score": 0.9}]))
-    refused(coco, capsys, "it is a list, such as one of detections", "Give the file that the detections belong to")
+    refused(coco, capsys, "has no list of images", "results")
 
 
 def test_boxes_beside_key_points_are_boxes(coco):
@@ -263,13 +266,13 @@ def test_categories_that_look_alike_are_noted_or_named(coco, capsys):
 
     changed(coco, name("caf\u00e9", "cafe\u0301"))
     changed(coco, name("caf\u00e9", "cafe\u0301"), "train")
-    noted(coco, capsys, "caf\\xe9", "cafe\\u0301", "NFC and NFD")
+    noted(coco, capsys, "caf\\xe9", "cafe\\u0301", "look alike")
     changed(coco, name("square ", "disc"))
     assert load_scenes(coco, "test").class_names == ("square", "disc")
     changed(coco, name("square", "square "))
     refused(coco, capsys, "2 categories have the name 'square'")
     changed(coco, name("Square", "disc"))
-    with pytest.raises(ValueError, match="class 'Square', which is not among square, disc .*upper and lower case"):
+    with pytest.raises(ValueError, match="class 'Square', which is not among square, disc .*look alike"):
         load_scenes(coco, "test", ["square", "disc"])
 
 

@@ -266,7 +266,7 @@ def test_every_loss_can_be_had_with_exactly_its_options(name):
         assert type(loss) is DETECTION_LOSSES[name]
         shown = dict(re.findall(r"(\w+)=(\([^)]*\)|\[[^]]*\]|[^,)]+)", loss.extra_repr()))
         ours = {key: str(value) for key, value in plain(config.loss).items()}
-        assert {key for key in ours if not key.startswith("_") and key != "name"} == set(shown) - {"check_finite"}
+        assert {key for key in ours if not key.startswith("_") and key != "name"} == set(shown)
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "smooth_ap", "supap"])
@@ -462,7 +462,7 @@ def test_a_faster_rcnn_starts_from_a_file_freezes_the_first_stages_and_finds_som
     assert set(found) == {"boxes", "labels", "scores"}
     wrong = {key: value for key, value in body.state_dict().items() if key != "layer4.0.conv1.weight"}
     torch.save(wrong, tmp_path / "weights.pt")
-    with pytest.raises(ValueError, match=r"1 of \d+ tensors .* layer4.0.conv1.weight"):
+    with pytest.raises(ValueError, match="1 missing in the file: layer4.0.conv1.weight"):
         models.build_detector("faster_rcnn", 20, (64, 96), weights=str(tmp_path / "weights.pt"))
 
 
@@ -484,9 +484,8 @@ def test_a_trained_faster_rcnn_comes_back_without_the_weights_it_started_from(tm
         ("faster_rcnn", {}, "frozen layers need weights: model.pretrained=true"),
         ("faster_rcnn", {"backbone": "vgg"}, "unknown backbone 'vgg'; known: resnet50"),
         ("faster_rcnn", {"norm": "group"}, "norm must be 'frozen' or 'batch'; got 'group'"),
-        ("small", {"anchors": [[8], [16], [32]]}, "anchors must be 2 lists of equal length"),
-        ("small", {"anchors": [[8], [-16]]}, "must be > 0; got"),
-        ("small", {"widths": [8]}, "widths must be four numbers"),
+        ("small", {"anchors": [[8], [16], [32]]}, "anchors must be 2 lists of equally many"),
+        ("small", {"anchors": [[8], [-16]]}, "anchors must be 2 lists"),
         ("small", {"rois": 0}, "rois counts boxes and must be an integer >= 1; got 0"),
         ("small", {"proposals": 0}, "^proposals counts boxes"),
         ("faster_rcnn", {"detections": 0.5}, "^detections counts boxes"),

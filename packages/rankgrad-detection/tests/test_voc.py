@@ -15,7 +15,7 @@ from voc_trees import annotation, shapes, write_tree
 
 from rankgrad.batches.samplers import EpochList, ShuffledBatches
 from rankgrad_detection import check
-from rankgrad_detection.check import inspect_voc
+from rankgrad_detection.check import inspect_boxes
 from rankgrad_detection.data import DetectionSet, read_resized
 from rankgrad_detection.run import build
 from rankgrad_detection.voc import CLASSES, load_voc
@@ -175,7 +175,7 @@ def test_a_class_that_is_not_known_is_named_with_what_to_do(tmp_path):
         ("tset", "tset.txt does not exist; lists there: test, train, trainval"),
         (
             "2007/test",
-            "VOC2007 does not exist: pass a folder with Annotations, ImageSets/Main, JPEGImages, VOC2007",
+            "VOC2007 does not exist: pass a folder with Annotations, ImageSets/Main, JPEGImages, or VOCdevkit",
         ),
         ("7/test", "a split must be SET or YEAR/SET"),
         ("", "a split must be SET or YEAR/SET"),
@@ -261,13 +261,13 @@ def test_a_folder_with_mistakes_is_told_each_of_them(tmp_path, capsys):
     (home / "JPEGImages" / "001.jpg").write_bytes(b"no image")
     (home / "Annotations" / "000.xml").write_text(annotation([("disc", (3, 3, 90, 20), 0), ("disc", (3, 3, 1, 3), 0)]))
     (home / "Annotations" / "008.xml").write_text(annotation([("disc", (3, 3, 9, 9), 0)], (60, 48)))
-    found = inspect_voc(home, images=True)
+    found = inspect_boxes(home, images=True)
     text = str(found)
     assert "1 images are in trainval and in test, e.g. 000" in text
     assert "1 images can't be decoded, e.g. 001" in text
     assert "1 images have boxes that reach outside, e.g. 000" in text
     assert "000.xml, disc: box 3, 3, 1, 3" in text
-    assert "1 images have another size than annotated, e.g. 008 (64 x 48, annotated (60, 48))" in text
+    assert "1 images have another size than annotated, and the size of the file is used, e.g. 008 (64 x 48, " in text
     # 001 is in train and trainval, 000 in both and in test
     assert found.wrong == 4
     assert main(["detect", "check", "--root", str(home), "--images"]) == 2
@@ -287,7 +287,7 @@ def test_a_folder_with_mistakes_is_told_each_of_them(tmp_path, capsys):
 def test_a_box_far_outside_of_its_image_is_wrong_and_one_that_reaches_out_is_noted(tmp_path, box, status):
     home = shapes(tmp_path)
     (home / "Annotations" / "008.xml").write_text(annotation([("disc", box, 0), ("square", (3, 3, 9, 9), 0)]))
-    found = [each for each in inspect_voc(home).findings if "outside" in each.text and each.status != "ok"]
+    found = [each for each in inspect_boxes(home).findings if "outside" in each.text and each.status != "ok"]
     assert [each.status for each in found] == ([] if status is None else [status])
     assert all("test: 1 images have boxes" in each.text and "e.g. 008" in each.text for each in found)
 
@@ -320,13 +320,13 @@ def test_the_check_lists_every_annotation_and_list_that_cannot_be_used(tmp_path,
         assert any(all(word in line for word in words) for line in lines), words
     for path in (home / "Annotations").iterdir():
         path.write_text("")
-    assert inspect_voc(home).wrong == 1 and "10 annotations" in str(inspect_voc(home))
+    assert inspect_boxes(home).wrong == 1 and "10 annotations" in str(inspect_boxes(home))
 
 
 def test_the_check_of_an_official_year_lists_every_annotation_that_cannot_be_used(tmp_path):
     home = write_tree(tmp_path / "VOC2007", {"test": ["a", "b", "c"]})
     (home / "Annotations" / "a.xml").write_text("")
-    text = str(inspect_voc(tmp_path))
+    text = str(inspect_boxes(tmp_path))
     assert "2 annotations, e.g. b.xml, c.xml: " in text and "1 annotations, e.g. a.xml: " in text
 
 
@@ -334,14 +334,17 @@ def test_official_counts_are_compared(tmp_path, monkeypatch):
     objects = {"a": [("person", (3, 3, 20, 20), 0), ("dog", (3, 3, 20, 20), 1)], "b": [("cat", (3, 3, 20, 20), 0)]}
     write_tree(tmp_path / "VOC2007", {"trainval": ["a"], "test": ["b"]}, objects)
     write_tree(tmp_path / "VOC2012", {"trainval": ["a"]}, objects)
-    found = inspect_voc(tmp_path)
+    found = inspect_boxes(tmp_path)
     assert found.wrong == 3
-    assert "2007/trainval: 1 images, 1 objects (2 with the difficult ones); published: 5011 images, 12608" in str(found)
+    assert (
+        "2007/trainval does not have the published counts: 1 images, 1 objects (2 with the difficult ones) instead of "
+        "5011 images, 12608" in str(found)
+    )
     counts = {"2007/trainval": (1, 1, 2), "2007/test": (1, 1, 1), "2012/trainval": (1, 1, 2)}
     monkeypatch.setattr(check, "COUNTS", counts)
-    assert inspect_voc(tmp_path).wrong == 0
+    assert inspect_boxes(tmp_path).wrong == 0
     (tmp_path / "VOC2007" / "ImageSets" / "Main" / "test.txt").unlink()
-    assert "2007/test" in str(inspect_voc(tmp_path)) and inspect_voc(tmp_path).wrong == 1
+    assert "2007/test" in str(inspect_boxes(tmp_path)) and inspect_boxes(tmp_path).wrong == 1
 
 
 def test_a_training_on_other_counts_than_the_published_says_so(tmp_path, monkeypatch):
@@ -363,8 +366,8 @@ def test_a_training_on_other_counts_than_the_published_says_so(tmp_path, monkeyp
 
 
 def test_a_folder_of_something_else_is_told_what_to_give(tmp_path):
-    found = inspect_voc(tmp_path)
-    assert found.wrong == 1 and "pass VOCdevkit, or a folder with the structure of VOC2007" in str(found)
+    with pytest.raises(FileNotFoundError, match="pass a folder with one of these"):
+        inspect_boxes(tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------ as training sees it
@@ -403,7 +406,7 @@ def test_a_photograph_is_turned_as_its_boxes_were_drawn(tmp_path, annotated):
 
 
 def test_the_check_says_which_photographs_were_annotated_as_they_are_stored(tmp_path):
-    text = str(inspect_voc(turned_tree(tmp_path, (64, 48)), images=True))
+    text = str(inspect_boxes(turned_tree(tmp_path, (64, 48)), images=True))
     assert (
         "1 images have an EXIF tag that turns them, but were annotated as stored: they are not turned, e.g. a" in text
     )
@@ -531,5 +534,5 @@ def test_bccd_has_its_images_classes_and_two_boxes_of_a_pixel():
 
 @real
 def test_bccd_is_complete():
-    found = inspect_voc(BCCD)
+    found = inspect_boxes(BCCD)
     assert found.wrong == 0 and "not VOC's own: read the folder with data.classes=data" in str(found)

@@ -25,7 +25,10 @@ NEEDS = "a json file of images, annotations and categories"
 BEFORE = "instances_"  # of the official files: instances_train2017.json
 BESIDE = "_annotations.coco.json"  # beside the images of a split, as some tools export it
 OTHER = ("captions_", "person_keypoints_", "image_info_", "stuff_", "panoptic_")  # official files of other tasks
-OTHER_KEYS = {"caption": "captions", "segments_info": "panoptic segments"}  # of their annotations
+FORM = (
+    "A file of boxes is an object with lists of images, annotations and categories, each with an id; captions, "
+    "panoptic segments, results and test sets without annotations are files of other tasks"
+)
 
 Entry = Mapping[str, Any]
 
@@ -112,22 +115,14 @@ def read(path: Path) -> tuple[Mapping[Any, Entry], Mapping[Any, str], Mapping[An
             content = json.loads(file.read(), parse_int=integer)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a readable json file: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{path} is no file of COCO: it is a list, such as one of detections, and not an object with images, "
-            "annotations and categories. Give the file that the detections belong to"
-        )
-    _refuse_other_tasks(path, content)
     images, categories, annotations = (_by_id(path, content, kind) for kind in ("images", "categories", "annotations"))
     for kind, entries, key in (("images", images, "file_name"), ("categories", categories, "name")):
-        called = [entry.get(key) for entry in entries.values()]
-        if not called:
-            raise ValueError(f"{path} has no {kind}")
-        if not all(isinstance(name, str) and name.strip() for name in called):
-            raise ValueError(f"{path}: one of the {kind} has no {key}")
-        name, count = Counter(str(name).strip() for name in called).most_common(1)[0]
-        if count > 1:
-            raise ValueError(f"{path}: {count} {kind} have the {key} {shown(name)!r}")
+        counts = Counter(str(entry.get(key) or "").strip() for entry in entries.values())
+        name, count = max(counts.items(), key=lambda item: item[1] if item[0] else len(entries), default=("", 0))
+        if not name or count > 1:
+            raise ValueError(
+                f"{path}: {count} {kind} have the {key} {shown(name)!r}; each needs one of its own. {FORM}"
+            )
     ordered = sorted(categories, key=lambda key: (str(type(key)), key))
     names = {key: str(categories[key]["name"]).strip() for key in ordered}
     by_image: dict[Any, list[tuple[str, Entry]]] = {}
@@ -135,31 +130,20 @@ def read(path: Path) -> tuple[Mapping[Any, Entry], Mapping[Any, str], Mapping[An
         where = f"{path}: annotation {shown(str(key))} (number {place})"
         for what, known in (("image_id", images), ("category_id", categories)):
             if _key(entry.get(what)) not in known:
-                raise ValueError(f"{where} has {what} {entry.get(what)!r}, which is not in the file")
+                raise ValueError(f"{where} has {what} {entry.get(what)!r}, which is not in the file. {FORM}")
         by_image.setdefault(entry["image_id"], []).append((where, entry))
     return images, names, by_image
 
 
-def _refuse_other_tasks(path: Path, content: Entry) -> None:
-    """Raise if annotations are those of a task without boxes."""
-    entries = content.get("annotations")
-    first = entries[0] if isinstance(entries, list) and entries and isinstance(entries[0], dict) else {}
-    for key, what in OTHER_KEYS.items():
-        if key in first:
-            raise ValueError(f"{path} has {what} and no boxes; the file with boxes of the same images is {BEFORE}...")
-    if "annotations" not in content and "images" in content:
-        raise ValueError(f"{path} has images and no annotations, as the file of a test set: it can't be used")
-
-
-def _by_id(path: Path, content: Entry, kind: str) -> dict[Any, Entry]:
-    entries, found = content.get(kind), dict[Any, Entry]()
+def _by_id(path: Path, content: Any, kind: str) -> dict[Any, Entry]:
+    entries, found = content.get(kind) if isinstance(content, dict) else None, dict[Any, Entry]()
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{path} is no file of COCO: it needs lists of images, annotations, categories; no {kind}")
+        raise ValueError(f"{path} has no list of {kind}. {FORM}")
     for place, entry in enumerate(entries, 1):
         key = _key(entry.get("id"))
         if key is None or key in found:
             why = "no id" if key is None else f"the id {shown(str(key))}, as an earlier one has"
-            raise ValueError(f"{path}: number {place} of its {kind} has {why}")
+            raise ValueError(f"{path}: number {place} of its {kind} has {why}. {FORM}")
         found[key] = entry
     return found
 
@@ -182,11 +166,11 @@ def _image_files(root: Path, path: Path, images: Mapping[Any, Entry]) -> dict[An
     """The file of each image, all below `root`."""
     split = path.stem.removeprefix(BEFORE)
     bases = [path.parent, root / split, root, root / "images" / split, root / "images"]
-    choices = {key: spellings(bases, image["file_name"]) for key, image in images.items()}
+    choices = {key: spellings(bases, str(image["file_name"])) for key, image in images.items()}
     found = {key: at for key, paths in choices.items() if (at := first_below(root, paths)) and at.is_file()}
     if lacking := [key for key in images if key not in found]:
-        names = [images[key]["file_name"] for key in lacking]
-        hint = next(filter(None, (confined(root, choices[key], images[key]["file_name"]) for key in lacking)), "")
+        names = [str(images[key]["file_name"]) for key in lacking]
+        hint = next(filter(None, (confined(root, choices[key], str(images[key]["file_name"])) for key in lacking)), "")
         raise FileNotFoundError(
             f"{path} lists {len(images)} images, and {len(names)} of them are not below {root}: "
             f"{some_names(names)}{hint}"
@@ -203,9 +187,7 @@ def _scene(image: Entry, path: Path, annotations: Sequence[tuple[str, Entry, str
     for where, entry, name in annotations:
         which, box, crowded = label(where, name, number), entry.get("bbox"), entry.get("iscrowd") or 0
         if not isinstance(box, list) or [isinstance(n, (int, float)) and abs(n) <= LARGEST for n in box] != [True] * 4:
-            masked = entry.get("segmentation") and not box
-            hint = "; masks alone are not read: pycocotools.mask.toBbox" if masked else ""
-            raise ValueError(f"{where} must have a bbox of four finite numbers; got {shown(str(box)[:80])}{hint}")
+            raise ValueError(f"{where} must have a bbox of four finite numbers; got {shown(str(box)[:80])}")
         if crowded not in (0, 1):
             raise ValueError(f"{where}: iscrowd must be 0 or 1; got {shown(str(crowded)[:80])}")
         x, y, width, height = box
@@ -219,5 +201,5 @@ def _scene(image: Entry, path: Path, annotations: Sequence[tuple[str, Entry, str
     height, width = (image.get("height"), image.get("width"))
     if not all(isinstance(side, int) and 0 < side <= LARGEST for side in (height, width)):
         height, width = image_size(path)
-    name = str(Path(image["file_name"]).with_suffix(""))
+    name = str(Path(str(image["file_name"])).with_suffix(""))
     return Scene.of(name, path, (width, height), boxes, labels, crowd=crowd), left_out

@@ -36,7 +36,7 @@ MemoryFor = Literal["map", "both"]
 Background = Literal["first", "last"] | None
 
 
-OPTIONS = ("weights", "memory_for", "check_finite")  # what every detection loss takes, beside memory
+OPTIONS = ("weights", "memory_for")  # what every detection loss takes, beside memory
 
 
 class DetectionRankLoss(nn.Module):
@@ -56,8 +56,6 @@ class DetectionRankLoss(nn.Module):
             to sum 1.
         memory_for: "map": the memory is added to the lists of the classes (published code). "both": it is also added to
             the one list (RaMBO's text).
-        check_finite: check the scores for NaN or infinity. None: ValueError on CPU, an asynchronous assertion on CUDA.
-            True: ValueError everywhere. False: no check.
 
     Attributes:
         stats: detached tensors of the last call: "map_loss" and "apc_loss" (without weights; only terms of weight > 0),
@@ -80,18 +78,14 @@ class DetectionRankLoss(nn.Module):
         memory: int = 7,
         weights: tuple[float, float] = (2, 1),
         memory_for: MemoryFor = "map",
-        check_finite: bool | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(weights, Sequence) or len(weights) != 2 or not any(weights):
             raise ValueError(f"weights must be two numbers >= 0, for L_mAP and L_APC, not both 0; got {weights!r}")
         for weight in weights:
             number(weight, "each entry of weights is the weight of a term", low=0)
-        if check_finite is not None:
-            flag(check_finite, "check_finite")
         one_of(memory_for, "memory_for", ("map", "both"))
         self.ranks, self.metric, self.weights, self.memory_for = ranks, metric, tuple(weights), memory_for
-        self.check_finite = check_finite
         self.memory = ScoreMemory(memory)
         self.stats = {}
 
@@ -199,11 +193,11 @@ class DetectionRankLoss(nn.Module):
             if mask.device != scores.device:
                 raise ValueError(f"{name} is on {mask.device} but scores are on {scores.device}; move one of them")
         self.memory.check(scores.device, classes=scores.shape[1])
-        if self.check_finite is False or scores.numel() == 0:
+        if not scores.numel():
             return
         least, most = torch.aminmax(scores.detach())  # one pass over the data; NaN propagates
         good = (least > -torch.inf) & (most < torch.inf)
-        if self.check_finite is None and asynchronous(scores):
+        if asynchronous(scores):
             torch._assert_async(good, "scores: NaN or infinity")
         elif not bool(good):
             row = int((~scores.isfinite()).any(1).nonzero()[0])
@@ -243,7 +237,6 @@ class DetectionAPLoss(DetectionRankLoss):
             same.
         seed: seed of the random margin, >= 0. A draw depends on it and on the number of batches so far, so it is the
             same on all processes and after resuming.
-        check_finite: see `DetectionRankLoss`.
 
     >>> loss = DetectionAPLoss(memory=0)
     >>> scores = torch.tensor([[0.5], [0.9], [0.1]])
@@ -264,7 +257,6 @@ class DetectionAPLoss(DetectionRankLoss):
         both_ranks: bool = False,
         prefilter: bool = True,
         seed: int = 0,
-        check_finite: bool | None = None,
     ) -> None:
         ranks = Blackbox(lambda_, margin, normalized_ranks, prefilter, both_ranks)
         flag(random_margin, "random_margin")
@@ -273,7 +265,6 @@ class DetectionAPLoss(DetectionRankLoss):
             memory=memory,
             weights=weights,
             memory_for=memory_for,
-            check_finite=check_finite,
         )
         self.lambda_, self.margin, self.random_margin = lambda_, margin, random_margin
         self.normalized_ranks, self.both_ranks, self.prefilter = normalized_ranks, both_ranks, prefilter

@@ -17,7 +17,7 @@ from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from rankgrad.common.checks import integer, number, one_of
-from rankgrad_workbench.models.state_dicts import read_plain
+from rankgrad_workbench.models.state_dicts import misfits, read_plain
 
 # Blocks per stage, groups, width per group; and timm's name of ImageNet weights in torchvision's layout.
 BACKBONES: dict[str, tuple[list[int], int, int, str]] = {
@@ -153,13 +153,10 @@ def load_backbone(body: nn.Module, state: dict[str, Any], source: str) -> None:
     own = body.state_dict()
     needed = [key for key in own if not key.startswith("fc.") and not key.endswith("num_batches_tracked")]
     state = state.get("state_dict", state) if isinstance(state, dict) else {}
-    misfits = [key for key in needed if key not in state or state[key].shape != own[key].shape]
-    if misfits:
-        raise ValueError(
-            f"{source} does not fit: {len(misfits)} of {len(needed)} tensors are missing or have another shape, e.g. "
-            f"{misfits[0]}. The file must be a state dict with torchvision's names"
-        )
-    body.load_state_dict({key: state[key] for key in needed}, strict=False)
+    given = {key: state[key] for key in needed if key in state}
+    if wrong := misfits({key: own[key] for key in needed}, given):
+        raise ValueError(f"{source} must be a state dict with torchvision's names, but {'; '.join(wrong)}")
+    body.load_state_dict(given, strict=False)
 
 
 class SmallPyramid(nn.Module):
@@ -172,8 +169,6 @@ class SmallPyramid(nn.Module):
 
     def __init__(self, widths: Sequence[int] = (16, 32, 64, 96), channels: int = 64) -> None:
         super().__init__()
-        if len(widths) != 4:
-            raise ValueError(f"widths must be four numbers of channels; got {list(widths)}")
         half, quarter, eighth, sixteenth = widths
         self.stem = nn.Sequential(_convolution(3, half, 2), _convolution(half, quarter, 2))
         self.eighth = nn.Sequential(_convolution(quarter, eighth, 2), _convolution(eighth, eighth))
@@ -221,12 +216,12 @@ def small_rcnn(
     """
     boxes = _boxes(num_classes, sides, **{"rois": 64, "proposals": 200, **options})
     body = SmallPyramid(widths, channels)
-    if len(anchors) != LEVELS or len({len(sides) for sides in anchors}) != 1:
+    equal = len(anchors) == LEVELS and len({len(sides) for sides in anchors}) == 1
+    if not equal or not all(0 < side < math.inf for sides in anchors for side in sides):
         raise ValueError(
-            f"anchors must be {LEVELS} lists of equal length, finest level first; got {[list(s) for s in anchors]}"
+            f"anchors must be {LEVELS} lists of equally many sides in pixels, finest level first; got "
+            f"{[list(sides) for sides in anchors]}"
         )
-    if not all(0 < side < math.inf for sides in anchors for side in sides):
-        raise ValueError(f"anchors are sides in pixels and must be > 0; got {[list(s) for s in anchors]}")
     generator = AnchorGenerator(tuple(map(tuple, anchors)), (tuple(ratios),) * LEVELS)
     pool = MultiScaleRoIAlign([str(level) for level in range(LEVELS)], output_size=cells, sampling_ratio=2)
     return FasterRCNN(

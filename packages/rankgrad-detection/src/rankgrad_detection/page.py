@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from rankgrad_workbench.files import read_npz
 from rankgrad_workbench.report import glossary, tables
-from rankgrad_workbench.report.content import Extent, Interval, RunContent, Section, read_common
+from rankgrad_workbench.report.content import Extent, RunContent, Section, read_common
 from rankgrad_workbench.report.html import charts
 from rankgrad_workbench.report.html.images import Images, data_uri
 from rankgrad_workbench.report.html.templates import render
@@ -25,7 +25,7 @@ from .formats import load_scenes
 from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, worth_seeing
 from .scenes import Scenes
 from .task import DETECTIONS
-from .voc_ap import COCO, DetectionReport, Detections, learned, read_content
+from .voc_ap import COCO, DetectionReport, Detections, learned, read_report
 from .words import DEFINITIONS, WORDS
 
 FORMATS = {"detections": "count", "at score": "score"}  # columns of the table of classes that are not in per cent
@@ -33,50 +33,6 @@ QUALITY = 82  # JPEG quality of a picture, at which its texts are readable
 MEANING = {HIT: "right", **{kind: f"wrong: {text}" for kind, text in WRONG.items()}, MISSED: "objects missed"}
 
 glossary.explain(WORDS, DEFINITIONS)
-
-
-@dataclass(frozen=True)
-class DetectorNumbers:
-    """The content of `DetectionReport.to_dict`, for a page.
-
-    Attributes:
-        values: AP50, AP50_11, ...: mean over the classes.
-        per_class: class -> AP50, AP75, ... -> counts, both APs, curve, and the score of the best F1.
-        counts: images, objects, difficult, detections.
-        inclusive: whether a pixel was added to widths and heights.
-        settings: settings of the evaluation.
-        coco: class -> COCO's AP; empty: not measured.
-        intervals: empty.
-    """
-
-    values: Mapping[str, float]
-    per_class: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    counts: Mapping[str, int]
-    inclusive: bool
-    settings: Mapping[str, Any]
-    coco: Mapping[str, float | None] = field(default_factory=dict)
-    intervals: Mapping[str, Interval] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> DetectorNumbers:
-        """The numbers from the content of a report."""
-        values = {name: math.nan if value is None else value for name, value in content["values"].items()}
-        return cls(**{**content, "values": values})
-
-    @property
-    def overlaps(self) -> list[str]:
-        """AP50, AP75, ...: without the eleven-point APs, and without COCO's."""
-        return [name for name in self.values if "_" not in name]
-
-    @property
-    def thresholds(self) -> dict[str, float]:
-        """Class -> lowest score of the detections to draw: the score with the best F1, infinite without a right one.
-
-        A rank loss does not fix the scale of the scores, so a constant such as 0.5 would not work.
-        """
-        first = self.overlaps[0]
-        scores = {name: numbers[first]["threshold"] for name, numbers in self.per_class.items()}
-        return {name: math.inf if score is None else score for name, score in scores.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +46,7 @@ class DetectorContent(RunContent):
         marked: [image] boxes of right, wrong and missed detections.
     """
 
-    after: DetectorNumbers | None = None
+    after: DetectionReport | None = None
     test: Scenes | None = None
     marked: tuple[Sequence[Mark], ...] = ()
 
@@ -137,11 +93,10 @@ def write_page(
         run: the run, if this is its evaluation after training; None: another evaluation, without training curves.
         trust: packages whose classes its settings may name.
     """
-    numbers = DetectorNumbers.of(report.to_dict())
     if run is None:
-        common: dict[str, Any] = {"name": f"{test.name}, {config['loss']['name']}", "config": config, "after": numbers}
+        common: dict[str, Any] = {"name": f"{test.name}, {config['loss']['name']}", "config": config, "after": report}
     else:
-        common = read_common(run, numbers, trust)
+        common = read_common(run, report, trust)
     return write_report(path, [_described(detections, test, common)])
 
 
@@ -156,7 +111,7 @@ def read(
         pictures: False: only numbers and curves.
         trust: packages whose classes its settings may name.
     """
-    after = DetectorNumbers.of(read_content(run.after)) if run.finished else None
+    after = read_report(run.after) if run.finished else None
     common = read_common(run, after, trust)
     if after is None or not pictures:
         return DetectorContent(**common)
@@ -171,7 +126,7 @@ def read(
 
 
 def _described(detections: Sequence[Detections], test: Scenes, common: Mapping[str, Any]) -> DetectorContent:
-    numbers: DetectorNumbers = common["after"]
+    numbers: DetectionReport = common["after"]
     iou = float(numbers.overlaps[0].removeprefix("AP")) / 100
     marked = marks(detections, test.scenes, test.class_names, numbers.thresholds, iou, numbers.inclusive)
     notes = [*common.get("notes", ()), *(f"Test images: {note}." for note in test.notes)]
@@ -198,7 +153,7 @@ def _detections(path: Path, test: Scenes) -> list[Detections]:
 # ------------------------------------------------------------------------------------------------------------ sections
 
 
-def _curves(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers | None]) -> Section:
+def _curves(runs: Sequence[DetectorContent], each_run: Sequence[DetectionReport | None]) -> Section:
     """Precision over recall of each class, one line per run."""
     classes = dict.fromkeys(name for numbers in each_run if numbers is not None for name in numbers.per_class)
     overlap = next((numbers.overlaps[0] for numbers in each_run if numbers is not None), "")
@@ -217,7 +172,7 @@ def _curves(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers 
     return Section("precision", "Precision and recall", body if drawn else Markup())
 
 
-def _classes(runs: Sequence[DetectorContent], each_run: Sequence[DetectorNumbers | None]) -> Section:
+def _classes(runs: Sequence[DetectorContent], each_run: Sequence[DetectionReport | None]) -> Section:
     known = next((numbers for numbers in each_run if numbers is not None), None)
     if known is None:
         return Section("classes", "Classes", Markup())
@@ -282,7 +237,6 @@ def _pictures(runs: Sequence[DetectorContent]) -> Section:
         for _, run, _ in known
         if run.after is not None
     ]
-    colours = [("right", COLOURS[HIT], "solid"), ("wrong", COLOURS["nothing"], "solid")]
-    colours.append(("missed", COLOURS[MISSED], "dashed"))
+    colours = [("right", COLOURS[HIT]), ("wrong", COLOURS["nothing"]), ("missed", COLOURS[MISSED])]
     body = render("rankgrad_detection:pictures.html", runs=runs, shown=shown, scores=scores, colours=colours)
     return Section("pictures", "Pictures", body if shown else Markup())

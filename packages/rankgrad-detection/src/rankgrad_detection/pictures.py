@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .scenes import Scene
-from .voc_ap import Detections, match
+from .voc_ap import Detections, judged, match, of_class
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,7 +26,6 @@ HIT, MISSED, IGNORED = "hit", "missed", "difficult"
 NEAR = 0.1  # from this overlap on, a wrong detection counts as near its object ("place")
 COLOURS = {HIT: "#087a57", MISSED: "#1f5fbf", IGNORED: "#5d626b", **dict.fromkeys(WRONG, "#c2410c")}  # of the page
 WIDTH = 640  # width of a drawn image in pixels
-DASH = 7  # pixels
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,8 @@ def marks(
     taken: set[int] = set()
     matches = match(detections, scenes, len(class_names), inclusive)
     for number, name in enumerate(class_names):
-        own = matches.of(number)
-        hits, ignored = own.judged(iou)
+        own = of_class(matches, number)
+        hits, ignored = judged(own, iou)
         for row in np.flatnonzero(own.score >= above[name]).tolist():
             image, place = int(own.image[row]), int(own.place[row])
             if hits[row]:
@@ -114,7 +113,7 @@ def worth_seeing(marked: Sequence[Sequence[Mark]], most: int = 8, seed: int = 0)
 
 
 def draw(scene: Scene, marked: Sequence[Mark], width: int = WIDTH) -> Image:
-    """Draw boxes: right ones green, wrong ones red (with the kind), missed objects dashed blue, difficult ones grey."""
+    """Draw boxes: right ones green, wrong ones red (with the kind), missed objects blue, difficult ones grey."""
     from PIL import Image as Images
     from PIL import ImageDraw, ImageFont
 
@@ -128,24 +127,11 @@ def draw(scene: Scene, marked: Sequence[Mark], width: int = WIDTH) -> Image:
         (mark, [side * scale for side in mark.box]) for mark in sorted(marked, key=lambda mark: order.get(mark.kind, 2))
     ]
     for mark, box in ordered:
-        if mark.kind == MISSED:
-            _dashed(pen, box, COLOURS[mark.kind])
-        else:
-            pen.rectangle(box, outline=COLOURS[mark.kind], width=2)
+        pen.rectangle(box, outline=COLOURS[mark.kind], width=2)
     for mark, box in ordered:
         text = mark.text + (f": {mark.kind}" if mark.kind in WRONG else " missed" if mark.kind == MISSED else "")
         _tag(pen, font, box, text, COLOURS[mark.kind], image.size)
     return image
-
-
-def _dashed(pen: Any, box: Sequence[float], colour: str) -> None:
-    left, top, right, bottom = box
-    for start in np.arange(left, right, 2 * DASH).tolist():
-        for y in (top, bottom):
-            pen.line([(start, y), (min(start + DASH, right), y)], fill=colour, width=3)
-    for start in np.arange(top, bottom, 2 * DASH).tolist():
-        for x in (left, right):
-            pen.line([(x, start), (x, min(start + DASH, bottom))], fill=colour, width=3)
 
 
 def _tag(pen: Any, font: Any, box: Sequence[float], text: str, colour: str, size: tuple[int, int]) -> None:

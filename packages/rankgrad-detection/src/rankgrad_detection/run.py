@@ -48,7 +48,7 @@ from .scenes import Scene, Scenes
 from .settings import DetectionImages, DetectorSettings
 from .task import DETECTIONS
 from .training import DetectorModule, detect
-from .voc_ap import LEARNED, DetectionReport, Detections, check_ious, evaluate_voc, read_content, table
+from .voc_ap import LEARNED, DetectionReport, Detections, check_ious, evaluate_voc, read_report
 
 Evaluated = tuple[DetectionReport, list[Detections]]  # AP, and the detections from which it was computed
 
@@ -313,7 +313,7 @@ def evaluate(
     said = {"data": settings.data.name, "split": test.name, "loss": settings.loss["name"], "seed": settings.seed}
     how = settings.evaluation
     report = evaluate_voc(detections, test.scenes, test.class_names, how.ious, how.inclusive, said)
-    report = replace(report, coco=coco_ap(detections, test.scenes, test.class_names))
+    report = report.with_coco(coco_ap(detections, test.scenes, test.class_names))
     return replace(report, counts={**report.counts, LEARNED: learned}) if learned else report
 
 
@@ -451,4 +451,4 @@ train = partial(runner.train, TASK)
 def summary(run: Run) -> str:
     """AP per class as a table, and the paths of folder and page."""
     wrong = [f"! {warned}" for warned in other_counts(run)]
-    return "\n".join([table(read_content(run.after)), "", f"run:    {run.folder}", f"report: {run.page}", *wrong])
+    return "\n".join([str(read_report(run.after)), "", f"run:    {run.folder}", f"report: {run.page}", *wrong])

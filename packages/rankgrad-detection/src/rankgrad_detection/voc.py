@@ -62,10 +62,9 @@ def load_voc(
     """
     root = Path(root)
     parts = [(folder(root, year), name) for year, name in map(_year, split.split("+"))]
-    homes = dict.fromkeys(home for home, _ in parts)
     names = chosen(
         CLASSES if classes == "voc" else classes,
-        lambda: sorted({name for home in homes for name in class_names(home, wrong)}),
+        lambda: sorted({name for home in dict(parts) for name in class_names(home, wrong)}),
         "voc, data",
     )
     return gathered(root, split, names, _sources(parts, {name: index for index, name in enumerate(names)}), wrong)
@@ -102,28 +101,31 @@ def _year(part: str) -> tuple[str | None, str]:
     return (year if slash else None), name
 
 
+def homes(root: Path, year: str) -> list[Path]:
+    """The folders of a year: below VOCdevkit, below root, or root itself."""
+    choices = [
+        root / "VOCdevkit" / f"VOC{year}",
+        root / f"VOC{year}",
+        *([root] if root.absolute().name == f"VOC{year}" else []),
+    ]
+    return [choice for choice in choices if choice.is_dir()]
+
+
 def folder(root: Path, year: str | None = None) -> Path:
     """The folder with Annotations, ImageSets and JPEGImages: that of a year, or root itself.
 
     Raises:
         FileNotFoundError: there is no such folder.
     """
-    if year is None:
-        choices = [root]
-    else:
-        choices = [root / "VOCdevkit" / f"VOC{year}", root / f"VOC{year}"]
-        choices += [root] if root.absolute().name == f"VOC{year}" else []
-    for choice in choices:
-        if all((choice / name).is_dir() for name in FOLDERS):
-            return choice
-    there = next((choice for choice in choices if choice.is_dir()), None)
-    absent = [name for name in FOLDERS if there is not None and not (there / name).is_dir()]
-    what = f"{there} has no {', '.join(absent)}" if absent else f"{choices[0]} does not exist"
-    if there is not None and (there / "ImageSets" / "Segmentation").is_dir():
-        what += " (ImageSets/Segmentation lists images with masks, which are not read)"
+    choices = [root] if year is None else homes(root, year) or [root / f"VOC{year}"]
+    absent = {choice: [name for name in FOLDERS if not (choice / name).is_dir()] for choice in choices}
+    if found := next((choice for choice, names in absent.items() if not names), None):
+        return found
+    masks = (choices[0] / "ImageSets" / "Segmentation").is_dir()
     raise FileNotFoundError(
-        f"{what}: pass a folder with {', '.join(FOLDERS)}"
-        + (f", VOC{year} of VOCdevkit" if year else "; for an official one add the year: 2007/trainval")
+        f"{choices[0]} {'has no ' + ', '.join(absent[choices[0]]) if choices[0].is_dir() else 'does not exist'}"
+        f"{' (ImageSets/Segmentation lists images with masks, which are not read)' if masks else ''}: pass a folder "
+        f"with {', '.join(FOLDERS)}, or VOCdevkit and a year: 2007/trainval"
     )
 
 
@@ -174,8 +176,8 @@ def image_files(home: Path) -> dict[str, list[Path]]:
     return files
 
 
-def class_names(home: Path, wrong: list[Wrong] | None = None) -> set[str]:
-    """The classes in the annotations of a folder. `wrong` is as for `load_voc`.
+def class_names(home: Path, wrong: list[Wrong] | None = None) -> list[str]:
+    """The classes in the annotations of a folder, sorted. `wrong` is as for `load_voc`.
 
     Raises:
         ValueError: an annotation cannot be read, or none has an object.
@@ -186,7 +188,7 @@ def class_names(home: Path, wrong: list[Wrong] | None = None) -> set[str]:
             names |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
     if not names and not wrong:
         raise ValueError(f"{home / 'Annotations'} has no annotated object")
-    return names
+    return sorted(names)
 
 
 def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> Read:

@@ -19,9 +19,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ COCO = "AP50_95"  # name of the mean of COCO's AP, see `coco_ap`
 CURVE_POINTS = 200  # largest number of points of a stored precision-recall curve
 _NUMBER = (float, None)
 _ROW = dict.fromkeys(("area", "eleven", "max_recall", "best_f1", "threshold"), _NUMBER)
-# Shapes of the content of `DetectionReport.to_dict`.
+# Shapes of the fields of `DetectionReport` in its file.
 SHAPES: Mapping[str, Any] = {
     "values": {str: _NUMBER},
     "per_class": {str: {str: {**_ROW, "objects": int, "detections": int, "curve": [[float]]}}},
@@ -73,101 +73,66 @@ class Detections:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassResult:
-    """One class at one threshold of overlap.
-
-    Attributes:
-        name: name of the class.
-        objects: number of objects, without the difficult ones.
-        detections: number of detections, without those of difficult objects.
-        hits: number of right detections.
-        area: AP as the area under the monotone curve (VOC 2010 and later); NaN without an object.
-        eleven: AP as the mean of the best precision at recalls 0, 0.1, ..., 1 (VOC 2007); NaN without an object.
-        recall, precision: [detection] values after each detection, by descending score.
-        scores: [detection] scores.
-    """
-
-    name: str
-    objects: int
-    detections: int
-    hits: int
-    area: float
-    eleven: float
-    recall: FloatArray
-    precision: FloatArray
-    scores: FloatArray
-
-    @property
-    def max_recall(self) -> float:
-        """Fraction of the objects that any detection finds."""
-        return self.hits / self.objects if self.objects else math.nan
-
-    @property
-    def best_f1(self) -> tuple[float, float]:
-        """(threshold, F1): the score with the highest harmonic mean of precision and recall, and that mean.
-
-        The threshold is chosen on the same images. So use it for display, and not as a result. Without a hit: (inf, 0).
-        """
-        total = self.recall + self.precision
-        if not self.hits:
-            return math.inf, 0.0
-        f1 = 2 * self.recall * self.precision / np.where(total > 0, total, 1)
-        # a threshold cannot separate detections of equal score
-        last = np.append(self.scores[1:] != self.scores[:-1], True)
-        best = int(np.argmax(np.where(last, f1, -1)))
-        return float(self.scores[best]), float(f1[best])
-
-
-@dataclass(frozen=True, eq=False)
 class DetectionReport:
     """Average precision of all classes at several thresholds of overlap.
 
     Attributes:
-        class_names: C names.
-        by_iou: threshold -> one result per class.
+        values: name -> mean over the classes that have objects, 0 .. 1: AP50, AP50_11 (eleven points), ..., AP50_95.
+        per_class: class -> AP50, AP75, ... -> objects, without the difficult ones; detections, without those of
+            difficult objects; area, AP as the area under the monotone curve (VOC 2010 and later); eleven, AP as the
+            mean of the best precision at the recalls 0, 0.1, ..., 1 (VOC 2007); max_recall, the fraction of the objects
+            that any detection finds; best_f1 and threshold, see `best_f1`; curve, see `curve_points`. None: not
+            defined.
         counts: images, objects, difficult, detections, and of a run the images that it was trained on, if any.
         inclusive: whether a pixel was added to widths and heights.
         settings: settings of the evaluation, in a form that json can write.
-        coco: class -> COCO's AP (see `coco_ap`), NaN without an object; empty: it was not measured.
+        coco: class -> COCO's AP (see `coco_ap`), None without an object; empty: it was not measured.
     """
 
-    class_names: tuple[str, ...]
-    by_iou: Mapping[float, tuple[ClassResult, ...]]
+    values: Mapping[str, float]
+    per_class: Mapping[str, Mapping[str, Mapping[str, Any]]]
     counts: Mapping[str, int]
     inclusive: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    coco: Mapping[str, float] = field(default_factory=dict)
+    coco: Mapping[str, float | None] = field(default_factory=dict)
+    intervals: ClassVar[Mapping[str, Any]] = {}
+
+    def with_coco(self, coco: Mapping[str, float]) -> DetectionReport:
+        """The same with COCO's AP of each class."""
+        values = {**self.values, COCO: mean(coco.values())}
+        return replace(self, values=values, coco={name: _plain(value) for name, value in coco.items()})
 
     @property
-    def values(self) -> dict[str, float]:
-        """Name -> mean over the classes that have objects, 0 .. 1: AP50, AP50_11 (eleven points), ..., AP50_95."""
-        by_name = {}
-        for iou, results in self.by_iou.items():
-            by_name[f"AP{percent(iou)}"] = mean(result.area for result in results)
-            by_name[f"AP{percent(iou)}_11"] = mean(result.eleven for result in results)
-        return by_name | ({COCO: mean(self.coco.values())} if self.coco else {})
+    def overlaps(self) -> list[str]:
+        """AP50, AP75, ...: without the eleven-point APs, and without COCO's."""
+        return [name for name in self.values if "_" not in name]
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Class -> lowest score of the detections to draw: the score with the best F1, infinite without a right one.
+
+        A rank loss does not fix the scale of the scores, so a constant such as 0.5 would not work.
+        """
+        scores = {name: numbers[self.overlaps[0]]["threshold"] for name, numbers in self.per_class.items()}
+        return {name: math.inf if score is None else score for name, score in scores.items()}
 
     def __str__(self) -> str:
         """A table for the terminal, in per cent."""
-        return table(self.to_dict())
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report in a form that json can write; curves have at most `CURVE_POINTS` points."""
-        return {
-            "values": {name: _plain(value) for name, value in self.values.items()},
-            "per_class": {
-                name: {f"AP{percent(iou)}": _row(results[number]) for iou, results in self.by_iou.items()}
-                for number, name in enumerate(self.class_names)
-            },
-            "counts": dict(self.counts),
-            "inclusive": self.inclusive,
-            "settings": dict(self.settings),
-            "coco": {name: _plain(value) for name, value in self.coco.items()},
-        }
+        names = self.overlaps
+        heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt"))]
+        rows = [["", *heads, *(["AP50-95"] if self.coco else []), "recall"]]
+        for name, numbers in self.per_class.items():
+            first = numbers[names[0]]
+            values = [numbers[ap][kind] for ap in names for kind in ("area", "eleven")]
+            values += [*([self.coco[name]] if self.coco else []), first["max_recall"]]
+            rows.append([shown(name), str(first["objects"]), str(first["detections"]), *map(_cell, values)])
+        rows.append(["mean", "", "", *map(_cell, self.values.values()), ""])
+        return "\n".join(filter(None, [aligned(rows), learned(self.counts)]))
 
     def to_json(self) -> str:
         """The report as JSON."""
-        return json.dumps(self.to_dict(), indent=1) + "\n"
+        values = {name: _plain(value) for name, value in self.values.items()}
+        return json.dumps({**vars(self), "values": values}, indent=1) + "\n"
 
 
 def evaluate_voc(
@@ -209,20 +174,20 @@ def evaluate_voc(
     matches = match(detections, scenes, classes, inclusive)
     counted = np.concatenate([_labels(scene)[~_difficult(scene)] for scene in scenes] or [np.zeros(0, np.int64)])
     objects = np.bincount(counted, minlength=classes).tolist()
-    by_iou = {
-        float(iou): tuple(
-            _of_class(name, objects[number], matches.of(number), iou) for number, name in enumerate(class_names)
-        )
-        for iou in ious
+    columns = [of_class(matches, number) for number in range(classes)]
+    per_class = {
+        name: {f"AP{percent(iou)}": _row(own, count, iou) for iou in ious}
+        for name, own, count in zip(class_names, columns, objects, strict=True)
     }
-    difficult = int(sum(_difficult(scene).sum() for scene in scenes))
-    counts = {
-        "images": len(scenes),
-        "objects": int(sum(objects)),
-        "difficult": difficult,
-        "detections": len(matches.score),
+    values = {
+        f"{name}{end}": mean(math.nan if each[name][kind] is None else each[name][kind] for each in per_class.values())
+        for name in next(iter(per_class.values()))
+        for end, kind in (("", "area"), ("_11", "eleven"))
     }
-    return DetectionReport(tuple(class_names), by_iou, counts, inclusive, dict(settings or {}))
+    counts = {"images": len(scenes), "objects": int(sum(objects))}
+    counts["difficult"] = int(sum(_difficult(scene).sum() for scene in scenes))
+    counts["detections"] = len(matches)
+    return DetectionReport(values, per_class, counts, inclusive, dict(settings or {}))
 
 
 def check_ious(ious: Sequence[float]) -> None:
@@ -237,80 +202,56 @@ def check_ious(ious: Sequence[float]) -> None:
         number(iou, "each entry of ious is a threshold of overlap", above=0, high=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Matches:
-    """All detections of all images, each with the object that it belongs to.
-
-    Attributes:
-        image: [detection] index of the image.
-        place: [detection] index within its image.
-        label: [detection] class.
-        score: [detection] score.
-        overlap: [detection] largest overlap with an object of its class and image; 0 if there is none.
-        object: [detection] index of that object over all images; -1 if there is none.
-        difficult: [detection] whether that object is difficult.
-        elsewhere: [detection] largest overlap with an object of another class.
-    """
-
-    image: IntArray
-    place: IntArray
-    label: IntArray
-    score: FloatArray
-    overlap: FloatArray
-    object: IntArray
-    difficult: BoolArray
-    elsewhere: FloatArray
-
-    def of(self, label: int) -> Matches:
-        """The detections of a class, by descending score."""
-        rows = np.flatnonzero(self.label == label)
-        rows = rows[np.argsort(-self.score[rows], kind="stable")]
-        return Matches(*(getattr(self, name)[rows] for name in Matches.__dataclass_fields__))
-
-    def judged(self, iou: float) -> tuple[BoolArray, BoolArray]:
-        """(hit, ignored) of each detection at a threshold, for the detections of one class by descending score.
-
-        A detection is a hit if it is the first one that belongs to an object that is not difficult.
-        """
-        belongs = self.overlap >= iou
-        ignored = belongs & self.difficult
-        claims = np.flatnonzero(belongs & ~self.difficult)
-        hit = np.zeros(len(self.score), dtype=bool)
-        hit[claims[np.unique(self.object[claims], return_index=True)[1]]] = True
-        return hit, ignored
+#: Columns of `match`: index of the image, and within it; class; score; largest overlap with an object of its class and
+#: image (0: there is none); that object over all images (-1: there is none), and whether it is difficult; the largest
+#: overlap with an object of another class.
+MATCH = [
+    *((name, np.int64) for name in ("image", "place", "label", "object")),
+    *((name, np.float64) for name in ("score", "overlap", "elsewhere")),
+    ("difficult", np.bool_),
+]
+Matches = Any  # a record array [detection] of the columns of `MATCH`
 
 
 def match(detections: Sequence[Detections], scenes: Sequence[Scene], classes: int, inclusive: bool = False) -> Matches:
-    """The object with the largest overlap for each detection; see `Matches`."""
-    columns: list[tuple[npt.NDArray[Any], ...]] = []
+    """[detection] each detection with the object of its class that it overlaps most, see `MATCH`."""
+    parts = [np.zeros(0, MATCH)]
     before = 0  # number of objects in earlier images
     for image, (detected, scene) in enumerate(zip(detections, scenes, strict=True)):
         labels, boxes = placed(f"{scene.name}: detections", detected.labels, detected.boxes, classes)
         there, places = placed(f"{scene.name}: objects", scene.labels, scene.boxes, classes)
-        scores = scored(scene.name, detected.scores, len(labels))
-        overlap = overlaps(boxes, places, inclusive)
-        own = labels[:, None] == there[None]
+        overlap, own = overlaps(boxes, places, inclusive), labels[:, None] == there[None]
         # an additional empty column, so that an image without objects needs no special case
         mine = np.concatenate([np.where(own, overlap, -1.0), np.full((len(labels), 1), -0.5)], 1)
-        best, elsewhere = mine.argmax(1), np.where(own, 0.0, overlap).max(1, initial=0.0)
-        most, none = mine[np.arange(len(labels)), best], best == len(there)
-        hard = np.append(_difficult(scene), False)[best]
-        columns.append(
-            (
-                np.full(len(labels), image),
-                np.arange(len(labels)),
-                labels,
-                scores,
-                np.maximum(most, 0),
-                np.where(none, -1, best + before),
-                hard,
-                elsewhere,
-            )
-        )
+        best = mine.argmax(1)
+        part = np.zeros(len(labels), MATCH)
+        part["image"], part["place"], part["label"] = image, np.arange(len(labels)), labels
+        part["score"] = scored(scene.name, detected.scores, len(labels))
+        part["overlap"] = np.maximum(mine.max(1), 0)
+        part["elsewhere"] = np.where(own, 0.0, overlap).max(1, initial=0.0)
+        part["object"] = np.where(best == len(there), -1, best + before)
+        part["difficult"] = np.append(_difficult(scene), False)[best]
+        parts.append(part)
         before += len(there)
-    kinds = (np.int64, np.int64, np.int64, np.float64, np.float64, np.int64, np.bool_, np.float64)
-    joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)] if columns else [np.zeros(0)] * len(kinds)
-    return Matches(*(column.astype(kind) for column, kind in zip(joined, kinds, strict=True)))
+    return np.concatenate(parts).view(np.recarray)
+
+
+def of_class(matches: Matches, label: int) -> Matches:
+    """The detections of a class, by descending score."""
+    own = matches[matches.label == label]
+    return own[np.argsort(-own.score, kind="stable")]
+
+
+def judged(own: Matches, iou: float) -> tuple[BoolArray, BoolArray]:
+    """(hit, ignored) of each detection at a threshold, for the detections of one class by descending score.
+
+    A detection is a hit if it is the first one that belongs to an object that is not difficult.
+    """
+    belongs = own.overlap >= iou
+    claims = np.flatnonzero(belongs & ~own.difficult)
+    hit = np.zeros(len(own), dtype=bool)
+    hit[claims[np.unique(own.object[claims], return_index=True)[1]]] = True
+    return hit, belongs & own.difficult
 
 
 def overlaps(one: FloatArray, other: FloatArray, inclusive: bool = False) -> FloatArray:
@@ -329,22 +270,37 @@ def overlaps(one: FloatArray, other: FloatArray, inclusive: bool = False) -> Flo
     return share
 
 
-def _of_class(name: str, objects: int, matches: Matches, iou: float) -> ClassResult:
-    hit, ignored = matches.judged(iou)
-    hits, scores = hit[~ignored], matches.score[~ignored]
+def _row(own: Matches, objects: int, iou: float) -> dict[str, Any]:
+    """A class at a threshold of overlap, see `DetectionReport.per_class`."""
+    hit, ignored = judged(own, iou)
+    hits, scores = hit[~ignored], own.score[~ignored]
     right = np.cumsum(hits)
-    precision = right / np.arange(1, len(hits) + 1)
-    return ClassResult(
-        name=name,
-        objects=objects,
-        detections=len(hits),
-        hits=int(hits.sum()),
-        area=area_under(hits, objects),
-        eleven=eleven_points(hits, objects),
-        recall=right / max(objects, 1),
-        precision=precision,
-        scores=scores,
-    )
+    recall, precision = right / max(objects, 1), right / np.arange(1, len(hits) + 1)
+    threshold, f1 = best_f1(recall, precision, scores)
+    return {
+        "objects": objects,
+        "detections": len(hits),
+        "area": _plain(area_under(hits, objects)),
+        "eleven": _plain(eleven_points(hits, objects)),
+        "max_recall": int(hits.sum()) / objects if objects else None,
+        "best_f1": f1,
+        "threshold": _plain(threshold),
+        "curve": curve_points(recall, precision),
+    }
+
+
+def best_f1(recall: FloatArray, precision: FloatArray, scores: FloatArray) -> tuple[float, float]:
+    """(threshold, F1): the score with the highest harmonic mean of precision and recall, and that mean.
+
+    The threshold is chosen on the same images. So use it for display, and not as a result. Without a hit: (inf, 0).
+    """
+    total = recall + precision
+    if not total.any():
+        return math.inf, 0.0
+    f1 = 2 * recall * precision / np.where(total > 0, total, 1)
+    # a threshold cannot separate detections of equal score
+    best = int(np.argmax(np.where(np.append(scores[1:] != scores[:-1], True), f1, -1)))
+    return float(scores[best]), float(f1[best])
 
 
 def area_under(hits: BoolArray, objects: int) -> float:
@@ -396,24 +352,25 @@ def mean(values: Any) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def curve_points(result: ClassResult, most: int = CURVE_POINTS) -> list[tuple[float, float]]:
+def curve_points(recall: FloatArray, precision: FloatArray, most: int = CURVE_POINTS) -> list[tuple[float, float]]:
     """(recall, precision) from high scores to low: after every hit, and after the first and last detection.
 
     Args:
-        result: result of a class.
+        recall: [detection] value after each detection, by descending score.
+        precision: [detection] the same.
         most: largest number of points; more are thinned evenly.
     """
-    if not result.detections:
+    if not len(recall):
         return []
-    rises = np.flatnonzero(np.diff(result.recall, prepend=0.0) > 0)
-    rows = np.unique(np.concatenate([[0], rises, [result.detections - 1]]))
+    rises = np.flatnonzero(np.diff(recall, prepend=0.0) > 0)
+    rows = np.unique(np.concatenate([[0], rises, [len(recall) - 1]]))
     if len(rows) > most:
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, most).round().astype(np.int64))]
-    return [(round(float(result.recall[row]), 5), round(float(result.precision[row]), 5)) for row in rows]
+    return [(round(float(recall[row]), 5), round(float(precision[row]), 5)) for row in rows]
 
 
-def read_content(path: Path) -> dict[str, Any]:
-    """Read a file of `DetectionReport.to_json`, as a dict for `table`.
+def read_report(path: Path) -> DetectionReport:
+    """Read a file of `DetectionReport.to_json`.
 
     Args:
         path: the file.
@@ -422,37 +379,16 @@ def read_content(path: Path) -> dict[str, Any]:
         OSError: the file cannot be read.
         ValueError: the file is not a report, or it is damaged; the message has the name of the file.
     """
-    content = read_json(path, "values", "per_class", "counts", "inclusive", "settings")
-    content.setdefault("coco", {})
-    wrong = [name for name, shape in SHAPES.items() if not fits(content[name], shape)]
-    if not wrong:
-        values, classes = set(content["values"]), content["per_class"]
-        names = {name for name in values if "_" not in name}
-        paired = {f"{name}{end}" for name in names for end in ("", "_11")} == values - {COCO}
-        paired &= set(content["coco"]) == set(classes if COCO in values else ())
-        rows = [row for entry in classes.values() if set(entry) == names for row in entry.values()]
-        points = all(len(point) == 2 for row in rows for point in row["curve"])
-        if paired and points and rows and len(rows) == len(names) * len(classes):
-            return content
+    content = {"coco": {}, **read_json(path, *(name for name in SHAPES if name != "coco"))}
+    if all(fits(content[name], shape) for name, shape in SHAPES.items()):
+        values = {name: math.nan if value is None else value for name, value in content["values"].items()}
+        report = DetectionReport(**{name: content[name] for name in SHAPES} | {"values": values})
+        ends = {f"{name}{end}" for name in report.overlaps for end in ("", "_11")} | ({COCO} if report.coco else set())
+        rows = all({*each} == {*report.overlaps} for each in report.per_class.values())
+        rows &= {*report.coco} in (set(), {*report.per_class})
+        if ends == {*values} and report.overlaps and report.per_class and rows:
+            return report
     raise ValueError(f"{path} is damaged: it is not a report of a detector")
-
-
-def table(content: Mapping[str, Any]) -> str:
-    """The content of `DetectionReport.to_dict` as a table for the terminal, in per cent."""
-    per_class: Mapping[str, Mapping[str, Any]] = content["per_class"]
-    names = list(next(iter(per_class.values())))
-    heads = ["objects", "detections", *(f"{name}{end}" for name in names for end in ("", " 11pt"))]
-    heads += ["AP50-95", "recall"] if content["coco"] else ["recall"]
-    rows = [["", *heads]]
-    for name, numbers in per_class.items():
-        first = numbers[names[0]]
-        values = [numbers[ap][kind] for ap in names for kind in ("area", "eleven")]
-        values += [content["coco"][name]] if content["coco"] else []
-        cells = [str(first["objects"]), str(first["detections"]), *map(_cell, values), _cell(first["max_recall"])]
-        rows.append([shown(name), *cells])
-    rows.append(["mean", "", "", *map(_cell, content["values"].values()), ""])
-    note = learned(content["counts"])
-    return aligned(rows) + (f"\n{note}" if note else "")
 
 
 def learned(counts: Mapping[str, int]) -> str:
@@ -480,20 +416,19 @@ def _difficult(scene: Scene) -> BoolArray:
 def placed(what: str, labels: Numbers, boxes: Numbers, classes: int) -> tuple[IntArray, FloatArray]:
     """Checked labels and boxes of the detections or objects of an image."""
     numbers, corners = _array(labels, "labels"), _array(boxes, "boxes").astype(np.float64)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise ValueError(f"{what} must have integer labels [n]; got {numbers.dtype} {numbers.shape}")
-    if corners.shape != (len(numbers), 4):
-        raise ValueError(f"{what} must have boxes [n, 4] and labels [n]; got {corners.shape} and {numbers.shape}")
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu") or corners.shape != (len(numbers), 4):
+        raise ValueError(
+            f"{what} must have integer labels [n] and boxes [n, 4]; got {numbers.dtype} {numbers.shape} and "
+            f"{corners.shape}"
+        )
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < classes:
         raise ValueError(
             f"{what} must have labels 0 .. {classes - 1}, without background; got {numbers.min()} .. {numbers.max()}"
         )
-    if not np.isfinite(corners).all():
-        raise ValueError(f"{what} have a box that is not finite")
-    wrong = (corners[:, 2:] < corners[:, :2]).any(1)
+    wrong = ~(np.isfinite(corners).all(1) & (corners[:, 2:] >= corners[:, :2]).all(1))
     if wrong.any():
         raise ValueError(
-            f"{what} must have boxes (left, top, right, bottom), but one is {corners[wrong.argmax()].tolist()}; "
+            f"{what} must have finite boxes (left, top, right, bottom), but one is {corners[wrong.argmax()].tolist()}; "
             "torchvision.ops.box_convert converts other forms"
         )
     return numbers.astype(np.int64), corners
@@ -507,20 +442,6 @@ def scored(image: str, scores: Numbers, detections: int) -> FloatArray:
     if np.isnan(found).any():
         raise ValueError(f"{image}: detections have a score that is NaN; did training diverge?")
     return found
-
-
-def _row(result: ClassResult) -> dict[str, Any]:
-    threshold, f1 = result.best_f1
-    return {
-        "objects": result.objects,
-        "detections": result.detections,
-        "area": _plain(result.area),
-        "eleven": _plain(result.eleven),
-        "max_recall": _plain(result.max_recall),
-        "best_f1": f1,
-        "threshold": _plain(threshold),
-        "curve": curve_points(result),
-    }
 
 
 def _plain(value: float) -> float | None:

@@ -26,7 +26,7 @@ from rankgrad_workbench.settings.received import parsed
 from .annotations import Read, Wrong, chosen, gathered, label
 from .paths import confined, first_below, spellings
 from .scenes import LeftOut, Scene, Scenes, some_names
-from .yolo_lines import KeyPoints, Line, Lines
+from .yolo_lines import Line, Lines, key_points
 
 NEEDS = "data.yaml or classes.txt, images and labels"
 LINES = ("classes.txt", "obj.names")  # files with the name of a class in each line
@@ -63,7 +63,7 @@ def load_yolo(
     path, content = _described(root)
     names = chosen(classes, lambda: class_names(root))
     known = class_names(root) if classes != "data" and path is not None else names
-    lines = Lines(len(known), KeyPoints.of(path, content.get("kpt_shape")))
+    lines = Lines(len(known), key_points(path, content.get("kpt_shape")))
     number = {name: index for index, name in enumerate(names)}
     images = [image for name in split.split("+") for image in _images(root, name)]
     texts = [label_file(root, image) for image in images]
@@ -96,16 +96,14 @@ def class_names(root: Path, wrong: list[Wrong] | None = None) -> Sequence[str]:
             f"{root} has neither data.yaml nor {LINES[0]} with the names of the classes; or give data.classes=[A,B]"
         )
     given = content["names"]
-    if isinstance(given, dict):
-        if {str(key) for key in given} != set(map(str, range(len(given)))):
-            raise ValueError(
-                f"{path}: names must have the numbers 0 .. {len(given) - 1}; got {some_names([*map(str, given)])}"
-            )
+    if isinstance(given, dict) and {str(key) for key in given} == set(map(str, range(len(given)))):
         given = [name for _, name in sorted(given.items(), key=lambda item: int(item[0]))]
-    if not isinstance(given, list) or any(isinstance(name, bool) or name is None for name in given):
-        raise ValueError(f"{path}: names must be a list of texts; got {shown(str(given)[:80])}. Quote yes, no and null")
-    if content.get("nc", len(given)) != len(given):
-        raise ValueError(f"{path} says nc: {content['nc']}, but names {len(given)} classes")
+    texts = isinstance(given, list) and not any(isinstance(name, bool) or name is None for name in given)
+    if not texts or content.get("nc", len(given)) != len(given):
+        raise ValueError(
+            f"{path}: names must be a list of nc texts, or have the numbers 0, 1, ...; got {shown(str(given)[:80])}. "
+            "Quote yes, no and null"
+        )
     return chosen([str(name).strip() for name in given], tuple)
 
 

@@ -13,34 +13,27 @@ from rankgrad.common.text import shown
 FAR = 2.0  # fractions beyond this are pixels, or damaged
 CORNER = 1.5  # of a polygon; a 2 is how key points say that they are visible
 FEWEST = 6  # numbers of key points without kpt_shape that are told from a polygon; four are like an oriented box
-KEY_POINTS = ". Key points after a box need their shape in data.yaml, such as kpt_shape: [17, 3]"
+KEY_POINTS = "Key points after a box need their shape in data.yaml, such as kpt_shape: [17, 3]"
 
 Line = tuple[int, tuple[float, float, float, float]]  # class, and the edges of the box as fractions
+Shape = tuple[int, int]  # number of key points after a box, and of numbers of each
 
 
-@dataclass(frozen=True)
-class KeyPoints:
-    """`kpt_shape` of a yaml: how many key points follow a box, and how many numbers each has."""
+def key_points(path: Path | None, given: Any) -> Shape | None:
+    """`kpt_shape` of a yaml, or None.
 
-    count: int
-    numbers: int
-
-    @classmethod
-    def of(cls, path: Path | None, given: Any) -> KeyPoints | None:
-        """The key points of a yaml, or None.
-
-        Raises:
-            ValueError: it does not have two such numbers.
-        """
-        if given is None:
-            return None
-        two = isinstance(given, list) and len(given) == 2 and all(type(each) is int for each in given)
-        if not two or given[0] < 1 or given[1] not in (2, 3):
-            raise ValueError(
-                f"{path}: kpt_shape must be the number of key points, and 2 or 3 numbers of each, such as [17, 3]; "
-                f"got {shown(str(given)[:80])}"
-            )
-        return cls(*given)
+    Raises:
+        ValueError: it does not have two such numbers.
+    """
+    if given is None:
+        return None
+    two = isinstance(given, list) and len(given) == 2 and all(type(each) is int for each in given)
+    if not two or given[0] < 1 or given[1] not in (2, 3):
+        raise ValueError(
+            f"{path}: kpt_shape must be the number of key points, and 2 or 3 numbers of each, such as [17, 3]; "
+            f"got {shown(str(given)[:80])}"
+        )
+    return given[0], given[1]
 
 
 @dataclass
@@ -54,7 +47,7 @@ class Lines:
     """
 
     classes: int
-    points: KeyPoints | None = None
+    points: Shape | None = None
     polygons: list[tuple[int, bool]] = field(default_factory=list)
 
     def read(self, where: str, line: str) -> Line:
@@ -66,44 +59,27 @@ class Lines:
         >>> Lines(2).read("a.txt, line 1", "1 0.5 0.5 0.2 0.4")
         (1, (0.4, 0.3, 0.6, 0.7))
         """
-        got = f"got {shown(line.strip()[:80])!r}"
         try:
             label, *values = map(float, line.split())
         except ValueError:
-            label, values = 0.0, []
-        if not all(map(math.isfinite, (label, *values))) or not self._is_box_or_more(len(values)):
-            form = "a polygon" if self.points is None else f"a box and {self.points.count} key points (kpt_shape)"
+            label, values = math.nan, []
+        more, used = len(values) - 4, values[:4] if self.points else values
+        fits = more == 0 or (more > 0 and (more % 2 == 0 if self.points is None else more == math.prod(self.points)))
+        far = CORNER if len(used) > 4 else FAR
+        if not fits or label not in range(self.classes) or not all(abs(value) <= far for value in used):
+            also = "a polygon" if self.points is None else f"a box and {self.points[0]} key points (kpt_shape)"
             raise ValueError(
-                f"{where} must be class, centre x, centre y, width, height; or {form}; {got}{self._remedy(len(values))}"
+                f"{where} must be class (0 .. {self.classes - 1}), centre x, centre y, width, height; or {also}; got "
+                f"{shown(line.strip()[:80])!r}. Numbers are fractions of the image, 0 .. 1, and not pixels. The last "
+                "number may be the confidence of a detection, or an angle. To leave a confidence out: cut -d' ' "
+                f"-f1-{len(values)}. {KEY_POINTS}"
             )
-        if label not in range(self.classes):
-            raise ValueError(f"{where} is of the class {label:g}, but the names are of 0 .. {self.classes - 1}")
-        used = values[:4] if self.points else values
-        if max(map(abs, used)) > FAR:
-            raise ValueError(f"{where} must have fractions of the image, 0 .. 1, and not pixels; {got}")
         if len(used) > 4:
-            if max(values) > CORNER:
-                raise ValueError(f"{where} is no polygon in the image; {got}{KEY_POINTS}")
             self.polygons.append((len(values), _like_key_points(values)))
             xs, ys = values[0::2], values[1::2]
             return int(label), (min(xs), min(ys), max(xs), max(ys))
         x, y, width, height = used
         return int(label), (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-
-    def _is_box_or_more(self, values: int) -> bool:
-        more = values - 4
-        return more == 0 or (
-            more > 0 and (more % 2 == 0 if self.points is None else more == self.points.count * self.points.numbers)
-        )
-
-    def _remedy(self, values: int) -> str:
-        remedy = ""
-        if values > 4 and self._is_box_or_more(values - 1):
-            remedy = (
-                ". The last number may be the confidence of a detection, or an angle, and is no part of an annotation. "
-                f"To leave a confidence out: cut -d' ' -f1-{values}"
-            )
-        return remedy + (KEY_POINTS if self.points is None and values > 5 else "")
 
     def notes(self, split: str) -> list[str]:
         """What is to be said about polygons.
@@ -116,8 +92,8 @@ class Lines:
         lengths = {length for length, _ in self.polygons}
         if len(lengths) == 1 and 2 * sum(like for _, like in self.polygons) > len(self.polygons):
             raise ValueError(
-                f"lines of {split} with {lengths.pop()} numbers look like a box and key points, and not like a polygon"
-                f"{KEY_POINTS}"
+                f"lines of {split} with {lengths.pop()} numbers look like a box and key points, and not like a "
+                f"polygon. {KEY_POINTS}"
             )
         return [f"{len(self.polygons)} objects are polygons or oriented boxes: the box around each is used"]
 

@@ -135,7 +135,9 @@ def _verdict(evaluation: Evaluation, main: str, ordered: Sequence[str], level: f
             run, better = (each.run, each.mean > 0) if each.other == first else (each.other, each.mean < 0)
             found["level" if not each.is_sure(level) else "ahead" if better else "behind"].append(run)
     highest = "" if baseline else f"{first} has the highest mean. "
-    return highest + (verdict(first, found["ahead"], found["behind"], found["level"]) or "There are too few queries for a test.")
+    return highest + (
+        verdict(first, found["ahead"], found["behind"], found["level"]) or "There are too few queries for a test."
+    )
 
 
 def _queries(evaluation: Evaluation, main: str) -> list[tuple[str, list[float]]]:
