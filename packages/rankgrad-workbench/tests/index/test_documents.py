@@ -165,9 +165,9 @@ def test_what_is_left_out_of_a_file_of_documents_is_told(finished, tmp_path, cap
     assert main(["embed", str(finished.folder), str(file), "-o", str(tmp_path / "own.npz")]) == 0
     assert capsys.readouterr().out.splitlines()[-4:] == [
         f"wrote {tmp_path}/own.npz: 3 rows",
-        "documents without text: 1; a search may find them",
         "document lines that come twice; the first is kept: 1",
         "document texts cut after 20,000 characters: 1",
+        "documents without text, which a search may find: 1",
     ]
 
 

@@ -69,14 +69,14 @@ def test_a_folder_of_beir(tmp_path):
     assert judged(made) == JUDGED and made.split.tolist() == ["test", "test"]
 
 
-@pytest.mark.parametrize("mark", [-999, -9999, 99, 65535, 2147483647])
+@pytest.mark.parametrize("mark", [-999, -9999, 65535, 2147483647])
 def test_a_mark_for_a_missing_grade_or_score_is_noted(tmp_path, mark):
     made = read(folder(tmp_path / "colours", f"1\ta\t2\n1\tb\t{mark}\n2\tb\t1\n"))
-    assert any(f"the grade {mark}, far from all others: 1." in note for note in made.notes)
+    assert any(f"the grade {mark}, which often means that there is none: 1" in note for note in made.notes)
     scores = [0.1, 0.7, -3.5, mark, mark]
     rows = [{"query": "one", "document": f"no {row}", "grade": 1, "score": score} for row, score in enumerate(scores)]
     made = read(table(tmp_path / "pairs.jsonl", rows))
-    assert any(f"the score of the teacher {mark}, far from all others: 2." in note for note in made.notes)
+    assert any(f"the score of the teacher {mark}, which often means that there is none" in note for note in made.notes)
 
 
 def test_grades_and_scores_as_they_usually_are_bring_no_note(tmp_path):
@@ -114,7 +114,7 @@ def test_judgements_of_trec_with_a_corpus(tmp_path, name):
     (tmp_path / name).write_text("1 0 a 2\n1 0 b 0\n2 0 b 1\n")
     made = read(tmp_path / name, corpus=str(root / "corpus.jsonl"), queries=str(root / "queries.jsonl"))
     assert judged(made) == JUDGED and made.split.tolist() == ["", ""]
-    with pytest.raises(ValueError, match="their texts are needed: corpus='FILE' and queries='FILE'|corpus=.*queries="):
+    with pytest.raises(ValueError, match="their texts are needed, data.load.corpus=FILE and data.load.queries=FILE"):
         read(tmp_path / name)
 
 
@@ -183,7 +183,7 @@ def test_anchors_positives_and_numbered_negatives(tmp_path, ending):  # sentence
     ]
     made = read(table(tmp_path / f"triplets{ending}", rows))
     assert judged(made) == {("one", "first"): 1, ("one", "wrong"): 1, ("one", "worse"): 0}
-    assert any("relevant and irrelevant" in note for note in made.notes)
+    assert "judgements of pairs that are judged before; their highest grade counts: 3" in made.notes
 
 
 def test_files_named_after_splits(tmp_path):
@@ -202,7 +202,7 @@ def test_files_named_after_splits(tmp_path):
         ("1\ta\t2\n2\tb\t1\n2\tz\t1\n", "judgements of documents that are not there, left out: 1"),
         ("1\ta\t2\n2\tb\t1\n9\tb\t1\n", "judgements of queries that are not there, left out: 1"),
         ("1\ta\t2\n2\tb\t-2\n", "grades below 0, taken as 0: 1"),
-        ("1\ta\t2\n1\ta\t2\n", "pairs of query and document that come twice; the first is kept: 1"),
+        ("1\ta\t2\n1\ta\t1\n", "judgements of pairs that are judged before; their highest grade counts: 1"),
         ("1\ta\t2\n", "queries without a judgement, not used: 1"),
     ],
 )
@@ -213,9 +213,11 @@ def test_what_can_be_left_out_is_counted(tmp_path, qrels, note):
 @pytest.mark.parametrize(
     ("qrels", "error"),
     [
-        ("1\tx\t1\n2\ty\t1\n", r"test.tsv: 2 of 2 judgements have names of another collection .*'x' in line 2"),
-        ("1\ta\t1\n1\ta\t2\n", r"test.tsv, line 3: the query '1' and the document 'a' have the grades 1 and 2"),
-        ("1\ta\t0.5\n", r"test.tsv, line 2: a grade is a whole number"),
+        (
+            "1\tx\t1\n2\ty\t1\n",
+            r"test.tsv: 2 of 2 judgements have names of another .*line 2, query '1', document 'x'",
+        ),
+        ("1\ta\t0.5\n", r"test.tsv, line 2, query '1', document 'a': a grade is a whole number"),
         ("1\ta\t0\n", r"none of the 1 judgements is relevant"),
         ("1\ta\tmany\n", r"test.tsv, line 2: .*finite number"),
     ],
@@ -239,10 +241,8 @@ def test_documents_twice_empty_and_long(tmp_path):
     assert "document lines that come twice; the first is kept: 1" in told
     assert "document texts cut after 20,000 characters" in told
     assert "documents without text: 1;" in told and "text of an earlier one: 1;" in told
-    for other, told in ((1, "with another text; give"), (3, r"with another text \(3 rows are like this\); give")):
-        rows = [*CORPUS, *({"_id": "b", "text": f"a grey whale {row}"} for row in range(other))]
-        with pytest.raises(ValueError, match=f"line 4: the document 'b' is there before, {told}"):
-            read(folder(tmp_path / f"other{other}", corpus=rows))
+    with pytest.raises(ValueError, match="line 4: the document 'b' is there before, with another text; give"):
+        read(folder(tmp_path / "other", corpus=[*CORPUS, {"_id": "b", "text": "a grey whale"}]))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_query_needs_a_text(tmp_path):
 
 
 def test_a_folder_that_is_no_collection_names_what_is_needed(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no queries and documents. .*: a folder with corpus.jsonl"):
+    with pytest.raises(ValueError, match=r"holds no queries and documents .*: a folder with corpus.jsonl"):
         read(tmp_path)
     write_lines(tmp_path / "corpus.jsonl", CORPUS)
     with pytest.raises(ValueError, match=r"has no queries.jsonl"):
@@ -329,7 +329,7 @@ def test_judgements_of_a_split_may_be_in_parts_and_files_that_are_not_read_are_n
         (root / "qrels" / name).write_text("no judgements")
     assert read(root).split.tolist() == ["test", ""] and not any("not read" in note for note in read(root).notes)
     (root / "qrels" / "more.tsv").write_text("query-id\tcorpus-id\tscore\n2\tb\t1\n")
-    assert "files of judgements that are not named after a split, not read: more.tsv" in read(root).notes
+    assert "files that are not named after a split, not read: more.tsv" in read(root).notes
 
 
 @pytest.mark.parametrize("qrels", ["1\ta\t2\n2\tb\t1\n", "topic\tdoc\tgain\n1\ta\t2\n"])
@@ -365,7 +365,7 @@ def test_lists_in_any_order_have_the_scores_of_relevant_documents_first(tmp_path
             made.documents.texts[row]: score for row, score in zip(made.judged.document, made.judged.score, strict=True)
         }
         assert found == {"first": 4, "best": 3, "wrong": 1}
-        assert "empty places in lists of documents, left out: 2" in made.notes
+        assert "empty places for documents, left out: 2" in made.notes
 
 
 @pytest.mark.parametrize(
@@ -403,10 +403,10 @@ def test_the_wrong_file_of_a_collection_is_answered_with_the_right_place(tmp_pat
     for name in ("corpus.jsonl", "queries.jsonl"):
         with pytest.raises(ValueError, match=r"no column 'query'.*Documents or queries alone: give their folder"):
             read(root / name)
-    with pytest.raises(ValueError, match=r"names of queries and documents, their texts are needed: corpus='FILE' and"):
+    with pytest.raises(ValueError, match=r"their texts are needed, data.load.corpus=FILE"):
         read(root / "qrels" / "test.tsv")
     qrels = str(root / "qrels" / "test.tsv")
-    with pytest.raises(IsADirectoryError, match=r"colours is a folder; a file is needed: corpus='FILE'"):
+    with pytest.raises(FileNotFoundError, match=r"corpus='FILE' is needed, too; got .*colours"):
         read(qrels, corpus=str(root), queries=str(root / "queries.jsonl"))
     (tmp_path / "table.xlsx").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"table.xlsx is no table of texts \(.csv, .tsv, .jsonl, .parquet\)"):
@@ -417,7 +417,7 @@ def test_the_wrong_file_of_a_collection_is_answered_with_the_right_place(tmp_pat
 
 
 def test_a_grade_that_no_metric_takes_is_refused_with_its_row(tmp_path):
-    with pytest.raises(ValueError, match=r"test.tsv, line 2: a grade is a whole number below 2\^31"):
+    with pytest.raises(ValueError, match=r"test.tsv, line 2, .*: a grade is a whole number below 2\^31"):
         read(folder(tmp_path / "colours", f"1\ta\t{2**31}\n"))
 
 

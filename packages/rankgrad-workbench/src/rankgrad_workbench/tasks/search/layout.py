@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rankgrad.common.text import shown
@@ -28,28 +27,10 @@ def tables(folder: Path) -> dict[str, list[Path]]:
     Raises:
         ValueError: two files have the same name with other endings, or a part is missing.
     """
-    found: dict[str, list[Path]] = {}
-    for place in sorted(folder.iterdir()):
-        inside = sorted(place.iterdir()) if place.is_dir() and place.name in ("corpus", "queries") else [place]
-        for file in (each for each in inside if each.is_file() and kind_of(each) in of_texts()):
-            found.setdefault(place.name if place.is_dir() else called(file), []).append(file)
-    for files in found.values():
-        _need_one_ending(files)
-        need_all(files)
-    return found
-
-
-def of_splits(files: Iterable[Path], prefix: str = "") -> tuple[list[tuple[Path, str]], list[str]]:
-    """(files that are named after a split, with it: train first; names of the other files).
-
-    Args:
-        files: any files.
-        prefix: a word that may be before the split.
-    """
-    named = [(file, split_called(re.sub(rf"^{prefix}[-_.]", "", called(file)))) for file in files]
-    # the test comes last: a query in several files is a test query
-    chosen = sorted((each for each in named if each[1]), key=lambda each: list(CALLED).index(each[1]))
-    return chosen, [file.name for file, part in named if not part]
+    files = [(called(file), file) for file in folder.iterdir()]
+    for name in ("corpus", "queries"):
+        files += [(name, file) for file in (folder / name).iterdir()] if (folder / name).is_dir() else []
+    return _grouped((name, file) for name, file in files if file.is_file() and kind_of(file) in of_texts())
 
 
 def judgements(folder: Path) -> tuple[list[tuple[Path, str]], list[str]]:
@@ -60,28 +41,37 @@ def judgements(folder: Path) -> tuple[list[tuple[Path, str]], list[str]]:
         ValueError: there is none.
     """
     inside = folder / "qrels"
-    found = [
-        file
-        for file in sorted(inside.iterdir() if inside.is_dir() else folder.glob("qrels*"))
-        if file.is_file() and not file.name.startswith(".") and file.suffix != ".md"
-    ]
-    if not found:
+    files = [*(inside.iterdir() if inside.is_dir() else folder.glob("qrels*"))]
+    there = [file for file in files if file.is_file() and not file.name.startswith(".") and file.suffix != ".md"]
+    if not there:
         raise ValueError(
             f"{shown(folder)} has no judgements: qrels/train.tsv, qrels/test.tsv, or qrels.tsv. Needed: {LAYOUTS}"
         )
-    _need_one_ending(found)
-    for _, files in groupby(sorted(found, key=called), key=called):
-        need_all(files)
-    chosen, other = of_splits(found, "qrels")
-    return (chosen, other) if chosen else ([(file, "") for file in found], [])
+    found = _grouped((re.sub("^qrels[-_.]", "", called(file)), file) for file in there)
+    chosen, other = of_splits(found)
+    return (chosen, other) if chosen else ([(file, "") for files in found.values() for file in files], [])
 
 
-def _need_one_ending(files: Iterable[Path]) -> None:
-    first: dict[str, Path] = {}
-    for file in files:
-        before = first.setdefault(stem_of(file), file)
+def of_splits(found: Mapping[str, list[Path]]) -> tuple[list[tuple[Path, str]], list[str]]:
+    """(files that are named after a split, with it: train first; names of the other files)."""
+    named = [(file, split_called(name)) for name, files in found.items() for file in files]
+    # the test comes last: a query in several files is a test query
+    chosen = sorted((each for each in named if each[1]), key=lambda each: list(CALLED).index(each[1]))
+    return chosen, [file.name for file, split in named if not split]
+
+
+def _grouped(named: Iterable[tuple[str, Path]]) -> dict[str, list[Path]]:
+    """Name -> files. Parts are complete, and no two files differ only by their endings."""
+    found: dict[str, list[Path]] = {}
+    first: dict[Path, Path] = {}
+    for name, file in sorted(named, key=lambda each: each[1]):
+        before = first.setdefault(file.with_name(stem_of(file)), file)
         if before is not file:
             raise ValueError(f"{shown(file.parent)} holds {before.name} and {file.name}; keep one")
+        found.setdefault(name, []).append(file)
+    for files in found.values():
+        need_all(files)
+    return found
 
 
 __all__ = ["LAYOUTS", "judgements", "of_splits", "tables"]
