@@ -183,10 +183,9 @@ def test_network_tells_real_characters_apart_after_seconds_of_training():
         value.backward()
         optimizer.step()
     batches = zip(x.split(64), labels.split(64), strict=True)
-    features, found, _ = extract_features(model, batches)
+    features = extract_features(model, batches)
     unit = F.normalize(features, dim=1)
     scores = (unit @ unit.T).fill_diagonal_(-2)
-    assert torch.equal(found, labels)
     assert (labels[scores.argmax(1)] == labels).float().mean() > 0.5  # chance is .1; rounding moves it between .8 and 1
 
 

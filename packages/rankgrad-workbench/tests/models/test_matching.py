@@ -10,8 +10,7 @@ import timm
 import torch
 
 from rankgrad_workbench.models import timm_model
-from rankgrad_workbench.models.matching import matched, weights_file
-from rankgrad_workbench.models.pixels import timm_pixels
+from rankgrad_workbench.models.timm import matched, timm_pixels, weights_file
 from rankgrad_workbench.settings import compose
 
 NAME = "test_resnet"  # timm's smallest, 0.5 M weights

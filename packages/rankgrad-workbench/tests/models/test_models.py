@@ -430,24 +430,16 @@ def test_every_trainable_parameter_is_in_exactly_one_group():
 
 def test_cached_features_are_those_of_the_model_in_eval_mode_and_in_order():
     model, x, y = small(), images(7), torch.arange(7) % 3
-    index = torch.tensor([9, 3, 5, 1, 0, 2, 8])
-    batches = [(x[:4], y[:4], index[:4]), (x[4:], y[4:], index[4:])]
-    features, labels, rows = extract_features(model, batches)
+    features = extract_features(model, [(x[:4], y[:4]), (x[4:], y[4:])])
     assert model.training  # restored
     torch.testing.assert_close(features, model.eval().features(x))
-    assert torch.equal(labels, y) and torch.equal(rows, index)
     assert features.dtype == torch.float32 and not features.requires_grad
-
-
-def test_index_counts_the_images_when_the_loader_gives_none():
-    dataset = torch.utils.data.TensorDataset(images(5), torch.zeros(5, 2, dtype=torch.long))
-    _, labels, index = extract_features(small(), torch.utils.data.DataLoader(dataset, 2))
-    assert index.tolist() == [0, 1, 2, 3, 4] and labels.shape == (5, 2)
 
 
 def test_head_trained_on_cached_features_returns_to_its_model():
     model = small()
-    features, labels, _ = extract_features(model, [(images(6), torch.arange(6) % 2, torch.arange(6))])
+    labels = torch.arange(6) % 2
+    features = extract_features(model, [(images(6), labels)])
     head = EmbeddingHead(model.feature_size, 3, head="layer_norm")
     optimizer = torch.optim.Adam(head.parameters(), 0.1)
     first = last = 0.0
@@ -463,9 +455,7 @@ def test_head_trained_on_cached_features_returns_to_its_model():
     assert whole.embedding_size == 3 and not whole.training and model.embedding_size == 5
 
 
-def test_features_out_of_step_or_absent_are_errors():
-    with pytest.raises(ValueError, match="4 inputs, 3 labels and 4 indices"):
-        extract_features(small(), [(images(4), torch.zeros(3), torch.arange(4))])
+def test_features_that_do_not_fit_or_are_absent_are_errors():
     with pytest.raises(ValueError, match="the loader gave no batch"):
         extract_features(small(), [])
     with pytest.raises(ValueError, match="7 features .* 8$"):

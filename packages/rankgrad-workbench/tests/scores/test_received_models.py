@@ -81,7 +81,6 @@ MODELS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "units": (lambda content: content["model"].update(hidden=[10**9]), "more weights than the file holds"),
     "no layers": (lambda content: content["model"].update(hidden=None), "cannot be built"),
     "categories": (categories(110_000), "does not fit the model"),
-    "many values": (lambda content: content.update(version="x" * 10**7), "more than rankgrad writes"),
     "numbered weights": (lambda content: content["state"].update({3: torch.zeros(1)}), "state not as"),
     "a format that is a tensor": (lambda content: content.update(format=torch.zeros(3)), "is not a model"),
     "a mean that is a tensor": (

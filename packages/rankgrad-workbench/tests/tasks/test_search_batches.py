@@ -10,10 +10,9 @@ import torch
 
 from rankgrad.batches.epochs import EpochList
 from rankgrad_workbench.settings import compose, plain, typed
-from rankgrad_workbench.tasks.search.batches import QueryLists
+from rankgrad_workbench.tasks.search.batches import QueryLists, mine
 from rankgrad_workbench.tasks.search.collection import Collection, Judged, NamedTexts
 from rankgrad_workbench.tasks.search.encoders import Found
-from rankgrad_workbench.tasks.search.mining import mine
 from rankgrad_workbench.tasks.search.settings import Mining, SearchBatches, SearchSettings
 
 DOCUMENTS = ("red", "blue", "red", "green", "", "grey", "pink", "black")
@@ -85,9 +84,8 @@ def test_mined_documents_are_neither_judged_nor_copies_nor_near_the_relevant_one
         np.array([[9, 8, 7, 3, 2.0], [9, 8, 7, 3, 0], [9, 8, 7, 3, 2]]),
     )
     mined = mine(found, np.array([7.0, 8.2, np.nan]), made, Mining("bm25", None, 1, 4, 0.1))
-    assert {query: rows.tolist() for query, rows in mined.documents.items()} == {0: [], 1: [0], 2: [7, 1, 0]}
-    assert (mined.candidates, mined.doubtful) == (7, 3)
-    made.mined = mined.documents
+    assert {query: rows.tolist() for query, rows in mined.items()} == {0: [], 1: [0], 2: [7, 1, 0]}
+    made.mined = mined
     assert "black" in made.__getitems__([2]).documents
 
 

@@ -8,7 +8,7 @@ from small_searches import beir, settings
 
 from rankgrad import trec
 from rankgrad_workbench.settings import compose
-from rankgrad_workbench.tasks.search import fusion, task
+from rankgrad_workbench.tasks.search import systems, task
 from rankgrad_workbench.tasks.search.division import collection_of
 from rankgrad_workbench.tasks.search.encoders import Found
 from rankgrad_workbench.tasks.search.evaluation import SearchReport, as_run, main_values
@@ -41,25 +41,27 @@ def lists(collection, depth, right):
 
 
 def test_a_model_that_is_worse_than_bm25_counts_little_and_one_that_is_better_much(collection):
-    good, bad = (fusion.chosen_weight(lists(collection, 20, right), collection, 20) for right in (True, False))
+    good, bad = (systems.chosen_weight(lists(collection, 20, right), collection, 20) for right in (True, False))
     assert bad < 1 / 4 < good
 
 
 def test_the_weight_is_the_best_of_all_by_the_validation_queries(collection):
     rows, model = collection.rows("val"), lists(collection, 20, True)
-    words = fusion.bm25([collection.queries.texts[row] for row in rows], collection.documents.texts, 20)
+    words = systems.by_words(collection, rows, 20)
 
     def value(weight):
-        made = fusion.fused([model, words], [weight, 1.0], collection, rows, 20)
+        made = systems.fused({"a": model, "b": words}, {"a": weight, "b": 1.0}, collection, rows, 20)
         return main_values(made, collection, rows, "val").mean()
 
-    assert value(fusion.chosen_weight(model, collection, 20)) == max(map(value, fusion.WEIGHTS))
+    assert value(systems.chosen_weight(model, collection, 20)) == max(map(value, systems.WEIGHTS))
 
 
 def test_weights_are_those_of_the_function_for_runs(collection):
     rows, model = collection.rows("val"), lists(collection, 20, False)
-    words = fusion.bm25([collection.queries.texts[row] for row in rows], collection.documents.texts, 20)
-    made = as_run(fusion.fused([model, words], [0.25, 1.0], collection, rows, 20), collection, rows)
+    words = systems.by_words(collection, rows, 20)
+    made = as_run(
+        systems.fused({"a": model, "b": words}, {"a": 0.25, "b": 1.0}, collection, rows, 20), collection, rows
+    )
     runs = {name: as_run(found, collection, rows) for name, found in (("model", model), ("words", words))}
     want = trec.fuse(runs, depth=20, weights={"model": 0.25, "words": 1.0})
     found = trec.evaluate({"one": made, "two": want}, collection.qrels("val"), ["nDCG@10"], bootstrap=0)
@@ -78,7 +80,7 @@ def test_a_run_says_the_weight_and_takes_it_again(tmp_path, monkeypatch):
     run = task.train(compose(settings(folder, *FOLDED, f"out={tmp_path / 'run'}")), quiet=True)
     report = SearchReport.from_json(run.after)
     weight = report.settings["weight"]
-    assert weight in fusion.WEIGHTS
+    assert weight in systems.WEIGHTS
     assert f"In the fusion the model has the weight {weight:g}, and BM25 has 1." in report.notes
     assert f"counts {weight:g} times" in run.page.read_text(encoding="utf-8")
     again = evaluate_run(run.folder)

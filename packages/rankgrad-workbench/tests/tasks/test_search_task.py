@@ -272,7 +272,7 @@ def test_queries_that_share_no_word_with_a_document_end_a_run_well(tmp_path):
 
 def test_a_window_behind_the_corpus_is_refused(folder, capsys):
     error = fails(capsys, "train", *settings(folder, "mining.by=bm25", "mining.first=97", "mining.last=99"))
-    assert "mining.first=97 is behind the last rank: wings has 96 documents" in error
+    assert "wings: mining.first=97 is behind the last of 96 documents" in error
 
 
 def test_a_model_that_cannot_be_built_is_refused_before_the_data_is_read(folder, monkeypatch):

@@ -136,7 +136,7 @@ def test_a_model_that_takes_something_else_is_refused_before_anything_is_written
 
 def test_a_model_of_texts_says_what_it_takes(finished):
     model, _ = load_weights(finished.weights)
-    with pytest.raises(TypeError, match=r"texts.*got a tensor \[1, 3, 8, 8\]"):
+    with pytest.raises(TypeError, match="texts.*got a Tensor"):
         model(torch.zeros(1, 3, 8, 8))
     with pytest.raises(TypeError, match="texts.*got a str"):
         model("one text")

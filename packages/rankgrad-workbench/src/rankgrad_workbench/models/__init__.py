@@ -2,11 +2,9 @@
 
 from .build import MODELS, TAKES, build_model, taking
 from .convnet import convnet
-from .embedding_model import EmbeddingModel, extract_features, parameter_groups
-from .heads import EmbeddingHead, Head
-from .inputs import ImageInput, TextInput, VectorInput
+from .embedding_model import EmbeddingModel, extract_features
+from .heads import EmbeddingHead
 from .ngrams import NGrams, ngram_model
-from .pooling import AvgPool, GeM, MaxPool, Pooling, TokenPool
 from .sentence_transformer import sentence_transformer_model
 from .timm import timm_model
 from .vectors import vector_model
@@ -15,24 +13,14 @@ from .weights import load_weights, save_weights
 __all__ = [
     "MODELS",
     "TAKES",
-    "AvgPool",
     "EmbeddingHead",
     "EmbeddingModel",
-    "GeM",
-    "Head",
-    "ImageInput",
-    "MaxPool",
     "NGrams",
-    "Pooling",
-    "TextInput",
-    "TokenPool",
-    "VectorInput",
     "build_model",
     "convnet",
     "extract_features",
     "load_weights",
     "ngram_model",
-    "parameter_groups",
     "save_weights",
     "sentence_transformer_model",
     "taking",

@@ -166,13 +166,10 @@ def parameter_groups(
     >>> [(g["name"], g["lr"]) for g in groups]
     [('backbone', 0.001), ('head', 0.01)]
     """
-    if not (lr >= 0 and head_lr_factor >= 0 and weight_decay >= 0):
-        raise ValueError(f"need lr, head_lr_factor, weight_decay >= 0; got {lr}, {head_lr_factor}, {weight_decay}")
+    groups: list[dict[str, Any]] = []
     parts = (("backbone", (model.backbone,), lr), ("head", (model.pool, model.head), lr * head_lr_factor))
-    groups = []
     for name, modules, rate in parts:
-        learned = [p for module in modules for p in module.parameters() if p.requires_grad]
-        if learned:
+        if learned := [p for module in modules for p in module.parameters() if p.requires_grad]:
             groups.append({"params": learned, "lr": rate, "weight_decay": weight_decay, "name": name})
     return groups
 
@@ -237,43 +234,28 @@ def evaluating(
             yield where, dtype
 
 
-def extract_features(
-    model: EmbeddingModel,
-    batches: Iterable[Sequence[Tensor]],
-    progress: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+def extract_features(model: EmbeddingModel, batches: Iterable[Sequence[Any]], progress: bool = False) -> Tensor:
     """Pooled features of every image, computed once in eval mode. A head can then be trained on them in seconds.
 
     Args:
         model: its mode (train or eval) is restored afterwards.
-        batches: a DataLoader or any iterable of (images, labels, index) or (images, labels); without an index, images
-            are numbered from 0. Do not augment the images: each is used once.
+        batches: a DataLoader or any iterable of (images, ...). Do not augment the images: each is used once.
         progress: show a progress bar on stderr.
 
     Returns:
-        features [N, feature] float32, labels [N, ...] and index [N] long, all on the CPU.
+        features [image, feature] float32, on the CPU.
 
     Raises:
-        ValueError: there is no batch; or the numbers of images, labels and indices of a batch differ.
+        ValueError: there is no batch.
 
     >>> from rankgrad_workbench.models import convnet
-    >>> batches = [(torch.zeros(2, 1, 28, 28), torch.tensor([0, 1]), torch.tensor([7, 9]))]
-    >>> features, labels, index = extract_features(convnet(), batches)
-    >>> features.shape, labels.tolist(), index.tolist()
-    (torch.Size([2, 128]), [0, 1], [7, 9])
+    >>> extract_features(convnet(), [(torch.zeros(2, 1, 28, 28), torch.tensor([0, 1]))]).shape
+    torch.Size([2, 128])
     """
     if progress:
         batches = bar(batches, desc="features", unit="batch", leave=False)
-    parts: list[tuple[Tensor, ...]] = []
-    done = 0
     with evaluating(model) as place:
-        for images, labels, *more in batches:
-            index = more[0] if more else torch.arange(done, done + len(images))
-            if not len(images) == len(labels) == len(index):
-                raise ValueError(f"a batch holds {len(images)} inputs, {len(labels)} labels and {len(index)} indices")
-            parts.append((model.features(moved(images, *place)).float().cpu(), labels.cpu(), index.cpu()))
-            done += len(images)
+        parts = [model.features(moved(batch[0], *place)).float().cpu() for batch in batches]
     if not parts:
         raise ValueError("the loader gave no batch: is the data set empty, or smaller than one batch?")
-    features, labels, index = (torch.cat(each) for each in zip(*parts, strict=True))
-    return features.clone(), labels, index  # clone: tensors made in inference mode cannot be used in training
+    return torch.cat(parts).clone()  # tensors made in inference mode cannot be used in training

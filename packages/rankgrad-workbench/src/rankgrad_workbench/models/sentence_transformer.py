@@ -4,7 +4,8 @@ Besides its weights, such a model has settings of its modules and a tokenizer. `
 that `load_weights` rebuilds the model from one file. Nothing is downloaded.
 
 A file of such a model can name any class or function for sentence-transformers to import, and can tell it to trust
-code. So all files are checked before that package reads them: only the modules of a short list are built.
+code. So all files are checked before that package reads them: only the modules of a short list are built. LoRA adapters
+of the package peft are merged into the weights.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import math
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -25,12 +27,11 @@ from rankgrad.common.checks import integer
 from rankgrad.common.extras import missing
 
 from ..files import inside
-from .embedding_model import EmbeddingModel, described
+from .embedding_model import EmbeddingModel, described, moved, place_of
 from .foreign_settings import NEVER, OWN_CODE, check_files
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput
-from .lora import merge_lora
-from .state_dicts import one_line, why_unread
+from .state_dicts import misfits, no_larger_than, not_finite, one_line, sample, why_unread
 
 WEIGHTS = ".safetensors"
 LEFT_OUT = (".md", ".bin", ".onnx", ".py")
@@ -50,10 +51,7 @@ class SentenceEncoder(nn.Module):
     def forward(self, texts: list[str]) -> Tensor:
         """Embed texts."""
         model: Any = self.model
-        tokens = model.preprocess(texts) if hasattr(model, "preprocess") else model.tokenize(texts)
-        device = next(model.parameters()).device
-        features = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in tokens.items()}
-        return cast(Tensor, model(features)["sentence_embedding"])
+        return cast(Tensor, model(moved(model.preprocess(texts), *place_of(model)))["sentence_embedding"])
 
 
 @described("sentence_transformer")
@@ -73,7 +71,7 @@ def sentence_transformer_model(
         embedding_size: dim of the embeddings; None keeps the model's own.
         head: see `EmbeddingHead`; "none" gives the model's embeddings.
         max_tokens: texts are cut after this number of tokens; None keeps the model's limit.
-        lora: folder of a LoRA adapter of peft, which is added to the weights, see `lora.merge_lora`; None: none.
+        lora: folder of a LoRA adapter of peft, which is added to the weights, see `merge_lora`; None: none.
         files: all files of the model except the weights, as a file of `save_weights` holds them. Then `name` and
             `lora` are ignored, and the weights are zeros.
 
@@ -99,7 +97,9 @@ def sentence_transformer_model(
         if max_tokens is not None:
             _cut(encoder, integer(max_tokens, "max_tokens is a number of tokens", low=1), name)
         if lora is not None:
-            merge_lora(_transformer(encoder, name), Path(lora))
+            if encoder.transformers_model is None:
+                raise ValueError(f"{name} has no network of transformers, which a LoRA adapter changes; leave lora out")
+            merge_lora(encoder.transformers_model, Path(lora))
         files = _files_of(encoder)
     else:
         encoder = _rebuilt(files)
@@ -159,14 +159,6 @@ def _found(name: str) -> Any:
     return _read(full, name, revision=root.name)  # the commit, so the files that are read were checked
 
 
-def _transformer(encoder: Any, name: str) -> nn.Module:
-    """The network of transformers in a model."""
-    found: list[nn.Module] = [part.auto_model for part in encoder if hasattr(part, "auto_model")]
-    if not found:
-        raise ValueError(f"{name} has no network of transformers, so a LoRA adapter cannot change it; leave lora out")
-    return found[0]
-
-
 def _cut(encoder: Any, tokens: int, name: str) -> None:
     """Cut texts after a number of tokens. The files of the model keep the limit."""
     limit = math.inf if encoder.max_seq_length is None else encoder.max_seq_length
@@ -224,6 +216,82 @@ def _rebuilt(files: Mapping[str, str]) -> Any:
                 raise ValueError(f"this model is damaged: {name} ({one_line(error)})") from None
         check_files(Path(temporary), "this model")  # the files and not their names: a file can have several names
         return _read(temporary, "this model", local_files_only=True)
+
+
+ADAPTER, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
+# Settings that are passed on to peft. Any other one must be empty, unless it is about something else than the network.
+PASSED = (
+    *("r", "lora_alpha", "lora_dropout", "lora_bias", "bias", "use_rslora", "use_dora", "fan_in_fan_out"),
+    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern"),
+    *("modules_to_save", "trainable_token_indices", "init_lora_weights"),
+)
+BESIDE = (
+    *("peft_type", "peft_version", "task_type", "auto_mapping", "base_model_name_or_path", "revision"),
+    *("inference_mode", "megatron_core", "qalora_group_size", "loftq_config", "eva_config"),
+)
+# How matrices may begin: without a change of the network, or with one that peft computes again from the network alone.
+BEGINNINGS = (True, False, None, "gaussian", "orthogonal", "eva", "pissa", "olora")
+
+
+def merge_lora(network: nn.Module, folder: Path) -> nn.Module:
+    """A network with an adapter in its weights, as large and as fast as before; it can be trained further.
+
+    Args:
+        network: the network that the adapter was trained on. It is changed, also if the adapter is refused.
+        folder: with adapter_config.json and adapter_model.safetensors.
+
+    Raises:
+        ModuleNotFoundError: peft is not installed.
+        OSError: a file is missing.
+        ValueError: the adapter has settings that are not passed on, is damaged, or does not fit the network.
+    """
+    from safetensors.torch import load_file
+
+    try:
+        from peft import LoraConfig, PeftModel
+        from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from None
+    settings = _settings(folder)
+    if not (folder / ADAPTER).is_file():
+        raise FileNotFoundError(f"no {ADAPTER} in {folder}; pickled weights of an adapter are not read")
+    try:
+        tensors = load_file(folder / ADAPTER)
+        with no_larger_than(tensors), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on names that transformers has replaced, and on the beginning of matrices
+            changed = PeftModel(network, LoraConfig(**settings))
+            if wrong := misfits(get_peft_model_state_dict(changed), tensors):
+                raise ValueError("; ".join(wrong))
+            set_peft_model_state_dict(changed, tensors)
+            merged: nn.Module = changed.merge_and_unload(safe_merge=True)
+    except Exception as error:  # safetensors, peft and torch each raise their own
+        raise ValueError(
+            f"the adapter {folder} does not fit the network, or is damaged: is it of another model? ({one_line(error)})"
+        ) from None
+    if bad := not_finite(merged.state_dict()):
+        raise ValueError(f"the adapter {folder} makes weights that are not finite: {sample(bad)}")
+    return merged.requires_grad_(True)  # peft had frozen it
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """The settings of an adapter that are passed on to peft."""
+    try:
+        settings = dict(json.loads((folder / SETTINGS).read_text("utf-8")))
+        kind = settings["peft_type"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{folder / SETTINGS} is not that of a LoRA adapter, or it is damaged ({one_line(error)})"
+        ) from None
+    passed = {name: value for name, value in settings.items() if name in PASSED}
+    other = [name for name, value in settings.items() if value and name not in (*PASSED, *BESIDE)]
+    if passed.get("init_lora_weights") not in BEGINNINGS:
+        other.insert(0, "init_lora_weights")
+    if kind != "LORA" or other:
+        what = f"{other[0]}={settings[other[0]]!r}" if kind == "LORA" else f"the kind {kind!r}"
+        raise ValueError(
+            f"the adapter {folder} has {what}, which is not supported: merge it with peft, and save the model"
+        )
+    return passed
 
 
 __all__ = ["SentenceEncoder", "sentence_transformer_model", "size_of_weights"]

@@ -1,24 +1,183 @@
-"""Backbones of timm, with pretrained weights from a file or by timm's own download."""
+"""Backbones of timm, with pretrained weights from a file or by timm's own download; and how they want their images."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from rankgrad.common.checks import unknown
 
 from ..files import is_archive
+from ..files.defaults import trained_before
 from .embedding_model import EmbeddingModel, described
 from .heads import EmbeddingHead, Head
 from .inputs import ImageInput
-from .matching import matched, weights_file
-from .pixels import timm_pixels
 from .pooling import POOLINGS, ChannelsLastMap, Pooling, TokenPool, Tokens
-from .state_dicts import check_tensors, check_unpacked, is_state_dict, misfits, one_line, why_unread
+from .record import read_record
+from .state_dicts import check_tensors, check_unpacked, is_state_dict, misfits, one_line, sample, why_unread
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class ImagePixels:
+    """How images were prepared when a network was trained.
+
+    Attributes:
+        mean: of each channel, for values 0 .. 1.
+        std: standard deviation of each channel.
+        size: height and width of an image, pixels.
+    """
+
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    size: int = 224
+
+
+@lru_cache(maxsize=16)
+def timm_pixels(name: str, weights: Path | None = None) -> ImagePixels | None:
+    """How timm's pretrained weights of a model want their images; None: the model or such weights are unknown.
+
+    Args:
+        name: timm's name of the model.
+        weights: file or folder of the weights. A `config.json` beside them that timm wrote wins.
+
+    >>> timm_pixels("tf_efficientnet_lite0")
+    ImagePixels(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224)
+    >>> timm_pixels("no_such_network") is None
+    True
+    """
+    import timm
+
+    if weights is not None and (written := _written(weights)) is not None:
+        return written
+    try:
+        return _as_timm_says(vars(timm.get_pretrained_cfg(name, allow_unregistered=True)))
+    except (RuntimeError, TypeError):  # the model, or the weights that its name asks for, are not known
+        return None
+
+
+def pixels_of(model: Mapping[str, Any]) -> ImagePixels:
+    """How the network of these settings wants its images. Without a pretrained network: as for ImageNet.
+
+    >>> pixels_of({"kind": "timm", "name": "tf_efficientnet_lite0", "pretrained": True}).mean
+    (0.5, 0.5, 0.5)
+    """
+    weights = None if model.get("weights") is None else Path(model["weights"])
+    if model["kind"] == "timm" and trained_before(model):
+        return timm_pixels(model["name"], weights) or ImagePixels()
+    return (None if weights is None else _recorded(weights)) or ImagePixels()
+
+
+def _recorded(path: Path) -> ImagePixels | None:
+    """Mean and standard deviation in a file of weights of a run; None: it cannot be read, or its images had none."""
+    try:
+        found = read_record(path)["pixels"]
+    except (OSError, ValueError):
+        return None
+    return ImagePixels(tuple(found["mean"]), tuple(found["std"])) if any(found["mean"]) else None
+
+
+def _written(weights: Path) -> ImagePixels | None:
+    """What timm's config.json in the folder of the weights says; None: there is none."""
+    file = (weights if weights.is_dir() else weights.parent) / "config.json"
+    try:
+        return _as_timm_says(json.loads(file.read_text(encoding="utf-8"))["pretrained_cfg"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _as_timm_says(config: Mapping[str, Any]) -> ImagePixels:
+    mean, std = (tuple(map(float, config[name])) for name in ("mean", "std"))
+    return ImagePixels(mean, std, int(config["input_size"][-1]))
+
+
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+COUNTER = "num_batches_tracked"  # of batch norm; older files lack it, and nothing here uses it
+
+
+def matched(
+    expected: Mapping[str, Tensor], given: Mapping[str, Tensor], unused: Sequence[str] = ()
+) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a file under the names of a network, and one line that says how they were found.
+
+    Names are taken as they are. If they do not fit, the file's names may have one prefix more (`module.`, `encoder.`);
+    or all names may differ, if tensor by tensor, in the order of the file, shapes and last parts of the names (weight,
+    bias, running_mean ...) are equal. Only what is surplus at the end may then be left out.
+
+    Args:
+        expected: state dict of the network.
+        given: state dict of the file.
+        unused: first parts of the names that are left out: the classifier.
+
+    Returns:
+        The state dict to load. If nothing fits, it is what the file has under its own names, and the line is empty.
+
+    >>> import torch
+    >>> net = {"a.weight": torch.zeros(2), "b.weight": torch.zeros(3)}
+    >>> file = {"module.a.weight": torch.ones(2), "module.b.weight": torch.ones(3), "module.fc.bias": torch.ones(1)}
+    >>> state, line = matched(net, file, unused=["fc"])
+    >>> [*state], line
+    (['a.weight', 'b.weight'], '2 tensors loaded, names without the prefix module.; left out: module.fc.bias')
+    """
+    wanted = {key: value.shape for key, value in expected.items() if not key.endswith(COUNTER)}
+
+    def result(names: Mapping[str, str], how: str) -> tuple[dict[str, Tensor], str]:
+        """names: of the network -> of the file."""
+        surplus = [key for key in given if key not in names.values() and not key.endswith(COUNTER)]
+        rest = f"; left out: {sample(surplus)}" if surplus else ""
+        counters = {key: value for key, value in expected.items() if key.endswith(COUNTER)}
+        state = {**counters, **{key: given[name] for key, name in names.items()}}
+        return {key: state[key] for key in expected}, f"{len(names)} tensors loaded{how}{rest}"
+
+    def allowed(key: str) -> bool:
+        return key.endswith(COUNTER) or key.startswith(tuple(f"{name}." for name in unused))
+
+    first = next(iter(wanted))
+    prefixes = [key.removesuffix(first) for key in given if key.endswith(first)]
+    for prefix in sorted(prefixes, key=len):
+        names = {key: f"{prefix}{key}" for key in wanted}
+        others = [key.removeprefix(prefix) for key in given if key not in names.values()]
+        fits = all(name in given and given[name].shape == wanted[key] for key, name in names.items())
+        # without a prefix every surplus tensor is an error; below a prefix the file may hold other networks, too
+        if fits and (prefix or all(map(allowed, others))):
+            return result(names, f", names without the prefix {prefix}" if prefix else "")
+    there = [key for key in given if not key.endswith(COUNTER)]
+    pairs = list(zip(wanted, there, strict=False))
+    alike = all(wanted[a] == given[b].shape and _last(a) == _last(b) for a, b in pairs)
+    if alike and len(pairs) == len(wanted) and len(there) - len(pairs) <= 2 and not set(wanted) & set(there):
+        return result(dict(pairs), ", by their order, as all names differ")
+    return {key: value for key, value in given.items() if not allowed(key) or key in expected}, ""
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def weights_file(path: Path) -> Path:
+    """The file of weights: `path`, or the one in the folder `path`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: the folder has several.
+    """
+    for suffix in SUFFIXES if path.is_dir() else ():
+        found = sorted(path.glob(f"*{suffix}"))
+        if len(found) > 1:
+            raise ValueError(f"{path} has several files of weights: {sample(f.name for f in found)}. Name one of them")
+        if found:
+            return found[0]
+    if not path.is_file():
+        raise FileNotFoundError(f"no weights file at {path}: a {', '.join(SUFFIXES)} file is needed, or its folder")
+    return path
 
 
 @described("timm", "pretrained", "weights")

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..files import defaults
 
 if TYPE_CHECKING:
-    from ..models.pixels import ImagePixels
+    from ..models.timm import ImagePixels
 
 
 def register_resolvers() -> None:
@@ -66,7 +66,7 @@ def _fine_tuned(config: DictConfig) -> bool:
 
 
 def _pixels(config: DictConfig) -> ImagePixels:
-    from ..models.pixels import ImagePixels, pixels_of
+    from ..models.timm import ImagePixels, pixels_of
 
     return ImagePixels() if config.get("init") is not None else pixels_of(config.model)
 

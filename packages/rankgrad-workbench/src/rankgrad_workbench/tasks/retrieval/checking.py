@@ -16,7 +16,7 @@ from rankgrad.losses import RetrievalLoss
 from ...datasets.base import check_reading
 from ...models import TAKES, build_model
 from ...models.build import GIVEN, READ, check_options
-from ...models.matching import weights_file
+from ...models.timm import weights_file
 from ...settings import ConfigError, make, named, section
 from ...settings.spelling import as_keys
 from ...training.module import check_optimizer

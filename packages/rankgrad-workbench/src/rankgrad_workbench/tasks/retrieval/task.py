@@ -220,7 +220,7 @@ class RetrievalTask:
         table, size, workers = self.rows.train, self.settings.evaluation.batch_size, self.settings.data.workers
         batches = in_order(table.dataset(), table.batches(self.transform), size, workers)
         assert isinstance(self.model, EmbeddingModel)
-        features, _, _ = extract_features(self.model, batches, progress=self.bars)
+        features = extract_features(self.model, batches, progress=self.bars)
         write_plain(cache, features)
         return features
 

@@ -32,7 +32,6 @@ from .table import ScoreTable
 
 FORMAT = "rankgrad-scores-1"
 PART = 2**16  # number of rows that are scored at once
-VALUES = 2**23  # bytes of the encoding in a file: 100 000 categories of 80 bytes
 NUMBERS = 2**26  # of encoded rows that are in memory at once
 
 
@@ -183,7 +182,7 @@ def load_ranker(path: Path, model: nn.Module | None = None) -> Ranker:
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
-    saved = read_plain(path, values=VALUES)
+    saved = read_plain(path)
     if not isinstance(saved, dict) or str(saved.get("format")) != FORMAT:
         raise ValueError(f"{path} is not a model of rankgrad train task=scores")
     wrong = [name for name in ("model", "encoding", "state") if not isinstance(saved.get(name), dict)]

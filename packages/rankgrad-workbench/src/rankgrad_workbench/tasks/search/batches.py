@@ -1,10 +1,11 @@
-"""Batches of queries with documents: all their relevant ones, irrelevant ones, and those of the other queries."""
+"""Batches of queries with documents: their relevant ones, irrelevant ones, given or mined, and those of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from rankgrad.batches.epochs import EpochList, ShuffledBatches
 
 from ...training.data import EpochData
 from .collection import Array, Collection, Judged
-from .settings import SearchBatches
+from .encoders import Found
+from .settings import Mining, SearchBatches
 
 
 class SearchBatch(NamedTuple):
@@ -121,3 +123,62 @@ def search_data(lists: QueryLists, settings: SearchBatches, seed: int) -> EpochD
 
 def _as_it_is(batch: Any) -> Any:
     return batch
+
+
+def mine(found: Found, positive: Array, lists: QueryLists, settings: Mining) -> dict[int, Array]:
+    """Irrelevant documents of each training query, from the lists of a system.
+
+    Args:
+        found: lists of the queries `lists.rows`.
+        positive: [query] highest score of a relevant document; NaN: unknown.
+        lists: the training queries. Documents that are judged, or have the text of a relevant one, are left out.
+        settings: window of ranks, and margin.
+
+    Returns:
+        Row of a query -> rows of documents. Documents that score higher than a relevant document minus the margin are
+        left out: most of them are relevant too, and only nobody has judged them.
+    """
+    documents = {}
+    for at, query in enumerate(lists.rows.tolist()):
+        window = slice(settings.first - 1, settings.last)
+        rows, score = found.document[at, window], found.score[at, window]
+        known = lists.of(query)
+        copies = lists.same[known.document[known.grade > 0]]
+        free = (rows >= 0) & ~np.isin(rows, known.document) & ~np.isin(lists.same[rows], copies)
+        free &= lists.filled[rows] & ~np.isin(rows, lists.collection.own.get(query, ()))
+        documents[query] = rows[free & ~(score > positive[at] - settings.margin * abs(positive[at]))]
+    return documents
+
+
+class Miner(L.Callback):
+    """Mines before the training, and again every few steps if the model itself does it. The state has what was mined.
+
+    Args:
+        lists: gets what is mined.
+        search: function that returns the lists of the training queries, and the best score of a relevant document.
+        settings: of the mining.
+    """
+
+    def __init__(self, lists: QueryLists, search: Callable[[], tuple[Found, Array]], settings: Mining) -> None:
+        self.lists, self.search, self.settings = lists, search, settings
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Mine if it is time. The batch of this step is made already; the next one has new documents."""
+        every, step = self.settings.every, trainer.global_step
+        if not self.lists.mined or (every and self.settings.by == "model" and step and step % every == 0):
+            self.again()
+
+    def again(self) -> None:
+        """Mine now."""
+        self.lists.mined = mine(*self.search(), self.lists, self.settings)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was mined."""
+        mined = {str(query): torch.from_numpy(rows.astype(np.int64)) for query, rows in self.lists.mined.items()}
+        return {"mined": mined}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore it."""
+        self.lists.mined = {int(query): rows.numpy() for query, rows in state_dict["mined"].items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from array import array
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
@@ -59,6 +58,11 @@ class StoredTexts(Sequence[str]):
         self._file.close()
 
 
+def plain(text: str) -> str:
+    """What two texts share if they differ only in capitals and white space."""
+    return " ".join(text.lower().split())
+
+
 def digest(text: str) -> int:
     """64 bits of a text, with which equal texts are found without keeping them."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -103,7 +107,12 @@ class Judged:
 
     def take(self, rows: Array) -> Judged:
         """Some of the pairs, by indices or a mask."""
-        return Judged(self.query[rows], self.document[rows], self.grade[rows], self.score[rows])
+        return Judged(*(column[rows] for column in self.columns))
+
+    @property
+    def columns(self) -> tuple[Array, Array, Array, Array]:
+        """Query, document, grade and score."""
+        return self.query, self.document, self.grade, self.score
 
     @property
     def binary(self) -> bool:
@@ -148,9 +157,7 @@ class Collection:
         kept = set(self.rows(split).tolist())
         found: dict[str, dict[str, int]] = {}
         part = self.pairs(split)
-        for query, document, grade in zip(
-            part.query.tolist(), part.document.tolist(), part.grade.tolist(), strict=True
-        ):
+        for query, document, grade in zip(*map(np.ndarray.tolist, part.columns[:3]), strict=True):
             if query in kept:
                 found.setdefault(self.queries.names[query], {})[self.documents.names[document]] = int(grade)
         return found
@@ -165,7 +172,7 @@ class Collection:
 
     def fingerprint(self) -> dict[str, Any]:
         """Hashes of everything."""
-        pairs = zip(*(getattr(self.judged, name).tolist() for name in ("query", "document", "grade")), strict=True)
+        pairs = zip(*map(np.ndarray.tolist, self.judged.columns[:3]), strict=True)
         return {
             "documents": len(self.documents),
             "queries": len(self.queries),
@@ -176,6 +183,15 @@ class Collection:
             **of_texts("splits", self.split.tolist()),
         }
 
+    @property
+    def most_own(self) -> int:
+        """Largest number of documents that are the query itself."""
+        return max(map(len, self.own.values()), default=0)
+
+    def asked(self, *splits: str) -> set[str]:
+        """The texts of the queries of some splits, without capitals and white space around."""
+        return {plain(self.queries.texts[row]) for row in np.flatnonzero(np.isin(self.split, splits)).tolist()}
+
     def with_split(self, split: Array, *notes: str) -> Collection:
         """The same with other splits, and more notes."""
         return replace(self, split=split, notes=(*self.notes, *notes))
@@ -184,47 +200,33 @@ class Collection:
         """Counts, lengths and grades, what is wrong with the data, and the notes."""
         rows = [["split", "queries", "judgements", "relevant a query", "without a relevant one"]]
         for split in SPLITS:
-            inside, part = np.flatnonzero(self.split == split), self.pairs(split)
-            counted = len(self.rows(split))
-            if len(inside):
+            inside, counted, part = (self.split == split).sum(), len(self.rows(split)), self.pairs(split)
+            if inside:
                 each = (part.grade > 0).sum() / max(counted, 1)
-                rows.append([split, *(f"{n:,}" for n in (len(inside), len(part))), f"{each:.1f}"])
-                rows[-1].append(f"{len(inside) - counted:,}")
-        grades = Counter(self.judged.grade.tolist())
-        told = ", ".join(f"{count:,} of grade {grade:g}" for grade, count in sorted(grades.items()))
+                rows.append([split, f"{inside:,}", f"{len(part):,}", f"{each:.1f}", f"{inside - counted:,}"])
+        grades = zip(*np.unique(self.judged.grade, return_counts=True), strict=True)
         lines = [
             f"{self.name}: {len(self.documents):,} documents ({_lengths(self.documents.texts)}), "
             f"{len(self.queries):,} queries ({_lengths(self.queries.texts)})",
-            f"judgements: {told}",
-            aligned(rows),
-            *self.doubts(),
+            "judgements: " + ", ".join(f"{count:,} of grade {grade:g}" for grade, count in grades),
         ]
-        return "\n".join(map(str, lines))
+        return "\n".join([*lines, aligned(rows), *self.doubts()])
 
     def doubts(self) -> list[str]:
         """Sentences on documents that are empty or occur twice, and on queries in train and test; then the notes."""
         digests = self._digests()
         empty = int((digests == digest("")).sum())
         twice = len(digests) - len(np.unique(digests)) - max(empty - 1, 0)
-        seen: Mapping[str, set[str]] = {
-            split: {self.queries.texts[row].strip().lower() for row in np.flatnonzero(self.split == split).tolist()}
-            for split in SPLITS
+        leaked = len(self.asked("train", "val") & self.asked("test"))
+        said = {
+            "documents without text, which are left out of the training": empty,
+            "documents with the text of an earlier one; a copy of a relevant document is never a wrong answer": twice,
+            "test queries with the text of a training query, which make the test easier": leaked,
         }
-        leaked = len((seen["train"] | seen["val"]) & seen["test"])
-        said = [
-            (empty, "documents without text: they stay in the corpus and are left out of the training"),
-            (twice, "documents with the text of an earlier one: a copy of a relevant document is never a wrong answer"),
-            (leaked, "test queries with the text of a training query: the test is easier than new queries are"),
-        ]
-        return [
-            *(f"{what.partition(':')[0]}: {count:,};{what.partition(':')[2]}" for count, what in said if count),
-            *self.notes,
-        ]
+        return [*(f"{what}: {count:,}" for what, count in said.items() if count), *self.notes]
 
 
 def _lengths(texts: Sequence[str]) -> str:
-    if not texts:
-        return "none"
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     return f"median {np.median(lengths):.0f} characters, longest {lengths.max():,}"
 

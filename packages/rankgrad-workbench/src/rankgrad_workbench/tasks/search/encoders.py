@@ -17,13 +17,14 @@ from rankgrad.batches.large_batch import embed_in_parts
 from rankgrad.common.checks import integer
 from rankgrad.common.progress import steps
 from rankgrad.common.text import shown
+from rankgrad.evaluation.json_report import fits
 from rankgrad.ranks.normalize import unit_rows
 from rankgrad.search.retrieval import topk_of_blocks
 
 from ...files import sha256_of
 from ...models import EmbeddingModel, load_weights, save_weights
 from ...models.embedding_model import evaluating
-from .collection import Array, NamedTexts
+from .collection import Array, Collection, NamedTexts
 
 Side = Literal["query", "document"]
 PROMPTS = {"query": ("query",), "document": ("document", "passage")}  # names in a model of sentence-transformers
@@ -62,15 +63,12 @@ class Encoders(nn.Module):
     def embed(self, texts: Sequence[str], side: Side, batch_size: int = 512, progress: bool = False) -> Tensor:
         """[text, dim] float32 on the CPU, in eval mode. Texts of similar length are embedded together."""
         order = np.argsort([-len(text) for text in texts], kind="stable").tolist()
-        found: Tensor | None = None
-        with evaluating(self), steps(len(texts), f"embedding {_plural(side)}", "text", progress) as advance:
+        parts = [torch.empty(0, self.document.embedding_size)]
+        with evaluating(self), steps(len(texts), f"embedding texts ({side})", "text", progress) as advance:
             for at in range(0, len(order), batch_size):
-                rows = order[at : at + batch_size]
-                part = self([texts[row] for row in rows], side).cpu()
-                found = torch.empty(len(texts), part.shape[1]) if found is None else found
-                found[rows] = part
-                advance(len(rows))
-        return torch.empty(0, 1) if found is None else found.clone()
+                parts.append(self([texts[row] for row in order[at : at + batch_size]], side).cpu())
+                advance(len(parts[-1]))
+        return torch.cat(parts)[np.argsort(order)]
 
     def embed_in_blocks(
         self, texts: Sequence[str], batch_size: int = 512, progress: bool = False, block: int = BLOCK
@@ -119,12 +117,7 @@ def load_encoders(source: Path) -> Encoders:
     """
     weights = source / "model.pt" if source.is_dir() else source
     document, config = load_weights(weights)
-    prompts = config.get("prompts")
-    if (
-        not isinstance(prompts, dict)
-        or {*prompts} != {*PROMPTS}
-        or not all(isinstance(p, str) for p in prompts.values())
-    ):
+    if not fits(config, {"prompts": dict.fromkeys(PROMPTS, str)}):
         raise ValueError(f"{shown(source)} holds no model of rankgrad train task=search")
     query = None
     if "queries" in config:
@@ -134,7 +127,7 @@ def load_encoders(source: Path) -> Encoders:
         if sha256_of(beside) != config["queries"]:
             raise ValueError(f"{shown(beside)} is not of the run of {shown(weights)}: copy both from one run")
         query, _ = load_weights(beside)
-    return Encoders(document, query, prompts).eval()
+    return Encoders(document, query, config["prompts"]).eval()
 
 
 class StoredRows:
@@ -186,6 +179,24 @@ class Found:
     score: Array
 
 
+def without_own(found: Found, collection: Collection, rows: Array, depth: int) -> Found:
+    """Lists of `depth` + `most_own` documents without a query's own, cut to `depth`.
+
+    Args:
+        found: the lists.
+        collection: with the queries' own documents.
+        rows: [query] rows of the queries.
+        depth: number of documents that are kept.
+    """
+    document, score = found.document.copy(), found.score.copy()
+    for at, query in enumerate(rows.tolist()):
+        if (own := collection.own.get(query)) is not None:
+            order = np.argsort(np.isin(document[at], own), kind="stable")
+            document[at], score[at] = document[at, order], score[at, order]
+            document[at, np.isin(document[at], own)] = -1
+    return Found(document[:, :depth], score[:, :depth])
+
+
 def retrieve(
     model: Encoders,
     queries: Sequence[str],
@@ -214,7 +225,3 @@ def retrieve(
     asked = model.embed(queries, "query", batch_size, progress)
     score, row = topk_of_blocks(asked, embedded if corpus is None else corpus.blocks(block), depth)
     return Found(row.numpy(), score.double().numpy())
-
-
-def _plural(side: Side) -> str:
-    return "queries" if side == "query" else "documents"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from rankgrad.evaluation.json_report import DIFFERENCE, JSONReport
 
 from ... import trec
 from ...files import write_text
-from ...trec.comparison import chance
-from ...trec.files import as_field, is_field
+from ...trec.comparison import chance, is_silent
+from ...trec.files import as_field
 from ...trec.lists import Source
 from .collection import Array, Collection
 from .encoders import Found
@@ -32,21 +32,16 @@ QRELS = "qrels.trec"
 # words of notes on files of others: BM25 has no list for a query whose words no document has, and may give equal
 # scores to all documents of a list
 OF_RUN_FILES = ("Judged queries without a list", "Documents of the run", "not compared with other runs")
-SILENT = 0.05  # share of queries for which BM25 may find nothing and still be a baseline
 EXAMPLES, SHOWN, LONGEST = 8, 5, 240  # queries of each kind, documents of a list, characters of a text on the page
 
 
 # Shapes of the records of a report, see `json_report.fits`.
 VALUES: Any = {**dict.fromkeys(METRICS, float), str: float}
 DOCUMENT: Any = {"name": str, "text": str, "grade": (float, None)}
-EXAMPLE: Any = {
-    **{"name": str, "text": str, "values": {"trained": float, str: float}},
-    **{"found": {str: [DOCUMENT]}, "missed": [DOCUMENT]},
-}
-SIZE: Any = {
-    **{"name": str, "bytes": int, "values": VALUES},
-    "difference": (None, {"mean": float, "low": float, "high": float}),
-}
+EXAMPLE: Any = {"name": str, "text": str, "values": {"trained": float, str: float}, "found": {str: [DOCUMENT]}}
+EXAMPLE |= {"missed": [DOCUMENT]}
+LESS: Any = {"mean": float, "low": float, "high": float}
+SIZE: Any = {"name": str, "bytes": int, "values": VALUES, "difference": (None, LESS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,38 +92,22 @@ class SearchReport(JSONReport):
 
     @classmethod
     def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
-        restored = super()._restored(content)
-        for name in ("verdict", "query_names", "sizes"):
-            restored[name] = tuple(content[name])
-        return restored
+        return super()._restored(content) | {name: tuple(content[name]) for name in ("verdict", "query_names", "sizes")}
 
     def __str__(self) -> str:
-        rows = [["per cent", *METRICS]]
-        for system, found in self.systems.items():
-            around = found["intervals"]
-            rows.append([system])
-            for name in METRICS:
-                bounds = f" [{_percent(around[name][0])}, {_percent(around[name][1])}]" if name in around else ""
-                rows[-1].append(_percent(found["values"][name]) + bounds)
-        tested = [["difference", MAIN, "interval", "p (Holm)"]]
-        for test in self.tests:
-            if test["metric"] == MAIN:
-                bounds = f"{_signed(test['low'])} to {_signed(test['high'])}"
-                tested.append(
-                    [f"{test['run']} - {test['other']}", _signed(test["mean"]), bounds, chance(test["corrected"])]
-                )
-        sized = [["embedding", "bytes", *METRICS, f"difference in {MAIN}"]]
+        systems = [["per cent", *METRICS]]
+        for name, found in self.systems.items():
+            around = {each: f" [{100 * low:.1f}, {100 * high:.1f}]" for each, (low, high) in found["intervals"].items()}
+            systems.append([name, *(f"{100 * found['values'][each]:.1f}{around.get(each, '')}" for each in METRICS)])
+        tests = [["difference", MAIN, "p (Holm)"]]
+        for test in (test for test in self.tests if test["metric"] == MAIN):
+            tests.append([f"{test['run']} - {test['other']}", _points(test), chance(test["corrected"])])
+        sizes = [["embedding", "bytes", *METRICS, f"difference in {MAIN}"]]
         for size in self.sizes:
-            less = size["difference"]
-            bounds = (
-                "" if less is None else f"{_signed(less['mean'])} ({_signed(less['low'])} to {_signed(less['high'])})"
-            )
-            sized.append(
-                [size["name"], f"{size['bytes']:,}", *(_percent(size["values"][name]) for name in METRICS), bounds]
-            )
-        more = [line for each in (tested, sized) if len(each) > 1 for line in ("", aligned(each))]
-        parts = [aligned(rows), *more, "", *self.verdict]
-        return "\n".join([*parts, *self.notes])
+            values = [f"{100 * size['values'][each]:.1f}" for each in METRICS]
+            sizes.append([size["name"], f"{size['bytes']:,}", *values, _points(size["difference"])])
+        said = "\n\n".join(aligned(rows) for rows in (systems, tests, sizes) if len(rows) > 1)
+        return "\n".join([said, "", *self.verdict, *self.notes])
 
 
 @dataclass(frozen=True)
@@ -139,17 +118,18 @@ class EvaluatedSearch:
     lists: Mapping[str, Found]
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
-
-
-def _signed(value: float) -> str:
-    return f"{100 * value:+.1f}"
+def _points(difference: Mapping[str, float] | None) -> str:
+    """A difference with its interval, in points."""
+    if difference is None:
+        return ""
+    mean, low, high = (100 * difference[name] for name in ("mean", "low", "high"))
+    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def main_values(found: Found, collection: Collection, rows: Array, split: str) -> Array:
     """[query] NDCG@10 of lists for the queries of a split."""
-    return _evaluated({TRAINED: found}, collection, rows, split, 0, 0).per_query[TRAINED][METRICS[MAIN]]
+    runs = {TRAINED: as_run(found, collection, rows)}
+    return trec.evaluate(runs, collection.qrels(split), [METRICS[MAIN]], bootstrap=0).per_query[TRAINED][METRICS[MAIN]]
 
 
 def as_run(found: Found, collection: Collection, rows: Array) -> Source:
@@ -169,20 +149,13 @@ def write_lists(folder: Path, lists: Mapping[str, Found], collection: Collection
     """Write the lists of each system, and the judgements of the test queries, as files of TREC into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = collection.rows("test")
-    queries, documents = collection.queries, collection.documents
-    named = replace(
-        collection,
-        queries=replace(queries, names=words(queries.names, first=True)),
-        documents=replace(documents, names=words(documents.names)),
-    )
+    queries = replace(collection.queries, names=words(collection.queries.names, first=True))
+    documents = replace(collection.documents, names=words(collection.documents.names))
+    named = replace(collection, queries=queries, documents=documents)
     for system, found in lists.items():
         trec.write_run(as_run(found, named, rows), folder / LISTS[system], *words([system]))
-    lines = [
-        f"{query} 0 {document} {grade}\n"
-        for query, grades in named.qrels("test").items()
-        for document, grade in grades.items()
-    ]
-    write_text(folder / QRELS, "".join(lines))
+    judged = [(query, *each) for query, grades in named.qrels("test").items() for each in grades.items()]
+    write_text(folder / QRELS, "".join(f"{query} 0 {document} {grade}\n" for query, document, grade in judged))
 
 
 def words(names: Sequence[str], first: bool = False) -> Sequence[str]:
@@ -193,24 +166,19 @@ def words(names: Sequence[str], first: bool = False) -> Sequence[str]:
         first: whether they begin a line, where # begins a comment.
 
     >>> words(["a b", "a_b", "#1"]), words(["#1"], first=True)
-    (['a_b_', 'a_b', '#1'], ['_#1'])
+    (['a_b_0', 'a_b_1', '#1_2'], ['_#1'])
     """
-    taken = {name for name in names if is_field(name) and not (first and name.startswith("#"))}
-    made = []
-    for name in names:
-        word = name if name in taken else ("_" * name.startswith("#") if first else "") + as_field(name)
-        while word is not name and word in taken:
-            word += "_"
-        taken.add(word)
-        made.append(word)
-    return made
+    made = ["_" * (first and name.startswith("#")) + as_field(name) for name in names]
+    return made if len({*made}) == len(made) else [f"{word}_{row}" for row, word in enumerate(made)]
 
 
-def _evaluated(
-    systems: Mapping[str, Found], collection: Collection, rows: Array, split: str, bootstrap: int, seed: int
-) -> trec.Evaluation:
-    runs = {name: as_run(found, collection, rows) for name, found in systems.items()}
-    return trec.evaluate(runs, collection.qrels(split), list(METRICS.values()), bootstrap=bootstrap, seed=seed)
+def _evaluated(systems: Mapping[str, Found], collection: Collection, split: str, **how: Any) -> trec.Evaluation:
+    runs = {name: as_run(found, collection, collection.rows(split)) for name, found in systems.items()}
+    return trec.evaluate(runs, collection.qrels(split), list(METRICS.values()), **how)
+
+
+def _values(found: trec.Evaluation, name: str) -> dict[str, float]:
+    return {ours: found.values[name][theirs] for ours, theirs in METRICS.items()}
 
 
 def evaluate_systems(
@@ -239,60 +207,52 @@ def evaluate_systems(
         kept: why the model is kept as it was before the training; None: it is not.
     """
     rows = collection.rows(split)
-    found = _evaluated(systems, collection, rows, split, bootstrap, seed)
-    back = {theirs: ours for ours, theirs in METRICS.items()}
-    order = [found.queries.index(collection.queries.names[row]) for row in rows.tolist()]
+    names = [collection.queries.names[row] for row in rows.tolist()]
+    found = _evaluated(systems, collection, split, bootstrap=bootstrap, seed=seed)
+    order = [found.queries.index(name) for name in names]
     table: dict[str, Any] = {
         name: {
-            "values": {back[key]: value for key, value in found.values[name].items()},
-            "intervals": {back[key]: bounds for key, bounds in found.intervals[name].items()},
+            "values": _values(found, name),
+            "intervals": {ours: found.intervals[name][theirs] for ours, theirs in METRICS.items() if bootstrap},
             "per_query": found.per_query[name][METRICS[MAIN]][order].tolist(),
         }
         for name in systems
     }
+    back = {theirs: ours for ours, theirs in METRICS.items()}
     tests = [asdict(each) | {"metric": back[each.metric]} for each in found.differences]
-    level = 1 - found.settings["confidence"]
     silent = int((systems[BM25].document < 0).all(1).sum()) if BM25 in systems else 0
+    notes = [note for note in found.notes if not any(words in note for words in OF_RUN_FILES)]
+    if silent:
+        notes.append(f"Queries without a word of any document, for which BM25 finds nothing: {silent:,}.")
+    if weight is not None:
+        notes.append(f"In the fusion the model has the weight {weight:g}, and BM25 has 1.")
     return SearchReport(
         values=table[TRAINED]["values"],
         intervals=table[TRAINED]["intervals"],
         per_query={ours: found.per_query[TRAINED][theirs][order] for ours, theirs in METRICS.items()},
         systems=table,
         tests=tests,
-        verdict=tuple(verdict(table, tests, level, pretrained, kept, silent)),
+        verdict=tuple(verdict(table, tests, 1 - found.settings["confidence"], pretrained, kept, silent)),
         examples=_examples(systems, table, collection, rows, split),
-        query_names=tuple(collection.queries.names[row] for row in rows.tolist()),
-        counts={
-            "queries": len(rows),
-            "documents": len(collection.documents),
-            "judgements": found.settings["judgements"],
-        },
+        query_names=tuple(names),
+        counts={"queries": len(rows), "documents": len(collection.documents)}
+        | {"judgements": found.settings["judgements"]},
         settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")}
         | {"weight": weight, "kept": kept},
-        notes=(
-            *(note for note in found.notes if not any(words in note for words in OF_RUN_FILES)),
-            *([f"Queries without a word of any document, for which BM25 finds nothing: {silent:,}."] if silent else []),
-            *([] if weight is None else [f"In the fusion the model has the weight {weight:g}, and BM25 has 1."]),
-        ),
-        sizes=_sized(smaller or {}, collection, rows, split),
+        notes=tuple(notes),
+        sizes=_sized(smaller or {}, collection, split),
     )
 
 
-def _sized(smaller: Mapping[str, Size], collection: Collection, rows: Array, split: str) -> tuple[dict[str, Any], ...]:
+def _sized(smaller: Mapping[str, Size], collection: Collection, split: str) -> tuple[dict[str, Any], ...]:
     """The rows of `SearchReport.sizes`."""
     if not smaller:
         return ()
-    whole = next(iter(smaller))
-    lists = {name: as_run(size.found, collection, rows) for name, size in smaller.items()}
-    found = trec.evaluate(lists, collection.qrels(split), list(METRICS.values()), bootstrap=0, baseline=whole)
+    lists = {name: size.found for name, size in smaller.items()}
+    found = _evaluated(lists, collection, split, bootstrap=0, baseline=next(iter(smaller)))
     less = {each.run: asdict(each) for each in found.differences if each.metric == METRICS[MAIN]}
     return tuple(
-        {
-            "name": name,
-            "bytes": size.bytes,
-            "values": {ours: found.values[name][theirs] for ours, theirs in METRICS.items()},
-            "difference": less.get(name),
-        }
+        {"name": name, "bytes": size.bytes, "values": _values(found, name), "difference": less.get(name)}
         for name, size in smaller.items()
     )
 
@@ -326,37 +286,30 @@ def verdict(
 
     def compared(one: str, other: str) -> tuple[int, str]:
         """(1: better, -1: worse, 0: no measurable difference; the numbers in brackets)."""
-        numbers = f"{MAIN} {_percent(main[one])} and {_percent(main[other])}"
-        for test in tests:
-            if test["metric"] == MAIN and {test["run"], test["other"]} == {one, other}:
-                p = test["corrected"]
-                sure = p is not None and p < level
-                sign = 1 if (test["mean"] > 0) == (test["run"] == one) else -1
-                return (
-                    sign if sure else 0,
-                    f"({numbers}, p {chance(p)})" if p is not None else f"({numbers}; too few queries for a test)",
-                )
-        return 0, f"({numbers}; not tested)"
+        test = next((t for t in tests if t["metric"] == MAIN and {t["run"], t["other"]} == {one, other}), None)
+        p = test["corrected"] if test else None
+        how = f"p {chance(p)}" if p is not None else "too few queries for a test" if test else "not tested"
+        sign = 0 if test is None or p is None or p >= level else 1 if (test["mean"] > 0) == (test["run"] == one) else -1
+        return sign, f"({MAIN} {100 * main[one]:.1f} and {100 * main[other]:.1f}, {how})"
 
     queries = len(systems[TRAINED].get("per_query", ()))
-    works = silent <= max(1, SILENT * queries)
-    said = [kept] if kept is not None else []
+    works, said = not is_silent(silent, queries), [] if kept is None else [kept]
     if not works:
         said.append(
             f"No verdict against BM25: it finds nothing for {silent:,} of {queries:,} questions, so it is no baseline "
             "here."
         )
     for other, there in ((BM25, works), (BEFORE, pretrained and kept is None)):
-        if not (there and other in main):
-            continue
-        sign, numbers = compared(TRAINED, other)
-        called = "BM25" if other == BM25 else "the model without training"
-        if sign < 0:
-            said.append(f"Do not use this model: it is below {called}, which you had {numbers}.")
-        elif sign > 0:
-            said.append(f"Better than {called} {numbers}.")
-        else:
-            said.append(f"No measurable difference from {called} {numbers}.")
+        if there and other in main:
+            sign, numbers = compared(TRAINED, other)
+            called = "BM25" if other == BM25 else "the model without training"
+            said.append(
+                {
+                    -1: f"Do not use this model: it is below {called}, which you had {numbers}.",
+                    0: f"No measurable difference from {called} {numbers}.",
+                    1: f"Better than {called} {numbers}.",
+                }[sign]
+            )
     if FUSED in main:
         best = max((BM25, TRAINED), key=main.__getitem__) if works else TRAINED
         sign, numbers = compared(FUSED, best)
@@ -372,33 +325,26 @@ def _examples(
     value = np.array(table[TRAINED]["per_query"])
     gap = value - np.array(table[BM25]["per_query"]) if BM25 in table else value
     worst = np.lexsort((gap, value))
-    chosen = list(dict.fromkeys([*worst[:EXAMPLES].tolist(), *worst[::-1][:EXAMPLES].tolist()]))
-    judged = collection.qrels(split)
-    documents, queries = collection.documents, collection.queries
-
-    def told(row: int, grades: Mapping[str, int]) -> dict[str, Any]:
-        name, text = documents.names[row], documents.texts[row]
-        return {"name": name, "text": beginning(text, LONGEST), "grade": grades.get(name)}
-
+    judged, documents, queries = collection.qrels(split), collection.documents, collection.queries
     place = {name: row for row, name in enumerate(documents.names)}
     shown = []
-    for at in chosen:
-        name = queries.names[rows[at]]
-        grades = judged[name]
-        first = {
-            system: [row for row in found.document[at, :SHOWN].tolist() if row >= 0]
-            for system, found in systems.items()
-        }
-        seen = {row for each in (TRAINED, BM25) if each in systems for row in systems[each].document[at, :10].tolist()}
-        missed = [place[document] for document, grade in grades.items() if grade > 0 and place[document] not in seen]
+    for at in dict.fromkeys([*worst[:EXAMPLES].tolist(), *worst[::-1][:EXAMPLES].tolist()]):
+        grades = judged[queries.names[rows[at]]]
+
+        def told(found: Iterable[int], grades: Mapping[str, int] = grades) -> list[dict[str, Any]]:
+            parts = [(documents.names[row], beginning(documents.texts[row], LONGEST)) for row in found if row >= 0]
+            return [{"name": name, "text": text, "grade": grades.get(name)} for name, text in parts[:SHOWN]]
+
+        lists = {name: systems[name].document[at].tolist() for name in (TRAINED, BM25) if name in systems}
+        seen = {row for found in lists.values() for row in found[:10]}
+        missed = [place[name] for name, grade in grades.items() if grade > 0 and place[name] not in seen]
         shown.append(
             {
-                "name": name,
+                "name": queries.names[rows[at]],
                 "text": beginning(queries.texts[rows[at]], 2 * LONGEST),
                 "values": {system: table[system]["per_query"][at] for system in systems},
-                "found": {system: [told(row, grades) for row in first[system]] for system in systems},
-                "missed": [told(row, grades) for row in missed[:SHOWN]],
-                "relevant": sum(grade > 0 for grade in grades.values()),
+                "found": {system: told(found[:SHOWN]) for system, found in lists.items()},
+                "missed": told(missed[:SHOWN]),
             }
         )
     return shown

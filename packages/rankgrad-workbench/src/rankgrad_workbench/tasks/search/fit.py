@@ -62,25 +62,20 @@ def fit_search(
     ['MRR@10', 'NDCG@10', 'Recall@100'] report.html
     """
     own = own_settings(settings)
-    for name in own:
-        if name in OWN:
-            raise ConfigError(f"settings: {name} is an argument of fit_search")
-    folder = None if out is None else Path(out)
-    if resume and folder is None:
-        raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
-    there = folder is not None and Run(folder).config.exists()
-    if there and not resume:
-        raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
+    for name in {*own} & {*OWN}:
+        raise ConfigError(f"settings: {name} is an argument of fit_search")
     words = [f"model={model}", *([] if loss is None else [f"loss={loss}"])]
     words += [f"{name}={as_word(value)}" for name, value in sorted(own.items(), key=lambda each: each[0] not in GROUPS)]
     words += ["trainer.enable_progress_bar=false"] if quiet else []
-    config = replaced(
-        compose(["task=search", "data.root=given", *words]),
-        {"data.root": str(root), "out": None if folder is None else str(folder)},
-    )
+    config = compose(["task=search", "data.root=given", *words])
+    config = replaced(config, {"data.root": str(root), "out": None if out is None else str(out)})
     changes: list[str] = []
-    if folder is not None and there:
-        config, changes = resumed(folder, config, left_out=("data.root", "loss.highest", "optimizer.average"))
+    if resume and out is None:
+        raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
+    if out is not None and Run(Path(out)).config.exists():
+        if not resume:
+            raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
+        config, changes = resumed(Path(out), config, left_out=("data.root", "loss.highest", "optimizer.average"))
     run = runner.train(TASK, config, changes=changes, quiet=quiet)
     if not quiet:
         print(summary(run))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from markupsafe import Markup
@@ -16,17 +17,7 @@ from ...report.html.templates import render
 from ...report.writing import write_report
 from ...runs.folder import Run
 from ...settings.kinds import TASKS
-from .evaluation import SearchReport
-
-
-@dataclass(frozen=True)
-class Untrained:
-    """The values of the untrained model."""
-
-    values: Mapping[str, float]
-    intervals: Mapping[str, tuple[float, float]]
-    counts: Mapping[str, int]
-    settings: Mapping[str, Any]
+from .evaluation import BEFORE, SearchReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +89,7 @@ def _described(run: Run, report: SearchReport | None, trust: Sequence[str]) -> S
     common["config"]["data"] = {**data, "name": Path(data["root"]).stem}
     before = None
     if run.before.exists():
-        found = report.systems.get("before training", {}) if report is not None else {}
+        found = report.systems.get(BEFORE, {}) if report is not None else {}
         intervals = {name: (low, high) for name, (low, high) in found.get("intervals", {}).items()}
-        before = Untrained(run.read_untrained(), intervals, {}, {})
+        before = SimpleNamespace(values=run.read_untrained(), intervals=intervals, counts={}, settings={})
     return SearchContent(**common, before=before)

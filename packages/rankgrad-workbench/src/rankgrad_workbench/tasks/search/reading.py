@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
@@ -17,18 +17,78 @@ import numpy as np
 from rankgrad.common.checks import integer, setting
 from rankgrad.common.text import brief, shown
 
+from ...datasets.division import CALLED, split_called
 from ...datasets.tabular import AUTO, as_split, word
 from ...datasets.text import LINES, plain_lines
 from ...files.tables.delimited import other_delimiter
 from ...files.tables.formats import of_texts, read_rows
-from ...files.tables.parts import is_part
+from ...files.tables.parts import called, is_part, need_all
 from ...files.tables.text import kind_of, stem_of
 from ...trec import CODES
-from ...trec.alike import Alike, pairs_alike
 from ...trec.files import QRELS
 from ...trec.files import read as read_list
 from .collection import Collection, Judged, NamedTexts, StoredTexts, digest
-from .layout import LAYOUTS, judgements, of_splits, tables
+
+LAYOUTS = (
+    "a folder with corpus.jsonl, queries.jsonl and qrels/ (BEIR, MTEB); a table (jsonl, csv, parquet) with the columns "
+    "query, document and grade, or query, pos and neg, or anchor, positive and negative; or a table of names with "
+    "data.load.corpus=FILE and data.load.queries=FILE"
+)
+
+
+def tables(folder: Path) -> dict[str, list[Path]]:
+    """What the tables of a folder are called -> the files: one, or its parts. Tables in the sub-folders corpus and
+    queries are called after these.
+
+    Raises:
+        ValueError: two files have the same name with other endings, or a part is missing.
+    """
+    files = [(called(file), file) for file in folder.iterdir()]
+    for name in ("corpus", "queries"):
+        files += [(name, file) for file in (folder / name).iterdir()] if (folder / name).is_dir() else []
+    return _grouped((name, file) for name, file in files if file.is_file() and kind_of(file) in of_texts())
+
+
+def judgements(folder: Path) -> tuple[list[tuple[Path, str]], list[str]]:
+    """(files of judgements with their splits, names of files that are not read): those in qrels/, else qrels*. A file
+    with another name than a split is read only if no file is named after one.
+
+    Raises:
+        ValueError: there is none.
+    """
+    inside = folder / "qrels"
+    files = [*(inside.iterdir() if inside.is_dir() else folder.glob("qrels*"))]
+    there = [file for file in files if file.is_file() and not file.name.startswith(".") and file.suffix != ".md"]
+    if not there:
+        raise ValueError(
+            f"{shown(folder)} has no judgements: qrels/train.tsv, qrels/test.tsv, or qrels.tsv. Needed: {LAYOUTS}"
+        )
+    found = _grouped((re.sub("^qrels[-_.]", "", called(file)), file) for file in there)
+    chosen, other = of_splits(found)
+    return (chosen, other) if chosen else ([(file, "") for files in found.values() for file in files], [])
+
+
+def of_splits(found: Mapping[str, list[Path]]) -> tuple[list[tuple[Path, str]], list[str]]:
+    """(files that are named after a split, with it: train first; names of the other files)."""
+    named = [(file, split_called(name)) for name, files in found.items() for file in files]
+    # the test comes last: a query in several files is a test query
+    chosen = sorted((each for each in named if each[1]), key=lambda each: list(CALLED).index(each[1]))
+    return chosen, [file.name for file, split in named if not split]
+
+
+def _grouped(named: Iterable[tuple[str, Path]]) -> dict[str, list[Path]]:
+    """Name -> files. Parts are complete, and no two files differ only by their endings."""
+    found: dict[str, list[Path]] = {}
+    first: dict[Path, Path] = {}
+    for name, file in sorted(named, key=lambda each: each[1]):
+        before = first.setdefault(file.with_name(stem_of(file)), file)
+        if before is not file:
+            raise ValueError(f"{shown(file.parent)} holds {before.name} and {file.name}; keep one")
+        found.setdefault(name, []).append(file)
+    for files in found.values():
+        need_all(files)
+    return found
+
 
 # Names of columns in the wild, ours first.
 NAME = ("_id", "id", "docid", "doc_id", "document_id", "query_id", "qid", "pid", "docno")
@@ -44,8 +104,8 @@ FEW_KNOWN = 0.5  # below this fraction of known names, judgements are those of a
 HIGHEST_SCORE = 1e30  # that losses take
 OTHER = (
     "Documents or queries alone: give their folder. Names of queries and documents: their texts are needed, "
-    "data.load.corpus=FILE and data.load.queries=FILE. Texts with a class: data=text. Rows with a label: task=scores "
-    "data=table. Users and items: see docs/recommenders.md"
+    "data.load.corpus=FILE and data.load.queries=FILE (evaluate: --corpus FILE and --queries FILE). Texts with a "
+    "class: data=text. Rows with a label: task=scores data=table. Users and items: see docs/recommenders.md"
 )
 
 
@@ -276,15 +336,15 @@ class _Builder:
     def read_judgements(self, file: Path, split: str) -> None:
         """The rows of a file of judgements by names, as `trec.files` reads it."""
         known = total = 0
-        missing: dict[str, dict[str, str]] = {"queries": {}, "documents": {}}  # name -> first place
+        missing: dict[str, str] = {}  # queries or documents -> place of the first that is not there
         for part in read_list(file, QRELS).parts():
             row = self.queries.row.get(part.query)
             for number, (document, grade) in enumerate(zip(part.documents, part.values.tolist(), strict=True)):
                 total += 1
                 at = self.documents.row.get(document)
                 if row is None or at is None:
-                    what, name = ("queries", part.query) if row is None else ("documents", document)
-                    missing[what].setdefault(name, part.place(number))
+                    what = "queries" if row is None else "documents"
+                    missing.setdefault(what, part.place(number))
                     self.counted[f"judgements of {what} that are not there, left out"] += 1
                     continue
                 known += 1
@@ -292,13 +352,7 @@ class _Builder:
                 self.place(row, split)
         _need_rows(total, file)
         if known < FEW_KNOWN * total:
-            tables = {"queries": self.queries.row, "documents": self.documents.row}
-            alike = Alike({what: pairs_alike(names, tables[what]) for what, names in missing.items()})
-            told = [
-                alike.told(what) or f"{what} that are not there: the first in {next(iter(names.values()))}"
-                for what, names in missing.items()
-                if names
-            ]
+            told = [f"{what}: the first in {place}" for what, place in missing.items()]
             raise ValueError(
                 f"{shown(file)}: {total - known:,} of {total:,} judgements have names of another collection "
                 f"({'; '.join(told)}). Give the corpus and the queries that were judged"
@@ -442,10 +496,7 @@ def _scores(row: Mapping[str, Any], place: str) -> list[float]:
     """The scores of the documents of a row that has them in lists; empty: there are none."""
     found: list[float] = []
     for name in ("scores",) if row.get("scores") is not None else ("pos_scores", "neg_scores"):
-        values = row.get(name)
-        if not (values is None or isinstance(values, (list, tuple))):
-            raise ValueError(f"{place}: {name!r} must be a list; got {brief(repr(values))}")
-        found += [_score(value, place, name) for value in values or ()]
+        found += [_score(value, place, name) for value in _listed([] if row.get(name) is None else row[name])]
     return found
 
 

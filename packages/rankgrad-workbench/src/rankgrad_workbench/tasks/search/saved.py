@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +14,16 @@ from rankgrad.common.text import shown
 
 from ...runs.folder import Run
 from ...settings import load, plain, typed
-from ...settings.spelling import as_keys, as_options
+from ...settings.spelling import as_keys
 from .collection import Collection
-from .division import collection_of
+from .collection import plain as plain_text
+from .division import collection_of, left_out
 from .encoders import StoredRows, load_encoders
-from .evaluation import SearchReport, evaluate_systems, write_lists
-from .fusion import beside_bm25
-from .itself import left_out
+from .evaluation import TRAINED, SearchReport, write_lists
 from .reading import read
 from .settings import SearchSettings
 from .sizes import sizes_of
+from .systems import judged
 
 
 def evaluate_run(
@@ -66,62 +65,46 @@ def evaluate_run(
     encoders = load_encoders(folder).to(device)
     if root is None and (corpus or queries):
         raise ValueError("a corpus or queries of another collection also need its judgements: --root FILE")
-    own = Path(settings.data.root)
-    same = root is None or (not (corpus or queries) and own.exists() and root.exists() and own.samefile(root))
-    collection = collection_of(settings) if root is None or same else _other(settings, root, corpus, queries)
-    depth, size = settings.evaluation.depth, settings.evaluation.batch_size
-    documents = StoredRows(encoders.embed_in_blocks(collection.documents.texts, size, progress))
+    collection = collection_of(settings) if root is None else _other(settings, root, corpus, queries)
+    texts, size = collection.documents.texts, settings.evaluation.batch_size
+    documents = StoredRows(encoders.embed_in_blocks(texts, size, progress))
     smaller = sizes_of(encoders, documents, collection, settings, progress)
-    before = SearchReport.from_json(run.after).settings
-    weight = before.get("weight")  # that of the fusion, chosen in the training
-    found = beside_bm25(next(iter(smaller.values())).found, collection, depth, 1.0 if weight is None else weight)
-    report = evaluate_systems(
-        found,
+    before = SearchReport.from_json(run.after).settings  # the weight of the fusion was chosen in the training
+    report, found = judged(
+        {TRAINED: next(iter(smaller.values())).found},
         collection,
+        settings,
+        weight=before.get("weight"),
         bootstrap=bootstrap,
-        seed=settings.seed,
         smaller=smaller,
-        weight=weight,
         kept=before.get("kept"),
     )
     if lists is not None:
         on_first(lambda: write_lists(lists, found, collection))
-    return replace(report, notes=(*report.notes, *collection.doubts()))
+    return report
 
 
 def _other(settings: SearchSettings, root: Path, corpus: Path | None, queries: Path | None) -> Collection:
     """Another collection. Queries that the model was trained with are left out, also of a test set."""
-    files = {"corpus": None if corpus is None else str(corpus), "queries": None if queries is None else str(queries)}
-    with spelled(_spell):
+    files = {"corpus": corpus and str(corpus), "queries": queries and str(queries)}
+    with spelled(as_keys("data.load", {})):
         collection = read(root, **{**settings.data.load, **files})
-    split, notes = collection.split.copy(), []
+    split, notes, seen = collection.split.copy(), [], set[str]()
     if not len(collection.rows("test")):
         split[:] = "test"
     try:
-        trained = collection_of(settings)
-        seen = {_text(trained, row) for row in np.flatnonzero(np.isin(trained.split, ("train", "val"))).tolist()}
+        seen = collection_of(settings).asked("train", "val")
     except (OSError, ValueError):
-        seen = set()
         notes.append(f"queries of the training may be among these: {shown(settings.data.root)} cannot be read")
-    again = [row for row in np.flatnonzero(split == "test").tolist() if _text(collection, row) in seen]
+    again = [
+        row for row in np.flatnonzero(split == "test").tolist() if plain_text(collection.queries.texts[row]) in seen
+    ]
     split[again] = ""
-    if again:
-        notes.append(f"queries with the text of a query of the training, left out: {len(again):,}")
+    notes += [f"queries with the text of a query of the training, left out: {len(again):,}"] * bool(again)
     made = left_out(collection.with_split(split, *notes), settings.data.own_documents)
     if not len(made.rows("test")):
         raise ValueError(f"{shown(root)} has no query with a relevant document that the model was not trained with")
     return made
-
-
-def _text(collection: Collection, query: int) -> str:
-    return collection.queries.texts[query].strip().lower()
-
-
-def _spell(name: str, *value: object) -> str:
-    """An option of the command, or a setting of the training, which decides how the columns are read."""
-    if name in ("root", "corpus", "queries"):
-        return as_options({})(name, *value)
-    return f"{as_keys('data.load', {})(name, *value)} in the training"
 
 
 __all__ = ["evaluate_run"]

@@ -9,6 +9,13 @@ from typing import Any
 from rankgrad.common.checks import flag, integer, number, one_of
 
 
+def _numbers(settings: object, section: str, **lowest: int) -> None:
+    """Raise unless these settings are whole numbers that are large enough, or None where they may be."""
+    for name, low in lowest.items():
+        if getattr(settings, name) is not None:
+            integer(getattr(settings, name), f"{section}{name} is a number", low=low)
+
+
 @dataclass(frozen=True)
 class SearchData:
     """`data`: where queries, documents and judgements are.
@@ -61,10 +68,7 @@ class SearchBatches:
     negatives_per_query: int
 
     def __post_init__(self) -> None:
-        integer(self.queries_per_batch, "sampler.queries_per_batch is a number of queries", low=1)
-        integer(self.negatives_per_query, "sampler.negatives_per_query is a number of documents", low=0)
-        if self.positives_per_query is not None:
-            integer(self.positives_per_query, "sampler.positives_per_query is a number of documents, or null", low=1)
+        _numbers(self, "sampler.", queries_per_batch=1, positives_per_query=1, negatives_per_query=0)
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,9 @@ class Mining:
 
     def __post_init__(self) -> None:
         one_of(self.by, "mining.by", ("bm25", "model", "none"))
-        integer(self.first, "mining.first is a rank", low=1)
-        integer(self.last, "mining.last is a rank, at least mining.first", low=self.first)
+        _numbers(self, "mining.", first=1, every=1)
+        _numbers(self, "mining.", last=self.first)
         number(self.margin, "mining.margin is a fraction of the score of a relevant document", low=0, high=1)
-        if self.every is not None:
-            integer(self.every, "mining.every is a number of steps, or null", low=1)
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,8 @@ class SearchEvaluation:
     depth: int
 
     def __post_init__(self) -> None:
-        if self.split not in ("test", "val"):
-            raise ValueError(f"evaluation.split must be test, or val if fold= is given; got {self.split!r}")
-        for name, low in (("bootstrap", 0), ("every", 0), ("batch_size", 1), ("depth", 1)):
-            integer(getattr(self, name), f"evaluation.{name} is a number", low=low)
+        one_of(self.split, "evaluation.split", ("test", "val"))
+        _numbers(self, "evaluation.", bootstrap=0, every=0, batch_size=1, depth=1)
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,9 @@ class SearchSettings:
         integer(self.encoders, "encoders is 1 (shared) or 2 (one for queries, one for documents)", low=1, high=2)
         for width in self.widths:
             integer(width, "widths are numbers of columns", low=1)
-        if self.optimizer["average"] is not None:
-            share = self.optimizer["average"]
+        _numbers(self, "", sub_batch=1)
+        if (share := self.optimizer["average"]) is not None:
             number(share, "optimizer.average is a share of the trained weights, or null", low=0, high=1)
-        if self.sub_batch is not None:
-            integer(self.sub_batch, "sub_batch is a number of texts, or null", low=1)
 
 
 __all__ = ["Mining", "Prompts", "SearchBatches", "SearchData", "SearchEvaluation", "SearchSettings"]

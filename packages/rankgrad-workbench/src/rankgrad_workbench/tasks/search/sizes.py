@@ -15,8 +15,7 @@ from rankgrad.ranks.normalize import unit_rows
 from rankgrad.search.retrieval import topk_of_blocks
 
 from .collection import Collection
-from .encoders import Encoders, Found, StoredRows
-from .itself import deeper, without_own
+from .encoders import Encoders, Found, StoredRows, without_own
 from .settings import SearchSettings
 
 
@@ -115,7 +114,7 @@ def sizes_of(
     rows, depth = collection.rows("test"), settings.evaluation.depth
     asked = [collection.queries.texts[row] for row in rows.tolist()]
     embedded = model.embed(asked, "query", settings.evaluation.batch_size, progress)
-    found = sizes(embedded, corpus, settings.widths, deeper(collection, depth))
+    found = sizes(embedded, corpus, settings.widths, depth + collection.most_own)
     return {name: Size(each.bytes, without_own(each.found, collection, rows, depth)) for name, each in found.items()}
 
 

@@ -23,19 +23,8 @@ from rankgrad.search.retrieval import topk_of_blocks
 
 from ...datasets.fingerprint import of_values
 from ...datasets.tabular import AUTO
-from ...files import write_text
-from ...files.defaults import (
-    FEWEST_STEPS,
-    FEWEST_STEPS_FINE_TUNED,
-    MOST_STEPS,
-    PASSES_FINE_TUNED,
-    PASSES_OF_QUERIES,
-    epochs_for,
-    share_kept,
-    trained_before,
-)
+from ...files import defaults, write_text
 from ...models import build_model
-from ...models.build import READ
 from ...models.embedding_model import parameter_groups
 from ...report.content import loss_name, loss_told
 from ...runs.folder import Run
@@ -47,30 +36,20 @@ from ...training.callbacks import Forecast
 from ...training.measuring import look
 from ...training.module import TrainedModule, check_optimizer
 from ...training.selection import KeepBest
-from .batches import QueryLists, SearchBatch, search_data
+from . import systems
+from .batches import Miner, QueryLists, SearchBatch, search_data
 from .bm25 import bm25
 from .collection import Array, Collection
 from .division import collection_of
-from .encoders import Encoders, Found, Side, StoredRows, encoders, retrieve
-from .evaluation import (
-    BEFORE,
-    MAIN,
-    TRAINED,
-    EvaluatedSearch,
-    SearchReport,
-    evaluate_systems,
-    main_values,
-    write_lists,
-)
-from .fusion import FEWEST, beside_bm25, chosen_weight
-from .itself import deeper, without_own
-from .mining import Miner
+from .encoders import Encoders, Found, Side, StoredRows, encoders
+from .evaluation import BEFORE, MAIN, TRAINED, EvaluatedSearch, SearchReport, evaluate_systems, main_values, write_lists
 from .page import write_page
 from .settings import SearchSettings
 from .sizes import loss_of_widths, sizes_of
 
 KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
 SURE = 2.0  # standard errors by which the training of a pretrained model must be better than none
+FEWEST = 100  # validation queries that choose a weight of the fusion: fewer choose by chance
 
 
 class SearchModule(TrainedModule):
@@ -85,15 +64,10 @@ class SearchModule(TrainedModule):
     """
 
     def __init__(
-        self,
-        model: Encoders,
-        loss: nn.Module,
-        optimizer: Mapping[str, Any],
-        part: int | None,
-        widths: Sequence[int] = (),
+        self, model: Encoders, loss: nn.Module, optimizer: Mapping[str, Any], part: int | None, widths: Sequence[int]
     ) -> None:
         super().__init__(model, optimizer)
-        self.loss, self.part, self.widths = loss, part, tuple(widths)
+        self.loss, self.part, self.widths = loss, part, widths
         self._last: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor:
@@ -101,8 +75,7 @@ class SearchModule(TrainedModule):
         queries, documents = self._embedded(batch.queries, "query"), self._embedded(batch.documents, "document")
         relevance, valid = batch.relevance, batch.valid
         if getattr(self.loss, "soft", False):  # learns from the scores of a teacher
-            valid = valid & ~batch.scores.isnan()
-            relevance = batch.scores.nan_to_num()
+            relevance, valid = batch.scores.nan_to_num(), valid & ~batch.scores.isnan()
         loss, scores = loss_of_widths(self.loss, queries, documents, relevance, valid, self.widths)
         self._last = documents.detach(), scores.detach(), batch.relevance > 0, batch.valid
         self.note(loss, {"documents": torch.tensor(float(len(batch.documents)))})
@@ -118,29 +91,22 @@ class SearchModule(TrainedModule):
 
     def learned(self) -> list[dict[str, Any]]:
         """Parameter groups of the encoders."""
-        s = self.settings
-        of: list[Any] = (
-            [self.model.document, self.model.query]
-            if self.model.query is not self.model.document
-            else [self.model.document]
-        )
-        return [
-            group for each in of for group in parameter_groups(each, s["lr"], s["head_lr_factor"], s["weight_decay"])
-        ]
+        rates = [self.settings[name] for name in ("lr", "head_lr_factor", "weight_decay")]
+        each: dict[Any, None] = dict.fromkeys([self.model.document, self.model.query])  # one, or two
+        return [group for encoder in each for group in parameter_groups(encoder, *rates)]
 
     def examine(self) -> dict[str, float]:
         """Cosines of relevant and of irrelevant pairs, and the statistics of the documents of the last batch."""
         assert self._last is not None
         documents, scores, relevant, valid = self._last
         rest = valid & ~relevant
-        seen = look(documents, torch.arange(len(documents), device=documents.device))
         best_wrong = scores.masked_fill(~rest, -torch.inf).amax(1, keepdim=True)
         return {
-            **seen,
+            **look(documents, torch.arange(len(documents), device=documents.device)),
             "no_positive": float((~relevant.any(1)).float().mean()),
-            "positive": float(scores[relevant].mean()) if bool(relevant.any()) else float("nan"),
-            "negative": float(scores[rest].mean()) if bool(rest.any()) else float("nan"),
-            "wrong": float((scores < best_wrong)[relevant].float().mean()) if bool(relevant.any()) else float("nan"),
+            "positive": float(scores[relevant].mean()),  # NaN without such a pair
+            "negative": float(scores[rest].mean()),
+            "wrong": float((scores < best_wrong)[relevant].float().mean()),
             "dim": documents.shape[1],
         }
 
@@ -181,33 +147,25 @@ class SearchTask:
         self.data = search_data(lists, settings.sampler, settings.seed)
         optimizer = {**settings.optimizer, "extended": settings.extended}
         self.module = SearchModule(model, loss, optimizer, settings.sub_batch, settings.widths)
-        self.epochs = self._length()
+        steps, given = runner.steps_of(settings.trainer, len(self.data.sampler)), settings.trainer["max_epochs"]
+        passes, fewest = (
+            (defaults.PASSES_FINE_TUNED, defaults.FEWEST_STEPS_FINE_TUNED)
+            if pretrained
+            else (defaults.PASSES_OF_QUERIES, defaults.FEWEST_STEPS)
+        )
+        self.epochs = defaults.epochs_for(steps, passes, fewest, defaults.MOST_STEPS) if given is None else int(given)
         average = settings.optimizer["average"]
-        if average is None:
-            average = share_kept(self.epochs * runner.steps_of(settings.trainer, len(self.data.sampler)))
-        self.averaging = Averaging(model, average)
+        self.averaging = Averaging(model, defaults.share_kept(self.epochs * steps) if average is None else average)
         self.untrained: Found | None = None
         self._embedded: dict[str, StoredRows] = {}
         self._folder: Path | None = None
-        self.miner = self._miner()
-        self.keep_best = self._best_epoch()
+        self.miner, self.keep_best = self._miner(), self._best_epoch()
 
     @property
     def settled(self) -> Mapping[str, Any]:
         """Loss, number of epochs, and share of the trained weights."""
         found = {"loss": dict(self.settings.loss), "trainer.max_epochs": self.epochs}
         return {**found, "optimizer.average": self.averaging.share}
-
-    def _length(self) -> int:
-        """Number of epochs."""
-        given = self.settings.trainer["max_epochs"]
-        if given is not None:
-            return int(given)
-        steps = runner.steps_of(self.settings.trainer, len(self.data.sampler))
-        passes, fewest = (
-            (PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED) if self.pretrained else (PASSES_OF_QUERIES, FEWEST_STEPS)
-        )
-        return epochs_for(steps, passes, fewest, MOST_STEPS)
 
     def _best_epoch(self) -> KeepBest | None:
         """The callback that keeps the best epoch; None: no queries choose one."""
@@ -219,23 +177,14 @@ class SearchTask:
             with self.averaging.applied():
                 return on_first(lambda: main_values(self._found("val"), self.collection, rows, "val"))
 
-        if self.pretrained:  # such a model can be used as it is, so a training must surely be better
-            return KeepBest(MAIN, measure, first=True, times=KEPT_FINE_TUNED, errors=SURE)
-        return KeepBest(MAIN, measure, first=True, times=KEPT)
+        # a pretrained model can be used as it is, so a training must surely be better
+        times, errors = (KEPT_FINE_TUNED, SURE) if self.pretrained else (KEPT, 0.0)
+        return KeepBest(MAIN, measure, first=True, times=times, errors=errors)
 
     def _found(self, split: str) -> Found:
         """The lists of the model for the queries of a split."""
-        evaluation, rows = self.settings.evaluation, self.collection.rows(split)
-        found = retrieve(
-            self.encoders,
-            [self.collection.queries.texts[row] for row in rows.tolist()],
-            self.collection.documents,
-            deeper(self.collection, evaluation.depth),
-            batch_size=evaluation.batch_size,
-            progress=self.bars,
-            corpus=self._corpus(),
-        )
-        return without_own(found, self.collection, rows, evaluation.depth)
+        rows, s = self.collection.rows(split), self.settings.evaluation
+        return systems.by_model(self.encoders, self.collection, rows, s.depth, self._corpus(), s.batch_size, self.bars)
 
     def _corpus(self) -> StoredRows:
         """Embeddings of the documents by the present weights. Those of the last weights are kept."""
@@ -257,13 +206,14 @@ class SearchTask:
 
         def by_words() -> tuple[Found, Array]:
             found = bm25(queries, collection.documents.texts, mining.last)
-            hits = [np.isin(found.document[at], rows) for at, rows in enumerate(relevant)]
-            best = [found.score[at][hit].max() if hit.any() else np.nan for at, hit in enumerate(hits)]
-            return found, np.array(best)
+            best = [
+                score[np.isin(row, own)] for row, score, own in zip(found.document, found.score, relevant, strict=True)
+            ]
+            return found, np.array([each.max() if len(each) else np.nan for each in best])
 
         def by_model() -> tuple[Found, Array]:
-            size, corpus = self.settings.evaluation.batch_size, self._corpus()
-            asked = self.encoders.embed(queries, "query", size, self.bars)
+            corpus = self._corpus()
+            asked = self.encoders.embed(queries, "query", self.settings.evaluation.batch_size, self.bars)
             score, row = topk_of_blocks(asked, corpus.blocks(), mining.last)
             best = [float((corpus.take(rows.tolist()) @ asked[at]).max()) for at, rows in enumerate(relevant)]
             return Found(row.numpy(), score.double().numpy()), np.array(best)
@@ -289,7 +239,7 @@ class SearchTask:
         return self.collection.fingerprint()
 
     def callbacks(self) -> list[Callback]:
-        """Callbacks that keep the best epoch, and forecast the training time."""
+        """Callbacks that mine, keep the best epoch, and forecast the training time."""
         callbacks: list[Callback] = [each for each in (self.miner, self.keep_best) if each is not None]
         return callbacks if self.quiet else [*callbacks, Forecast()]
 
@@ -307,32 +257,32 @@ class SearchTask:
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedSearch]:
         """Measures of the test queries; after the training beside those of the other systems."""
+        final = not trainer.training and not self.settings.lean
         with self.averaging.applied():
-            result = on_first(lambda: self._evaluated(final=not trainer.training and not self.settings.lean))
+            result = on_first(self._judged if final else self._measured)
         return result.report.values, result
 
-    def _evaluated(self, final: bool) -> EvaluatedSearch:
-        """The lists of the model for the test queries, if it is final beside those of the other systems."""
-        lists, bootstrap, weight, depth = {TRAINED: self._found("test")}, 0, None, self.settings.evaluation.depth
-        if final:
-            if len(self.collection.rows("val")) >= FEWEST:
-                weight = chosen_weight(self._found("val"), self.collection, depth)
-            lists = beside_bm25(lists[TRAINED], self.collection, depth, 1.0 if weight is None else weight)
-            if self.untrained is not None:
-                lists = {BEFORE: self.untrained, **lists}
-            bootstrap = self.settings.evaluation.bootstrap
-        report = evaluate_systems(
-            lists,
-            self.collection,
-            bootstrap=bootstrap,
-            seed=self.settings.seed,
-            pretrained=self.pretrained,
-            smaller=sizes_of(self.encoders, self._corpus(), self.collection, self.settings) if final else None,
+    def _measured(self) -> EvaluatedSearch:
+        """The model alone."""
+        lists = {TRAINED: self._found("test")}
+        return EvaluatedSearch(evaluate_systems(lists, self.collection, bootstrap=0, seed=self.settings.seed), lists)
+
+    def _judged(self) -> EvaluatedSearch:
+        """The model beside the other systems."""
+        s, collection = self.settings, self.collection
+        chooses = len(collection.rows("val")) >= FEWEST
+        weight = systems.chosen_weight(self._found("val"), collection, s.evaluation.depth) if chooses else None
+        before = {} if self.untrained is None else {BEFORE: self.untrained}
+        report, lists = systems.judged(
+            {**before, TRAINED: self._found("test")},
+            collection,
+            s,
             weight=weight,
-            kept=self._kept() if final else None,
+            bootstrap=s.evaluation.bootstrap,
+            smaller=sizes_of(self.encoders, self._corpus(), collection, s),
+            pretrained=self.pretrained,
+            kept=self._kept(),
         )
-        if final:
-            report = replace(report, notes=(*report.notes, *self.collection.doubts()))
         return EvaluatedSearch(report, lists)
 
     def _kept(self) -> str | None:
@@ -340,16 +290,14 @@ class SearchTask:
         best = self.keep_best
         if best is None or best.epoch or best.value is None:
             return None
-        if not best.errors or best.gain is None:
-            return (
-                "Nothing was learned: on the validation queries no epoch was better than the model before the "
-                "training, so it is kept as it was. evaluation.select=false keeps the trained weights."
-            )
-        mean, error = (100 * value for value in best.gain)
+        gained = ""
+        if best.gain is not None:
+            mean, error = (100 * value for value in best.gain)
+            gained = f" (the training gained {mean:+.1f} {MAIN} at best, with a standard error of {error:.1f}, and "
+            gained += f"{best.errors:g} of these are needed)"
         return (
-            f"The model is kept as it was: on the validation queries the training gained {mean:+.1f} {MAIN} at best, "
-            f"with a standard error of {error:.1f}, and {best.errors:g} of these are needed. More queries make it "
-            "surer; evaluation.select=false keeps the trained weights."
+            f"The model is kept as it was: on the validation queries no epoch was surely better{gained}. "
+            "evaluation.select=false keeps the trained weights."
         )
 
     def trained(self) -> nn.Module:
@@ -360,9 +308,8 @@ class SearchTask:
 
     def write(self, run: Run, result: EvaluatedSearch, facts: dict[str, Any]) -> str:
         """Write model, lists, facts and page, and return the report. A lean run keeps only the numbers."""
-        if self.keep_best is not None:
-            facts |= {"best_epoch": self.keep_best.epoch, "best_validation": self.keep_best.value}
-            facts |= {"gain": self.keep_best.gain}
+        if best := self.keep_best:
+            facts |= {"best_epoch": best.epoch, "best_validation": best.value, "gain": best.gain}
         facts |= {"verdict": [*result.report.verdict], "notes": [*result.report.notes]}
         write_text(run.facts, json.dumps(facts, indent=1))
         if self.settings.lean:
@@ -381,7 +328,6 @@ def _loss_of(settings: SearchSettings, trust: Sequence[str]) -> nn.Module:
     Raises:
         ConfigError: it is no loss of lists, or other settings do not fit.
     """
-    check_optimizer(settings.optimizer)
     known = {name: 1 if value == AUTO else value for name, value in settings.loss.items()}
     loss = make(known, slot="loss", trust=trust, where="loss")
     if not hasattr(loss, "from_scores"):
@@ -389,14 +335,6 @@ def _loss_of(settings: SearchSettings, trust: Sequence[str]) -> nn.Module:
             f"{type(loss).__name__} has no method from_scores, which task=search needs. Choose another loss"
         )
     return loss  # type: ignore[no-any-return]
-
-
-def _with_highest_grade(settings: SearchSettings, collection: Collection) -> SearchSettings:
-    """The settings, in which a loss that needs the highest grade has that of the training queries."""
-    grades = collection.pairs("train").grade
-    if settings.loss.get("highest") != AUTO or not len(grades):
-        return settings
-    return replace(settings, loss={**settings.loss, "highest": max(float(grades.max()), 1.0)})
 
 
 def _lists_of(collection: Collection, loss: nn.Module, settings: SearchSettings) -> QueryLists:
@@ -407,18 +345,16 @@ def _lists_of(collection: Collection, loss: nn.Module, settings: SearchSettings)
     """
     graded = not collection.pairs("train").binary and bool(getattr(loss, "graded", True))
     lists = QueryLists(collection, settings.sampler, settings.seed, graded)
+    wrong = ""
     if not len(lists):
-        raise ConfigError("no training query has a relevant document with a text, so there is nothing to learn from")
-    if settings.mining.by != "none" and settings.mining.first > len(collection.documents):
-        raise ConfigError(
-            f"mining.first={settings.mining.first} is behind the last rank: {collection.name} has "
-            f"{len(collection.documents):,} documents"
-        )
-    if getattr(loss, "soft", False) and np.isnan(lists.judged.score).all():
-        raise ConfigError(
-            f"{type(loss).__name__} learns from the scores of a teacher, but {collection.name} has none: add a column "
-            "'score' (or 'scores'), or choose another loss"
-        )
+        wrong = "no training query has a relevant document with a text, so there is nothing to learn from"
+    elif settings.mining.by != "none" and settings.mining.first > len(collection.documents):
+        wrong = f"mining.first={settings.mining.first} is behind the last of {len(collection.documents):,} documents"
+    elif getattr(loss, "soft", False) and np.isnan(lists.judged.score).all():
+        wrong = f"{type(loss).__name__} learns from the scores of a teacher, and there are none: add a column 'score' "
+        wrong += "(or 'scores'), or choose another loss"
+    if wrong:
+        raise ConfigError(f"{collection.name}: {wrong}")
     return lists
 
 
@@ -435,11 +371,6 @@ def _encoders_of(settings: SearchSettings) -> Encoders:
     return encoders(model, settings.encoders, settings.prompts.query, settings.prompts.document)
 
 
-def _name(config: DictConfig) -> str:
-    """Name of a run: data and loss."""
-    return f"{Path(config.data.root).stem}-{loss_name(plain(config))}"
-
-
 def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.silent) -> SearchTask:
     """The task of a run: its settings are checked, then its data is read, and its model is built.
 
@@ -449,30 +380,34 @@ def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.sile
         say: function that prints a text: the collection, then batches and loss.
     """
     settings, trust = settings_of(config), packages(config.get("trust"))
-    _loss_of(settings, trust)  # raises for wrong settings before the data is read
-    if settings.model["kind"] not in READ:
-        with torch.device("meta"):
-            _encoders_of(settings)
+    check_optimizer(settings.optimizer)
+    _loss_of(settings, trust)  # wrong settings are told before the data is read
+    model = _encoders_of(settings)
     collection = collection_of(settings)
     say(collection.summary())
-    settings = _with_highest_grade(settings, collection)
+    grades = collection.pairs("train").grade
+    if settings.loss.get("highest") == AUTO and len(grades):
+        settings = replace(settings, loss={**settings.loss, "highest": max(float(grades.max()), 1.0)})
     loss = _loss_of(settings, trust)
     task = SearchTask(
         settings,
         _lists_of(collection, loss, settings),
         loss,
-        _encoders_of(settings),
+        model,
         quiet=quiet,
-        pretrained=trained_before(settings.model),
+        pretrained=defaults.trained_before(settings.model),
         trust=trust,
     )
     say(task.chosen())
     return task
 
 
+def _name(config: DictConfig) -> str:
+    """Name of a run: data and loss."""
+    return f"{Path(config.data.root).stem}-{loss_name(plain(config))}"
+
+
 TASK: runner.TaskType[EvaluatedSearch] = runner.TaskType("search", _name, build)
-
-
 #: Train encoders, evaluate them beside other systems and write the run's folder. See `runner.train`.
 train = partial(runner.train, TASK)
 
