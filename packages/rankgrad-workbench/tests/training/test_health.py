@@ -24,7 +24,9 @@ from rankgrad_workbench.cli import main
 from rankgrad_workbench.models.build import build_model
 from rankgrad_workbench.models.weights import save_weights
 from rankgrad_workbench.runs.folder import Run
-from rankgrad_workbench.training.health import Facts, HealthWarning, Sample, as_text, diagnose, look, report, step_of
+from rankgrad_workbench.training.diagnosis import Facts, diagnose
+from rankgrad_workbench.training.health import HealthWarning, as_text, report
+from rankgrad_workbench.training.measuring import Sample, look, step_of
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

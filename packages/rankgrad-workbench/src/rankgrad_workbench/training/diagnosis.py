@@ -1,16 +1,19 @@
-"""Measurements of a training -> findings, each with what to change. It does not depend on the training code.
+"""Measurements of a training -> findings, each with what to change (their texts are in findings.yaml).
 
 Every threshold below has a name and a reason. We chose the values so that the runs of papers/docs/results.md pass.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
 
 from .measuring import Sample
 
@@ -58,8 +61,6 @@ ROSE, STILL_FELL = 0.01, 0.2
 # With fewer steps or samples, no trend is judged.
 LEAST_STEPS, LEAST_SAMPLES = 40, 8
 
-Level = Literal["warning", "note"]
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -73,7 +74,7 @@ class Finding:
     """
 
     name: str
-    level: Level
+    level: str
     text: str
     advice: str
 
@@ -97,6 +98,19 @@ class Facts:
     gained: float | None = None
 
 
+@cache
+def _texts() -> dict[str, dict[str, str]]:
+    texts: dict[str, dict[str, str]] = yaml.safe_load(
+        resources.files(__package__).joinpath("findings.yaml").read_text()
+    )
+    return texts
+
+
+def _found(name: str, **values: Any) -> Finding:
+    row = _texts()[name]
+    return Finding(name, row.get("level", "warning"), row["text"].format(**values), row["advice"].format(**values))
+
+
 def diagnose(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
     """Find the problems of a training, warnings first; [] if there are none.
 
@@ -106,220 +120,94 @@ def diagnose(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
     """
     if not samples:
         return []
-    findings = [*_of_batches(samples), *_of_numbers(samples, facts)]
-    obvious = any(finding.name == "not_finite" for finding in findings)
-    obvious |= _mean(samples, "no_positive") > MANY_NO_POSITIVE  # all other problems would follow from this one
-    if not obvious and facts.steps >= LEAST_STEPS and len(samples) >= LEAST_SAMPLES:
-        findings += [*_of_embeddings(samples, facts), *_of_gradients(samples, facts), *_of_progress(samples)]
-        learns = {"rising", "no_progress"}.isdisjoint(finding.name for finding in findings)
-        findings += _of_end(samples, facts) if learns else []
-    order: tuple[Level, ...] = ("warning", "note")
-    return sorted(findings, key=lambda finding: order.index(finding.level))
-
-
-def _of_batches(samples: Sequence[Sample]) -> Iterator[Finding]:
-    share = _mean(samples, "no_positive")
-    if share > NO_POSITIVE:
-        yield Finding(
-            "no_positive",
-            "warning",
-            f"{100 * share:.0f} % of the queries have no other row of their class in the batch, so they have no loss",
-            "A class of one row has no match: add rows to such classes, or draw two rows of each class and leave these "
-            "classes out (sampler.samples_per_class=2 sampler.short_classes=drop).",
-        )
-
-
-def _of_numbers(samples: Sequence[Sample], facts: Facts) -> Iterator[Finding]:
-    bad = [s for s in samples if not (math.isfinite(s.loss) and math.isfinite(s.grad_norm))]
+    every = pd.DataFrame([asdict(sample) for sample in samples])
+    bad = every.step[~np.isfinite(every[["loss", "grad_norm"]]).all(axis=1)].tolist()
+    every = every.where(np.isfinite(every))
+    alone = every.no_positive.mean()
+    found = [_found("no_positive", share=100 * alone)] if alone > NO_POSITIVE else []
     if bad or "NaN or infinity" in (facts.failed or ""):
-        where = f"at step {bad[0].step}" if bad else f"after step {samples[-1].step}"
-        yield Finding(
-            "not_finite",
-            "warning",
-            f"loss, gradient or embeddings became infinite or NaN {where}",
-            "Lower optimizer.lr by a factor of 10, lengthen optimizer.warmup, or clip (trainer.gradient_clip_val=1). "
-            "If trainer.precision is 16-mixed, try bf16-mixed.",
-        )
+        found.append(_found("not_finite", where=f"at step {bad[0]}" if bad else f"after step {samples[-1].step}"))
+    elif facts.steps >= LEAST_STEPS and len(every) >= LEAST_SAMPLES and not alone > MANY_NO_POSITIVE:
+        found += [*_of_embeddings(every, facts), *_of_gradients(every, facts), *_of_progress(every)]
+        if {"rising", "no_progress"}.isdisjoint(finding.name for finding in found):
+            found += _of_end(every, facts)
+    return sorted(found, key=lambda finding: finding.level != "warning")
 
 
-def _of_embeddings(samples: Sequence[Sample], facts: Facts) -> Iterator[Finding]:
-    last = _quarters(samples)[-1]
-    positive, negative, dimensions = (_median(last, name) for name in ("positive", "negative", "dimensions"))
-    if negative > ALIKE and (math.isnan(positive) or positive - negative < GAP):
-        yield Finding(
-            "collapsed",
-            "warning",
-            f"all embeddings are alike: the mean cosine is {negative:.3f} between different classes, and "
-            f"{positive:.3f} within a class",
-            "Lower optimizer.lr and lengthen optimizer.warmup, or start from trained weights. Check that the "
-            "network is not frozen. Check that the inputs differ (for images: rankgrad datasets ... --sheet "
-            "sheet.png).",
-        )
+def _quarter(every: pd.DataFrame, number: int) -> pd.DataFrame:
+    return every[round(len(every) * number / 4) : round(len(every) * (number + 1) / 4)]
+
+
+def _of_embeddings(every: pd.DataFrame, facts: Facts) -> Iterator[Finding]:
+    last = _quarter(every, 3)
+    positive, negative, dimensions = last[["positive", "negative", "dimensions"]].median()
+    if negative > ALIKE and not positive - negative >= GAP:
+        yield _found("collapsed", negative=negative, positive=positive)
     elif dimensions < DIMENSIONS and facts.dim > SMALL_MODEL:
-        yield Finding(
-            "few_dimensions",
-            "warning",
-            f"the embeddings of a batch use only {dimensions:.1f} of {facts.dim} dimensions",
-            "Lower optimizer.lr, use more classes per batch, or start from trained weights.",
-        )
-    zero = _mean(last, "zero")
-    if zero > ZERO:
-        yield Finding(
-            "zero_embeddings",
-            "warning",
-            f"{100 * zero:.0f} % of the embeddings are zero",
-            "Lower optimizer.lr. If the head ends in ReLU, use model.head=linear, because ReLU can set all outputs "
-            "to zero.",
-        )
-    share, wrong = _mean(samples, "saturated"), _mean(samples, "wrong")
-    if share > SATURATED and wrong > SOLVED:
-        yield Finding(
-            "saturated",
-            "warning",
-            f"{100 * share:.0f} % of the pairs in the wrong order get no gradient, because the loss is flat there",
-            "Raise the temperature (loss.tau=0.05), or use a loss that is not flat there: loss=roadmap or loss=supap.",
-        )
-    gap, drift = positive - negative, _median(last, "drift")
+        yield _found("few_dimensions", dimensions=dimensions, dim=facts.dim)
+    if last.zero.mean() > ZERO:
+        yield _found("zero_embeddings", share=100 * last.zero.mean())
+    if every.saturated.mean() > SATURATED and every.wrong.mean() > SOLVED:
+        yield _found("saturated", share=100 * every.saturated.mean())
+    gap, drift = positive - negative, last.drift.median()
     if drift > DRIFT * max(gap, 0.0):
-        yield Finding(
-            "memory_drift",
-            "warning",
-            f"the memory is out of date: the distance (1 - cosine) between old and new embeddings of a row is "
-            f"{drift:.2f}, and the gap between classes is only {gap:.2f}",
-            "Lengthen memory.warmup, shorten the memory (memory.batches=3), or lower optimizer.lr.",
-        )
+        yield _found("memory_drift", drift=drift, gap=gap)
 
 
-def _of_gradients(samples: Sequence[Sample], facts: Facts) -> Iterator[Finding]:
-    quarters = _quarters(samples)
-    first, last = quarters[0], quarters[-1]
-    size, wrong = _median(last, "grad_rms"), _median(last, "wrong")
-    if size < VANISHING and wrong > SOLVED:
-        yield Finding(
-            "vanishing",
-            "warning",
-            f"the gradient has vanished (root mean square {size:.1e} per weight), but {100 * wrong:.1f} % of the pairs "
-            "are in the wrong order",
-            "Check that the network is not frozen. Raise the loss's temperature (loss.tau), or use loss=roadmap.",
-        )
-    growth = _median(last, "grad_norm") / max(_median(first, "grad_norm"), 1e-30)
-    if growth > EXPLODING and _median(first, "grad_rms") > VANISHING:
-        yield Finding(
-            "exploding",
-            "warning",
-            f"the gradient grew {growth:.0f}-fold during training",
-            "Lower optimizer.lr, or clip (trainer.gradient_clip_val=1).",
-        )
-    clipped = sum(s.grad_norm > facts.clip for s in samples) / len(samples) if facts.clip else 0.0
+def _of_gradients(every: pd.DataFrame, facts: Facts) -> Iterator[Finding]:
+    first, last = (_quarter(every, number).median() for number in (0, 3))
+    if last.grad_rms < VANISHING and last.wrong > SOLVED:
+        yield _found("vanishing", size=last.grad_rms, wrong=100 * last.wrong)
+    growth = last.grad_norm / max(first.grad_norm, 1e-30)
+    if growth > EXPLODING and first.grad_rms > VANISHING:
+        yield _found("exploding", growth=growth)
+    clipped = (every.grad_norm > facts.clip).mean() if facts.clip else 0.0
     if clipped > CLIPPED:
-        yield Finding(
-            "clipped",
-            "note",
-            f"{100 * clipped:.0f} % of the gradients were clipped, so gradient_clip_val={facts.clip:g} acts as a "
-            "learning rate",
-            "If this is not intended, clip at a few times the usual norm of the gradient, "
-            f"{_median(samples, 'grad_norm'):.2g}.",
-        )
-    change = _second_largest(samples, "update")
-    if change > FAST:
-        yield Finding(
-            "fast",
-            "warning",
-            f"a step changes the weights by up to {100 * change:.0f} %, so the learning rate is too high",
-            "Lower optimizer.lr by a factor of 10.",
-        )
-    elif change < SLOW:
-        yield Finding(
-            "slow",
-            "warning",
-            f"the weights hardly change: the relative change in a step is at most {change:.1e}",
-            "Raise optimizer.lr, or check that the network is not frozen.",
-        )
+        yield _found("clipped", share=100 * clipped, clip=facts.clip, norm=every.grad_norm.median())
+    changes = every["update"].nlargest(2)
+    if len(changes) == 2 and changes.iloc[1] > FAST:  # the second largest, because the largest may be an outlier
+        yield _found("fast", change=100 * changes.iloc[1])
+    elif len(changes) == 2 and changes.iloc[1] < SLOW:
+        yield _found("slow", change=changes.iloc[1])
 
 
-def _of_progress(samples: Sequence[Sample]) -> Iterator[Finding]:
+def _of_progress(every: pd.DataFrame) -> Iterator[Finding]:
     """Judge the loss together with the order of pairs. The loss alone may rise when a memory starts to be used."""
-    count = len(samples) // 3
-    first, last = samples[:count], samples[-count:]
-    if _mean(last, "wrong") <= SOLVED:
+    count = len(every) // 3
+    first, last = every[:count], every[-count:]
+    rise, sure = _change(first.loss, last.loss)
+    worse, clear = _change(first.wrong, last.wrong)
+    if last.wrong.mean() <= SOLVED or np.isnan(worse):  # there are no relevant items: "no_positive"
         return
-    rise, sure = _change(first, last, "loss")
-    worse, clear = _change(first, last, "wrong")
-    if math.isnan(worse):  # there are no relevant items; `_of_batches` reports that
-        return
-    values = f"the loss is {_mean(first, 'loss'):.3g} at the start and {_mean(last, 'loss'):.3g} at the end"
+    loss = f"the loss is {first.loss.mean():.3g} at the start and {last.loss.mean():.3g} at the end"
     if rise > sure and worse >= -clear:
-        yield Finding(
-            "rising",
-            "warning",
-            f"the loss rose: {values}",
-            "Lower optimizer.lr by a factor of 10 and lengthen optimizer.warmup.",
-        )
-        return
-    fell = rise < -min(sure, FELL * abs(_mean(first, "loss"))) or worse < -min(clear, FELL * _mean(first, "wrong"))
-    if not fell:
-        yield Finding(
-            "no_progress",
-            "warning",
-            f"nothing was learned: {values}; {100 * _mean(first, 'wrong'):.1f} % and "
-            f"{100 * _mean(last, 'wrong'):.1f} % of the pairs are in the wrong order",
-            "Try optimizer.lr divided and multiplied by 10. Check the labels (rankgrad datasets ... --sheet "
-            "sheet.png).",
-        )
+        yield _found("rising", loss=loss)
+    elif not (rise < -min(sure, FELL * abs(first.loss.mean())) or worse < -min(clear, FELL * first.wrong.mean())):
+        yield _found("no_progress", loss=loss, before=100 * first.wrong.mean(), after=100 * last.wrong.mean())
 
 
-def _of_end(samples: Sequence[Sample], facts: Facts) -> Iterator[Finding]:
+def _of_end(every: pd.DataFrame, facts: Facts) -> Iterator[Finding]:
     """Judge whether more steps would help."""
-    *_, before, last = _quarters(samples)
-    name = "loss" if math.isnan(_mean(last, "wrong")) else "wrong"
-    start, end = _mean(before, name), _mean(last, name)
-    fell, error = _change(before, last, name)
+    before, last = _quarter(every, 2), _quarter(every, 3)
     if facts.gained is not None:
         improving = facts.gained > ROSE
-        text = f"the best value of the validation rows rose by {100 * facts.gained:.1f} points"
+        how = f"the best value of the validation rows rose by {100 * facts.gained:.1f} points"
     else:
-        improving = fell < -max(error, STILL_FELL * abs(start)) and not _mean(last, "wrong") <= SOLVED
-        shown = [f"{100 * v:.2g} %" if name == "wrong" else f"{v:.3g}" for v in (start, end)]
-        what = "the share of pairs in the wrong order" if name == "wrong" else "the loss"
-        text = f"{what} fell from {shown[0]} to {shown[1]}"
-    if improving:
-        yield Finding(
-            "still_improving",
-            "note",
-            f"the training was still improving when it ended: in the last quarter of its steps {text}",
-            "Train longer: trainer.max_epochs=N with a larger N; with resume=RUN this run continues.",
+        by_order = not np.isnan(last.wrong.mean())
+        name = "wrong" if by_order else "loss"
+        start, end = before[name].mean(), last[name].mean()
+        fell, error = _change(before[name], last[name])
+        improving = fell < -max(error, STILL_FELL * abs(start)) and not last.wrong.mean() <= SOLVED
+        how = (
+            f"the share of pairs in the wrong order fell from {100 * start:.2g} % to {100 * end:.2g} %"
+            if by_order
+            else f"the loss fell from {start:.3g} to {end:.3g}"
         )
+    if improving:
+        yield _found("still_improving", how=how)
 
 
-def _change(first: Sequence[Sample], last: Sequence[Sample], name: str) -> tuple[float, float]:
+def _change(before: pd.Series, after: pd.Series) -> tuple[float, float]:
     """(growth of the mean, two standard errors of this difference)."""
-    before, after = _values(first, name), _values(last, name)
-    if len(before) < 2 or len(after) < 2:
-        return math.nan, math.nan
-    error = math.sqrt(statistics.variance(before) / len(before) + statistics.variance(after) / len(after))
-    return statistics.mean(after) - statistics.mean(before), 2 * error
-
-
-def _values(samples: Sequence[Sample], name: str) -> list[float]:
-    return [value for sample in samples if math.isfinite(value := float(getattr(sample, name)))]
-
-
-def _mean(samples: Sequence[Sample], name: str) -> float:
-    values = _values(samples, name)
-    return statistics.mean(values) if values else math.nan
-
-
-def _median(samples: Sequence[Sample], name: str) -> float:
-    values = _values(samples, name)
-    return statistics.median(values) if values else math.nan
-
-
-def _second_largest(samples: Sequence[Sample], name: str) -> float:
-    """The second largest value, because the largest one may be an outlier; NaN for fewer than two."""
-    values = sorted(_values(samples, name))
-    return values[-2] if len(values) > 1 else math.nan
-
-
-def _quarters(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
-    edges = [round(len(samples) * part / 4) for part in range(5)]
-    return [samples[low:high] for low, high in itertools.pairwise(edges) if high > low]
+    error = np.sqrt(before.var() / before.count() + after.var() / after.count())
+    return after.mean() - before.mean(), 2 * error

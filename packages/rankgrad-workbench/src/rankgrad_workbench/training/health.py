@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -25,7 +25,8 @@ from rankgrad.batches.distributed import world
 
 from ..files import write_text
 from .diagnosis import LEAST_SAMPLES, LEAST_STEPS, MANY_NO_POSITIVE, Facts, Finding, diagnose
-from .measuring import Sample, look, step_of
+from .measuring import Sample
+from .module import TrainedModule
 
 SAMPLES = 200  # measured steps: enough for quarters of 50, and few enough to cost little in a long run
 EVERY = 5  # smallest number of steps between two samples
@@ -44,61 +45,52 @@ def report(samples: Sequence[Sample], facts: Facts, more: Sequence[Finding] = ()
     findings = [*diagnose(samples, facts), *more]
     ill = any(finding.level == "warning" for finding in findings)
     short = facts.steps < LEAST_STEPS or len(samples) < LEAST_SAMPLES
-    columns = {name: [_plain(getattr(s, name)) for s in samples] for name in Sample.__dataclass_fields__}
+    columns = {name: [getattr(sample, name) for sample in samples] for name in Sample.__dataclass_fields__}
     return {
         "verdict": "ill" if ill else "too short" if short else "healthy",
         "findings": [asdict(finding) for finding in findings],
         **asdict(facts),
         "sampled": len(samples),
-        "samples": columns,
+        # JSON has no NaN
+        "samples": {name: [x if math.isfinite(x) else None for x in column] for name, column in columns.items()},
     }
 
 
-def _plain(value: float) -> float | None:
-    """A value for JSON, which has no NaN."""
-    return None if not math.isfinite(value) else value
+VERDICTS = {
+    "healthy": "no problems found",
+    "ill": "problems found, see below",
+    "too short": "too few steps to judge",
+}
+ROWS = {
+    "loss": "loss",
+    "wrong": "pairs in the wrong order",
+    "saturated": "of these, without a gradient",
+    "no_positive": "queries without a relevant item",
+    "positive": "cosine within a class",
+    "negative": "cosine between classes",
+    "dimensions": "effective dimensions",
+    "grad_norm": "norm of the gradient",
+    "update": "change of the weights in a step",
+    "drift": "drift of the memory",
+}
+SHARES = ("wrong", "saturated", "no_positive", "update")  # shown in per cent
 
 
 def as_text(report: Mapping[str, Any]) -> str:
     """A short table of a health.json, with advice for each finding."""
-    columns = report["samples"]
-    words = {
-        "healthy": "no problems found",
-        "ill": "problems found, see below",
-        "too short": "too few steps to judge",
-    }
-    lines = [f"health: {words[report['verdict']]} ({report['sampled']} of {report['steps']} steps measured)"]
-    for name, column, form in _ROWS:
-        values = [value for value in columns[column] if value is not None]
+    lines = [f"health: {VERDICTS[report['verdict']]} ({report['sampled']} of {report['steps']} steps measured)"]
+    for column, name in ROWS.items():
+        values = [value for value in report["samples"][column] if value is not None]
         if values:
             count = max(len(values) // 5, 1)
-            start, end = statistics.mean(values[:count]), statistics.mean(values[-count:])
+            ends = [statistics.mean(values[:count]), statistics.mean(values[-count:])]
+            start, end = (f"{100 * x:.2g} %" if column in SHARES else f"{x:.3g}" for x in ends)
             of = f"  of {report['dim']}" if column == "dimensions" else ""
-            lines.append(f"  {name:34} {_shown(start, form):>9} -> {_shown(end, form):>9}{of}")
+            lines.append(f"  {name:34} {start:>9} -> {end:>9}{of}")
     for finding in report["findings"]:
         mark = "!" if finding["level"] == "warning" else "-"
         lines += [f"  {mark} {finding['text']}.", f"    {finding['advice']}"]
     return "\n".join(lines)
-
-
-_ROWS = (
-    ("loss", "loss", "number"),
-    ("pairs in the wrong order", "wrong", "share"),
-    ("of these, without a gradient", "saturated", "share"),
-    ("queries without a relevant item", "no_positive", "share"),
-    ("cosine within a class", "positive", "number"),
-    ("cosine between classes", "negative", "number"),
-    ("effective dimensions", "dimensions", "number"),
-    ("norm of the gradient", "grad_norm", "number"),
-    ("change of the weights in a step", "update", "share"),
-    ("drift of the memory", "drift", "number"),
-)
-
-
-def _shown(value: float, form: str) -> str:
-    if form == "number":
-        return f"{value:.3g}"
-    return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
 
 
 class Health(L.Callback):
@@ -117,12 +109,10 @@ class Health(L.Callback):
     def __init__(self, path: Path | None = None, show: bool = True) -> None:
         self.path, self.show = path, show
         self.samples: list[Sample] = []
-        self.found: dict[str, Any] = {}
-        self._every = EVERY
+        self._every, self._dim = EVERY, 0
         self._warned: set[str] = set()
         self._now: dict[str, float] | None = None
         self._before: list[tuple[Tensor, Tensor]] = []
-        self._dim = 0
 
     # A resumed run keeps its earlier samples.
     def state_dict(self) -> dict[str, Any]:
@@ -133,8 +123,7 @@ class Health(L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the samples."""
         self.samples = [Sample(**sample) for sample in state_dict["samples"]]
-        self._warned = set(state_dict["warned"])
-        self._dim = state_dict.get("dim", 0)
+        self._warned, self._dim = set(state_dict["warned"]), state_dict["dim"]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Spread the samples over the run."""
@@ -144,17 +133,15 @@ class Health(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         """Measure the gradient, and copy a part of the weights."""
-        if trainer.global_step % self._every:
+        learned = [weight for weight in pl_module.parameters() if weight.grad is not None]
+        if trainer.global_step % self._every or not learned:
             return
-        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-        if not gradients:
-            return
+        gradients = [weight.grad for weight in learned if weight.grad is not None]
         norm = float(torch.stack([grad.norm() for grad in gradients]).norm())
         if not math.isfinite(norm) and trainer.precision == "16-mixed":
             return  # half precision adjusts its scale at such a step, and skips the update
         self._now = {"grad_norm": norm, "grad_rms": norm / math.sqrt(sum(grad.numel() for grad in gradients))}
-        parts = [_part(p) for p in pl_module.parameters() if p.ndim > 1 and p.grad is not None]
-        self._before = [(part, part.clone()) for part in parts]
+        self._before = [(part, part.clone()) for part in (_part(weight) for weight in learned if weight.ndim > 1)]
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -163,24 +150,15 @@ class Health(L.Callback):
         if self._now is None:
             return
         measured, self._now = self._now, None
-        moved = [((part - old).norm(), old.norm()) for part, old in self._before]
-        self._before = []
-        update = (
-            torch.stack([a for a, _ in moved]).norm() / torch.stack([b for _, b in moved]).norm() if moved else None
-        )
-        examine: Any = pl_module.examine
-        seen: dict[str, float] = examine()
-        self._dim = int(seen.pop("dim", 0))
+        if self._before:
+            moved = torch.stack([(part - old).norm() for part, old in self._before]).norm()
+            measured["update"] = float(moved / torch.stack([old.norm() for _, old in self._before]).norm())
+        module = cast(TrainedModule, pl_module)
+        measured |= module.examine()
+        self._dim = int(measured.pop("dim", 0))
         value = outputs["loss"] if isinstance(outputs, Mapping) else outputs
-        self.samples.append(
-            Sample(
-                step=trainer.global_step - 1,
-                loss=float(value) * trainer.accumulate_grad_batches,
-                update=math.nan if update is None else float(update),
-                **measured,
-                **seen,
-            )
-        )
+        loss = float(value) * trainer.accumulate_grad_batches
+        self.samples.append(Sample(step=trainer.global_step - 1, loss=loss, **measured))
         self._warn(trainer)
 
     def _warn(self, trainer: L.Trainer) -> None:
@@ -190,13 +168,11 @@ class Health(L.Callback):
         if last.no_positive > MANY_NO_POSITIVE:
             clear.add("no_positive")
         if trainer.global_step >= LEAST_STEPS and len(self.samples) % 10 == 0:
-            clear |= {"fast"}
+            clear.add("fast")
             # embeddings of an untrained network may be alike
             if 2 * trainer.global_step >= trainer.estimated_stepping_batches:
                 clear |= {"collapsed", "slow", "vanishing"}
-        if not clear - self._warned:
-            return
-        for finding in diagnose(self.samples, self._facts(trainer)):
+        for finding in diagnose(self.samples, self._facts(trainer)) if clear - self._warned else ():
             if finding.name in clear - self._warned:
                 self._warned.add(finding.name)
                 if world()[0] == 0:
@@ -205,14 +181,12 @@ class Health(L.Callback):
     def _facts(self, trainer: L.Trainer, failed: BaseException | None = None) -> Facts:
         clip = trainer.gradient_clip_val
         why = None if failed is None else (str(failed).strip() or type(failed).__name__).splitlines()[0]
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        gained = next((each.gained() for each in callbacks if hasattr(each, "gained")), None)
+        gained = next((each.gained() for each in _others(trainer) if hasattr(each, "gained")), None)
         return Facts(trainer.global_step, self._dim, None if clip is None else float(clip), why, gained)
 
     def finish(self, trainer: L.Trainer) -> None:
         """Write and print the results after training. A run that was killed at this point does it when it resumes."""
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        more = [finding for each in callbacks if hasattr(each, "findings") for finding in each.findings()]
+        more = [finding for each in _others(trainer) if hasattr(each, "findings") for finding in each.findings()]
         self._finish(self._facts(trainer), more)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
@@ -221,19 +195,21 @@ class Health(L.Callback):
             self._finish(self._facts(trainer, exception))
 
     def _finish(self, facts: Facts, more: Sequence[Finding] = ()) -> None:
-        self.found = report(self.samples, facts, more)
+        found = report(self.samples, facts, more)
         if world()[0] != 0:
             return
         if self.path is not None and self.path.parent.is_dir():
-            write_text(self.path, json.dumps(self.found, indent=1))
+            write_text(self.path, json.dumps(found, indent=1))
         if self.show and self.samples:
-            print(as_text(self.found), file=sys.stderr if facts.failed else sys.stdout, flush=True)
+            print(as_text(found), file=sys.stderr if facts.failed else sys.stdout, flush=True)
+
+
+def _others(trainer: L.Trainer) -> list[Any]:
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    return callbacks
 
 
 def _part(weight: Tensor) -> Tensor:
     """A view of the first rows of a weight matrix, with at most about `WEIGHTS` entries."""
     rows = max(1, WEIGHTS * len(weight) // weight.numel()) if weight.numel() else 0
     return weight.detach()[:rows]
-
-
-__all__ = ["Facts", "Finding", "Health", "HealthWarning", "Sample", "as_text", "diagnose", "look", "report", "step_of"]
