@@ -1,4 +1,4 @@
-"""A training says how long it takes: at its start if that is long, and in lines where no bar is seen."""
+"""A training says how long it takes, in lines where no bar is seen, and quick trainings are small."""
 
 from __future__ import annotations
 
@@ -14,38 +14,8 @@ from small_runs import make_photos, small, train
 from rankgrad_workbench.models import timm_model
 from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.retrieval import task as retrieval
-from rankgrad_workbench.tasks.retrieval.settings import settings_of
-from rankgrad_workbench.tasks.retrieval.task import quicker
 from rankgrad_workbench.training import callbacks
-from rankgrad_workbench.training.callbacks import Forecast, ProgressLines
-
-
-def told(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: float, batches: int = 40) -> list[str]:
-    clock, said = [100.0], []
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
-    trainer: Any = SimpleNamespace(accumulate_grad_batches=1, estimated_stepping_batches=steps, global_step=0)
-    module: Any = SimpleNamespace(print=said.append)
-    forecast = Forecast(["recipe=quick"])
-    for number in range(batches):
-        clock[0] += 30 if number == 0 else seconds  # a slow first step
-        trainer.global_step += 1
-        forecast.on_train_batch_end(trainer, module, None, None, number)
-    return said
-
-
-def test_it_is_said_once_and_the_slow_first_step_does_not_count(monkeypatch):
-    (line,) = told(monkeypatch, seconds=0.5, steps=1221)
-    assert line == "about 10 minutes of training are left: 1200 steps of 0.5 s. Quicker: recipe=quick"
-
-
-def test_slow_steps_are_told_after_seconds_and_not_after_twenty(monkeypatch):
-    (line,) = told(monkeypatch, seconds=11, steps=3602, batches=2)
-    assert line.startswith("about 11.0 hours of training are left: 3600 steps of 11 s.")
-
-
-@pytest.mark.parametrize("steps", [100, float("inf")])
-def test_of_a_short_or_endless_training_nothing_is_said(monkeypatch, steps):
-    assert told(monkeypatch, seconds=0.5, steps=steps) == []
+from rankgrad_workbench.training.callbacks import ProgressLines
 
 
 def lines(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: float, first: int = 0, loss: float | None = 0.5):
@@ -92,17 +62,6 @@ def test_the_file_that_a_run_is_redirected_to_has_lines_and_no_bar(tmp_path, cap
     retrieval.train(compose([*settings, f"out={tmp_path / 'run'}"]))
     printed = capfd.readouterr()
     assert "\r" not in printed.out and "epoch 2 of 2, step 6 of 6: loss" in printed.out
-
-
-def test_what_is_quicker_is_what_the_run_has_not_got():
-    assert [line.split()[0] for line in quicker(settings_of(compose(["data=folder", "data.root=X"])))] == [
-        "recipe=quick",
-        "data.size=64",
-        "trainer.max_epochs=5",
-    ]
-    fine = compose(["data=folder", "data.root=X", "recipe=quick", "model=timm", "model.pretrained=true"])
-    assert [line.split()[0] for line in quicker(settings_of(fine))] == ["frozen=true", "trainer.max_epochs=5"]
-    assert quicker(settings_of(compose(["trainer.max_epochs=3"]))) == []
 
 
 def test_a_download_that_fails_names_the_local_file(monkeypatch):

@@ -48,7 +48,6 @@ from ...runs.run_warnings import below_before, other_counts, remarks_of
 from ...settings import ConfigError, default_loss, make, plain, replaced
 from ...training import runner
 from ...training.averaging import Averaging
-from ...training.callbacks import Forecast
 from ...training.data import TrainingData
 from ...training.inference import in_order
 from ...training.module import RetrievalModule
@@ -175,8 +174,8 @@ class RetrievalTask:
         return self.rows.table.fingerprint()
 
     def callbacks(self) -> list[Callback]:
-        """A callback for the forecast of the training time."""
-        return [] if self.quiet else [Forecast(quicker(self.settings))]
+        """None."""
+        return []
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model. With frozen=true also compute the features."""
@@ -382,19 +381,6 @@ def _new_head(settings: RetrievalSettings, model: nn.Module) -> EmbeddingHead:
     head = EmbeddingHead(model.feature_size, settings.model["embedding_size"], kind or "linear")
     head.start_as_projection()
     return head
-
-
-def quicker(settings: RetrievalSettings) -> list[str]:
-    """Settings that would make a run shorter and that it does not have yet."""
-    hints, size, epochs = [], settings.data.size or 0, settings.trainer["max_epochs"]
-    if size > 64:
-        hints += ["recipe=quick (1000 steps at 64 pixels)", f"data.size=64 instead of {size}"]
-    if (settings.init is not None or settings.pretrained) and not settings.frozen:
-        hints.append("frozen=true (computes the features once, then trains only a new head)")
-    epochs = settings.data.epochs if epochs is None else epochs
-    if epochs > 5:
-        hints.append(f"trainer.max_epochs=5 instead of {epochs}")
-    return hints
 
 
 def _name(config: DictConfig) -> str:

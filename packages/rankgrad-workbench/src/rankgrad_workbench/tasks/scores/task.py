@@ -37,7 +37,6 @@ from ...runs.run_warnings import below_before, remarks_of
 from ...settings import ConfigError, default_loss, make, packages, plain, typed
 from ...settings.spelling import as_keys
 from ...training import runner
-from ...training.callbacks import Forecast
 from ...training.data import EpochData
 from ...training.module import TrainedModule, check_optimizer
 from ...training.selection import KeepBest
@@ -220,9 +219,8 @@ class ScoresTask:
         }
 
     def callbacks(self) -> list[Callback]:
-        """Callbacks that keep the best epoch, and forecast the training time."""
-        callbacks: list[Callback] = [] if self.keep_best is None else [self.keep_best]
-        return callbacks if self.quiet else [*callbacks, Forecast()]
+        """A callback that keeps the best epoch."""
+        return [] if self.keep_best is None else [self.keep_best]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Evaluate the untrained model, to compare with it. Its metrics have no intervals."""

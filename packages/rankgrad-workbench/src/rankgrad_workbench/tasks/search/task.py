@@ -32,7 +32,6 @@ from ...settings import ConfigError, make, packages, plain, typed
 from ...settings.spelling import as_keys
 from ...training import runner
 from ...training.averaging import Averaging
-from ...training.callbacks import Forecast
 from ...training.measuring import look
 from ...training.module import TrainedModule, check_optimizer
 from ...training.selection import KeepBest
@@ -239,9 +238,8 @@ class SearchTask:
         return self.collection.fingerprint()
 
     def callbacks(self) -> list[Callback]:
-        """Callbacks that mine, keep the best epoch, and forecast the training time."""
-        callbacks: list[Callback] = [each for each in (self.miner, self.keep_best) if each is not None]
-        return callbacks if self.quiet else [*callbacks, Forecast()]
+        """Callbacks that choose hard negatives and keep the best epoch."""
+        return [each for each in (self.miner, self.keep_best) if each is not None]
 
     def begin(self, run: Run, trainer: L.Trainer, fresh: bool) -> None:
         """Search with the untrained model."""
