@@ -24,7 +24,7 @@ from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs import compare as comparing
 from rankgrad_workbench.runs.check import check
 from rankgrad_workbench.runs.folder import Run
-from rankgrad_workbench.runs.log import read_curves
+from rankgrad_workbench.runs.history import curves
 from rankgrad_workbench.settings import ConfigError, compose, load
 from rankgrad_workbench.tasks.scores import task
 from rankgrad_workbench.tasks.scores.model import load_ranker
@@ -98,7 +98,7 @@ def test_the_settings_of_a_run_say_which_loss_and_which_metric_auto_was(finished
 @pytest.mark.parametrize("name", ["list", "queries"])
 def test_the_epoch_that_is_best_on_the_validation_rows_is_kept(finished, name):
     run = finished[name]
-    [points] = [each for curve, each in read_curves(run.logs).items() if curve.startswith("val/")]
+    [points] = [each for curve, each in curves(run).items() if curve.startswith("val/")]
     values, facts = [value for _, value in points], run.read_facts()
     assert len(values) == 3 and facts["best_validation"] == pytest.approx(max(values))
     assert facts["best_epoch"] == 1 + values.index(max(values))
@@ -434,10 +434,7 @@ def test_losses_are_compared_by_the_metric_of_the_table(tables, tmp_path, monkey
 
 
 def test_settings_of_a_loss_and_of_the_model_are_searched_on_folds(tables, tmp_path, monkeypatch, capsys):
-    from rankgrad_workbench.runs import forked
-
     monkeypatch.setattr(comparing, "Children", Here())
-    monkeypatch.setattr(forked, "possible", lambda: False)
     words = settings(tables["list"], "trainer.max_epochs=1")
     own = ("space.optimizer.lr=log(1e-3,1e-1)", "space.model.hidden=[8],[4,4]")
     words = [word for word in words if not word.startswith(("optimizer.lr", "model.hidden"))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .folder import Run
-from .log import TEST, read_curves
+from .log import TEST, read_rows
 
 
 def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
@@ -20,7 +20,12 @@ def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
     ...     print(curves(run))
     {'loss': [(0.0, 0.9), (9.0, 0.5), (19.0, 0.4)]}
     """
-    return read_curves(run.logs)
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for row in read_rows(run.logs):
+        for name, value in row.items():
+            if name not in ("step", "epoch"):
+                curves.setdefault(name, []).append((float(row["step"]), float(value)))
+    return curves
 
 
 def evaluations(run: Run) -> dict[int, dict[str, float]]:

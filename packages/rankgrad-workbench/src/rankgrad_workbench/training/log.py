@@ -1,16 +1,25 @@
-"""The log of a training: the numbers of its steps go to the run's table and to TensorBoard."""
+"""The log of a training: the numbers of its steps go to the run's table and to TensorBoard.
+
+A run that was killed and resumed has the same table as an uninterrupted one: rows are appended, and they reach the disk
+before the next saved state. A resumed run removes the rows after its state and writes them again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import lightning as L
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from rankgrad.common.checks import unknown
+
+from ..files import append_text, write_text
 from ..runs.folder import Run
-from ..runs.log import LogTable
+from ..runs.log import TABLE, read_rows
 from ..settings import ConfigError
 from .module import TrainedModule, is_logged
 
@@ -18,39 +27,42 @@ LOGGERS = ("csv", "tensorboard")
 
 
 class TableLogger(Logger):
-    """A Lightning logger that writes the run's table, see `runs.log`.
+    """A Lightning logger that writes the run's table, see `runs.log`. The table is opened at the first use.
 
     Args:
-        run: the run that the table belongs to.
-        done: number of steps in the state from which the run resumes.
+        folder: folder of the logs, inside the folder of the run. It is created with the first row.
+        done: number of steps in the state from which the run resumes; later rows are removed. 0: a new table.
     """
 
-    def __init__(self, run: Run, done: int) -> None:
+    def __init__(self, folder: Path, done: int = 0) -> None:
         super().__init__()
-        self.run, self.done = run, done
-        self._table: LogTable | None = None
+        self.path, self.done = folder / TABLE, done
+        self.columns: list[str] = []
+        self._rows: list[dict[str, str]] | None = None
 
     @property
     def name(self) -> str:
         """Name the folder of logs."""
-        return self.run.logs.name
+        return self.path.parent.name
 
     @property
     def version(self) -> str:
         """There is one table per run."""
         return ""
 
-    @property
-    def table(self) -> LogTable:
-        """The table. It is opened at the first use."""
-        if self._table is None:
-            self._table = LogTable(self.run.logs, self.done)
-        return self._table
-
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append a row."""
-        self.table.add(metrics, 0 if step is None else step)
+        """Append a row. Readers of the file see it at once; the next `save` writes it to the disk."""
+        rows = self._opened()
+        row = {"step": str(step or 0), **{name: _cell(value) for name, value in metrics.items()}}
+        rows.append(row)
+        new = [name for name in row if name not in self.columns]
+        self.columns += new
+        if new or not self.path.exists():
+            self._rewrite(rows)
+        else:
+            # the file is not kept open, so that its disk can be unmounted
+            append_text(self.path, self._lines([row]))
 
     @rank_zero_only
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
@@ -59,12 +71,30 @@ class TableLogger(Logger):
     @rank_zero_only
     def save(self) -> None:
         """Bring the rows to the disk."""
-        self.table.flush()
+        self._opened()
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
 
-    @rank_zero_only
-    def finalize(self, status: str) -> None:
-        """Bring the rows to the disk."""
-        self.table.flush()
+    def _opened(self) -> list[dict[str, str]]:
+        if self._rows is None:
+            self._rows = [row for row in read_rows(self.path.parent) if float(row["step"]) < self.done]
+            self.columns = list(dict.fromkeys(name for row in self._rows for name in row))
+            if self.path.exists():
+                self._rewrite(self._rows)
+        return self._rows
+
+    def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
+        self.path.parent.mkdir(exist_ok=True)
+        head = ",".join(self.columns) + "\n" if self.columns else ""
+        write_text(self.path, head + self._lines(rows))
+
+    def _lines(self, rows: Iterable[Mapping[str, str]]) -> str:
+        return "".join(",".join(row.get(name, "") for name in self.columns) + "\n" for row in rows)
+
+
+def _cell(value: float) -> str:
+    return repr(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))
 
 
 def loggers(run: Run, names: Any, done: int) -> list[Logger]:
@@ -76,16 +106,13 @@ def loggers(run: Run, names: Any, done: int) -> list[Logger]:
         done: number of steps in the state from which the run resumes. Later rows of an earlier log are removed.
 
     Raises:
-        ConfigError: an unknown name, or not a list.
+        ConfigError: an unknown name.
     """
-    if isinstance(names, str):
-        raise ConfigError(f"loggers must be a list such as loggers=[csv,tensorboard]; got {names!r}")
-    unknown = [name for name in names if name not in LOGGERS]
-    if unknown:
-        raise ConfigError(f"unknown logger {unknown[0]!r}; known: {', '.join(LOGGERS)}")
-    chosen: list[Logger] = []
-    if "csv" in names:
-        chosen.append(TableLogger(run, done))
+    names = [names] if isinstance(names, str) else names
+    for name in names:
+        if name not in LOGGERS:
+            raise ConfigError(unknown("logger", name, LOGGERS))
+    chosen: list[Logger] = [TableLogger(run.logs, done)] if "csv" in names else []
     if "tensorboard" in names:
         again: dict[str, Any] = {"purge_step": done} if done else {}
         chosen.append(TensorBoardLogger(run.folder, name=run.logs.name, version="tensorboard", **again))
