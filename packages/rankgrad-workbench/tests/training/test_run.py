@@ -320,7 +320,7 @@ WRONG = [
     (["loggers=[wandb]"], "loggers must be .csv. or .tensorboard.; got .wandb."),
     (["trainer.precision=3"], "trainer.precision must be .*got .3."),
     (["trainer.accelerator=abacus"], "trainer.accelerator must be .*got .abacus."),
-    (["trainer.accelerator=cpu", "trainer.devices=0"], "trainer.devices must be >= 1, or auto; got 0"),
+    (["trainer.accelerator=cpu", "trainer.devices=0"], "trainer.devices must be auto, a number .*got 0"),
     (["trainer.accelerator=cpu", "trainer.devices=2"], "needs a process for each device: use the command"),
     (["trainer.devices=many"], "a number of devices, a list, or auto; got 'many'"),
     (["memory=sum", "memory.size=0"], "memory: size is the number of entries and must be an integer >= 1; got 0"),

@@ -374,7 +374,7 @@ def test_every_optimiser_moves_backbone_head_and_the_weights_of_the_loss_at_its_
         ({"name": "lion", "warmup": 0.1}, "unknown optimizer.name 'lion'; known: adamw, adam, sgd"),
         (
             {"name": "sgd", "warmup": 1.5},
-            "optimizer.warmup is a fraction of all steps and must be .*; got 1.5",
+            "optimizer.warmup is a fraction and must be .*; got 1.5",
         ),
     ],
 )

@@ -21,13 +21,10 @@ def own_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     Raises:
         TypeError: the settings are not a dict of dotted names.
     """
-    if settings is not None and not isinstance(settings, Mapping):
-        raise TypeError(f'settings must be a dict such as {{"trainer.max_epochs": 5}}; got {type(settings).__name__}')
-    for name, value in (settings or {}).items():
-        if isinstance(value, Mapping):
-            inner = next(iter(value.items()), ("NAME", "VALUE"))
-            raise TypeError(f"{name} is a dict in settings; use a dotted name: {{'{name}.{inner[0]}': {inner[1]!r}}}")
-    return dict(settings or {})
+    given: Any = {} if settings is None else settings
+    if not isinstance(given, Mapping) or any(isinstance(value, Mapping) for value in given.values()):
+        raise TypeError(f'settings must be a dict of dotted names such as {{"trainer.max_epochs": 5}}; got {given!r}')
+    return dict(given)
 
 
 def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) -> tuple[DictConfig, list[str]]:
@@ -41,17 +38,13 @@ def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) ->
     Raises:
         ConfigError: the run has other settings that may not change.
     """
-    then = runner.settings_of(load(Run(folder).config))
-    now = runner.settings_of(config)
-    differ = [
-        name
-        for name in {**then, **now}
-        if then.get(name) != now.get(name)
-        and not (name == EPOCHS and now.get(name) is None)  # the number was chosen from the data
-        and not name.startswith(("derived.", "extended", "out", "resume", *left_out))
-    ]
-    other = [name for name in differ if name not in (*MAY_CHANGE, EPOCHS)]
+    then, now = runner.settings_of(load(Run(folder).config)), runner.settings_of(config)
+    if now.get(EPOCHS) is None:
+        now[EPOCHS] = then.get(EPOCHS)  # the number was chosen from the data
+    left_out = ("derived.", "extended", "out", "resume", *left_out)
+    names = [name for name in {**then, **now} if not name.startswith(left_out) and then.get(name) != now.get(name)]
+    other = [name for name in names if name not in (*MAY_CHANGE, EPOCHS)]
     if other:
         told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
         raise ConfigError(f"{folder} holds a run with other settings: {told}. Use its settings, or another folder")
-    return replaced(config, {"resume": str(folder)}), [f"{name}={as_word(plain(now.get(name)))}" for name in differ]
+    return replaced(config, {"resume": str(folder)}), [f"{name}={as_word(plain(now.get(name)))}" for name in names]

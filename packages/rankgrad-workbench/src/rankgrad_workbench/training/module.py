@@ -33,15 +33,13 @@ def check_optimizer(settings: Mapping[str, Any]) -> None:
     Raises:
         TypeError, ValueError: naming the setting.
     """
-    if settings["name"] not in OPTIMIZERS:
-        raise ValueError(f"unknown optimizer.name {settings['name']!r}; known: {', '.join(OPTIMIZERS)}")
-    if settings.get("schedule", "cosine") not in SCHEDULES:
-        known = ", ".join(SCHEDULES)
-        raise ValueError(f"unknown optimizer.schedule {settings['schedule']!r}; known: {known}")
-    number(settings["warmup"], "optimizer.warmup is a fraction of all steps", low=0, high=1)
+    for name, known in (("name", OPTIMIZERS), ("schedule", SCHEDULES)):
+        if (value := settings.get(name, known[0])) not in known:
+            raise ValueError(f"unknown optimizer.{name} {value!r}; known: {', '.join(known)}")
+    for name in ("warmup", "momentum"):
+        number(settings.get(name, 0.0), f"optimizer.{name} is a fraction", low=0, high=1)
     for name in ("lr", "weight_decay", "head_lr_factor", "loss_lr_factor", "factor", "restart"):
         number(settings.get(name, 0.0), f"optimizer.{name} is a rate or a factor", low=0)
-    number(settings.get("momentum", 0.0), "optimizer.momentum is a fraction", low=0, high=1)
     for epoch in settings.get("milestones") or ():
         number(epoch, "each entry of optimizer.milestones is an epoch", low=0)
 
@@ -100,26 +98,16 @@ class TrainedModule(L.LightningModule):
     def configure_optimizers(self) -> Any:
         """Optimiser and learning rate schedule. The schedule moves at every step."""
         s = self.settings
-        groups = self.learned()
-        if s["name"] == "sgd":
-            optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, momentum=s["momentum"])
-        else:
-            optimizer = (torch.optim.Adam if s["name"] == "adam" else torch.optim.AdamW)(groups)
+        kinds: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+        optimizer = kinds[s["name"]](self.learned(), **({"momentum": s["momentum"]} if s["name"] == "sgd" else {}))
         steps = int(self.trainer.estimated_stepping_batches)
 
         def at(epochs: Sequence[int]) -> list[int]:
             return [round(epoch * steps / max(self.trainer.max_epochs or 1, 1)) for epoch in epochs]
 
+        given = {name: s[name] for name in ("warmup", "factor", "restart") if name in s}
         milestones, ends = at(s.get("milestones") or ()), at(s.get("extended") or ())
-        factor = Schedule(
-            steps,
-            s["warmup"],
-            s.get("schedule", "cosine"),
-            milestones,
-            s.get("factor", FACTOR),
-            ends,
-            s.get("restart", RESTART),
-        )
+        factor = Schedule(steps, name=s.get("schedule", "cosine"), milestones=milestones, ends=ends, **given)
         # a function, because torch would save the attributes of an object in the state and restore them
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -199,28 +187,24 @@ class RetrievalModule(TrainedModule):
         self.last_batch = embeddings.detach(), labels
         told = labels if self.targets is None else self.targets[ids.cpu()].to(labels.device)
         loss: Tensor = self.loss(embeddings, told, ids=ids if self._takes_ids else None)
-        noted = {}
         inner = self.loss.loss.loss if isinstance(self.loss.loss, Memory) else self.loss.loss
         terms = inner.components() if isinstance(inner, (RetrievalLoss, SumLoss)) else {}
-        for name, value in self.loss.stats.items():
-            if name in (*terms, *THRESHOLDS) or name.startswith("memory_"):
-                noted[name] = value
-            elif name == "counted":
-                noted[name] = value.float().mean()
+        logged = {*terms, *THRESHOLDS, "counted"}
+        stats = {n: value for n, value in self.loss.stats.items() if n in logged or n.startswith("memory_")}
+        noted = {n: value.float().mean() if n == "counted" else value for n, value in stats.items()}
         self.note(loss, noted)
         return loss
 
     def learned(self) -> list[dict[str, Any]]:
         """Parameter groups of backbone, head and loss, each with its learning rate."""
-        s = self.settings
+        lr, decay = self.settings["lr"], self.settings["weight_decay"]
         if isinstance(self.model, EmbeddingModel):
-            groups = parameter_groups(self.model, s["lr"], s["head_lr_factor"], s["weight_decay"])
+            groups = parameter_groups(self.model, lr, self.settings["head_lr_factor"], decay)
         else:
-            groups = [{"params": list(self.model.parameters()), "lr": s["lr"], "weight_decay": s["weight_decay"]}]
-        extra = list(self.loss.parameters())
-        if extra:
-            rate = s["lr"] * s["loss_lr_factor"]
-            groups.append({"params": extra, "lr": rate, "weight_decay": s["weight_decay"], "name": "loss"})
+            groups = [{"params": list(self.model.parameters()), "lr": lr, "weight_decay": decay}]
+        if extra := list(self.loss.parameters()):
+            rate = lr * self.settings["loss_lr_factor"]
+            groups.append({"params": extra, "lr": rate, "weight_decay": decay, "name": "loss"})
         return groups
 
     def examine(self) -> dict[str, float]:
@@ -231,10 +215,7 @@ class RetrievalModule(TrainedModule):
         seen = look(embeddings, labels, step_of(loss))
         stats: Mapping[str, Tensor] = getattr(loss, "stats", {})
         if isinstance(loss, CrossBatchMemory) and "memory_counted" in stats:
-            counted = float(stats["memory_counted"])
-            seen["no_positive"] = (
-                min(seen["no_positive"], 1 - counted) if math.isfinite(counted) else seen["no_positive"]
-            )
+            seen["no_positive"] = min(seen["no_positive"], 1 - float(stats["memory_counted"]))  # the first if NaN
         return {**seen, "drift": float(stats.get("memory_drift", math.nan)), "dim": embeddings.shape[1]}
 
 

@@ -9,7 +9,6 @@ weights as a run that was not interrupted.
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import random
 import sys
@@ -27,6 +26,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities.seed import isolate_rng
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
@@ -121,7 +121,6 @@ class TaskType(Generic[Result]):
 
 
 LOGS = ("lightning.pytorch", "lightning.fabric", "lightning")
-SEEDS = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")  # environment variables that Lightning's `seed_everything` sets
 
 
 @contextmanager
@@ -131,23 +130,24 @@ def undisturbed() -> Iterator[None]:
     Restored are the random states of Python, numpy and torch, the number of threads, the warning filters, and the
     levels of Lightning's loggers.
     """
-    threads, numbers, python = torch.get_num_threads(), np.random.get_state(), random.getstate()
-    levels = {name: logging.getLogger(name).level for name in LOGS}
-    seeds = {name: os.environ[name] for name in SEEDS if name in os.environ}
-    there = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    devices, kind = ([], "cuda") if there is None else ([*range(torch.accelerator.device_count())], there.type)
-    with warnings.catch_warnings(), torch.random.fork_rng(devices, device_type=kind):
+    threads, levels = torch.get_num_threads(), {name: logging.getLogger(name).level for name in LOGS}
+    numbers = isolate_rng()
+    numbers.__enter__()
+    with warnings.catch_warnings():
         try:
             yield
         finally:
+            numbers.__exit__(None, None, None)  # told of an error, it would restore nothing
             torch.set_num_threads(threads)
-            np.random.set_state(numbers)
-            random.setstate(python)
             for name, level in levels.items():
                 logging.getLogger(name).setLevel(level)
-            for name in SEEDS:
-                os.environ.pop(name, None)
-            os.environ.update(seeds)
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python, numpy and torch."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 @undisturbed()
@@ -190,8 +190,7 @@ def train(
 def _open(held: ExitStack, task: TaskType[Any], config: DictConfig, changes: Sequence[str]) -> tuple[Run, DictConfig]:
     """The run to train, and its settings. The folder stays locked until `held` is closed."""
     if config.resume is not None:
-        run = held.enter_context(opened(Path(config.resume), task.kind))
-        trust = config.get("trust")
+        run, trust = held.enter_context(opened(Path(config.resume), task.kind)), config.get("trust")
         made = load(run.config, packages(trust))
         return run, changed(replaced(made, {"trust": trust}), changes)  # a folder must not say what to trust
     run = held.enter_context(created(None if config.out is None else Path(config.out), task.name(config)))
@@ -204,38 +203,27 @@ def changed(config: DictConfig, changes: Sequence[str]) -> DictConfig:
     Raises:
         ConfigError: a setting that may not change.
     """
-    for change in changes:
-        if change.startswith("out="):
-            raise ConfigError(f"a resumed run stays in its folder; leave out {change}, or copy the folder first")
-    wrong = [change for change in changes if change.partition("=")[0] not in (*MAY_CHANGE, EPOCHS)]
+    free = [name for name in MAY_CHANGE if name not in ("out", "resume")]
+    wrong = [change for change in changes if change.partition("=")[0] not in (*free, EPOCHS)]
     if wrong:
-        free = ", ".join(name for name in MAY_CHANGE if name not in ("out", "resume"))
         raise ConfigError(
-            f"a resumed run keeps its own settings; leave out {' '.join(wrong)}. You may change: {EPOCHS} (only to a "
-            f"larger number), {free}"
+            f"a resumed run keeps its folder and its own settings; leave out {' '.join(wrong)}. You may change: "
+            f"{EPOCHS} (only to a larger number), {', '.join(free)}"
         )
     values: dict[str, Any] = {}
     for change in changes:
         key, _, value = change.partition("=")
         if not value:
             raise ConfigError(f"{key}= is empty")
-        if key == EPOCHS:
-            values |= _extended(config, value)
-            continue
-        old = OmegaConf.select(config, key)
-        values[key] = OmegaConf.select(OmegaConf.from_dotlist([change]), key)
+        old, values[key] = OmegaConf.select(config, key), OmegaConf.select(OmegaConf.from_dotlist([change]), key)
         inner = f"data.load.{key.partition('.')[2]}"
-        if key.startswith("data.") and OmegaConf.select(config, inner) == old and old is not None:
+        if key == EPOCHS:
+            if not value.isdigit() or int(value) < old:
+                raise ConfigError(f"this run has {old} epochs; to extend it, give {EPOCHS} > {old}; got {value!r}")
+            values |= {"extended": [*config.extended, old]} if int(value) > old else {}
+        elif key.startswith("data.") and old is not None and OmegaConf.select(config, inner) == old:
             values[inner] = values[key]
     return replaced(config, values)
-
-
-def _extended(config: DictConfig, epochs: str) -> dict[str, Any]:
-    """What changes in the settings of a run that is extended to more epochs."""
-    had = config.trainer.max_epochs
-    if not epochs.isdigit() or int(epochs) < had:
-        raise ConfigError(f"this run has {had} epochs; to extend it, give {EPOCHS} > {had}; got {epochs!r}")
-    return {} if int(epochs) == had else {EPOCHS: int(epochs), "extended": [*config.extended, had]}
 
 
 def _is_finished(run: Run, config: DictConfig) -> bool:
@@ -253,7 +241,7 @@ def _train(
     check_trainer(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    L.seed_everything(config.seed, verbose=False)
+    seed_all(config.seed)
     say = partial(print, flush=True) if first else silent
     used = [str(plugin) for plugin in plugins.used(plain(config))]
     for plugin in used:
@@ -285,27 +273,18 @@ def _train(
         if fresh and first:
             run.config.unlink()  # nothing was trained, so the folder can be used again with other settings
         raise
-    L.seed_everything(config.seed, verbose=False)  # random numbers drawn before must not change the training
+    seed_all(config.seed)  # random numbers drawn before must not change the training
     took = _fit(trainer, task, None if state is None else run.state)
     _, result = task.evaluate(trainer, task.trained())
-    facts = {**took, **_facts(trainer, config), "plugins": used, "data": data, OFF_COUNTS: task.off_counts}
-    on_first(lambda: run.finish(task.write(run, result, facts)))
-
-
-def _facts(trainer: L.Trainer, config: DictConfig) -> dict[str, Any]:
-    """Facts about the training: steps, versions and devices."""
-    return {
-        "steps": trainer.global_step,
-        "epochs": config.trainer.max_epochs,
-        "rankgrad": __version__,
-        "torch": torch.__version__,
-        "lightning": L.__version__,
-        "python": platform.python_version(),
-        "processes": trainer.world_size,
-        "threads": torch.get_num_threads(),
-        "device": str(trainer.strategy.root_device),
-        **made_by(trainer.strategy.root_device),
+    device = trainer.strategy.root_device
+    facts = {
+        **{**took, "steps": trainer.global_step, "epochs": config.trainer.max_epochs},
+        **{"rankgrad": __version__, "torch": torch.__version__, "lightning": L.__version__},
+        **{"python": platform.python_version(), "processes": trainer.world_size},
+        **{"threads": torch.get_num_threads(), "device": str(device), **made_by(device)},
+        **{"plugins": used, "data": data, OFF_COUNTS: task.off_counts},
     }
+    on_first(lambda: run.finish(task.write(run, result, facts)))
 
 
 def steps_of(trainer: Mapping[str, Any], batches: int) -> int:
@@ -384,29 +363,19 @@ def _trainer(run: Run, task: Task[Any], config: DictConfig, quiet: bool, done: i
     shown = config.trainer.enable_progress_bar and not quiet
     bar = shown and bars_are_seen(sys.stdout)  # Lightning draws its bar on stdout
     to = loggers(run, config.loggers, done)
-
-    def save_log() -> None:
-        for logger in to:
-            logger.save()
-
     callbacks: list[Callback] = [WriteLog(), Clock(), *task.callbacks()]
     if config.evaluation.every:
         callbacks.append(EvaluateEvery(config.evaluation.every, lambda model: task.evaluate(trainer, model)[0]))
     if config.health:
         callbacks.append(Health(run.health, show=not quiet))
     # SaveState comes after the other callbacks, because their state is part of what it saves
-    callbacks += [SetEpoch(), SaveState(run.state, config.checkpoint_minutes, save_log)]
-    if bar:
-        callbacks.append(LossBar(refresh_rate=5))
-    elif shown:
-        callbacks.append(ProgressLines())
-    options = {**plain(config.trainer), **launch.trainer_options(config), "enable_progress_bar": bar}
+    callbacks += [SetEpoch(), SaveState(run.state, config.checkpoint_minutes)]
+    callbacks += [LossBar(refresh_rate=5)] if bar else [ProgressLines()] if shown else []
+    options = {**plain(config.trainer), **launch.trainer_options(config), "enable_progress_bar": bar, **OURS}
+    options |= {"default_root_dir": run.folder, "logger": to, "callbacks": callbacks}
     options["plugins"] = [StateFile(), *(options.get("plugins") or ())]
     try:
-        trainer = L.Trainer(
-            **options,
-            **{**OURS, "default_root_dir": run.folder, "logger": to, "callbacks": callbacks},
-        )
+        trainer = L.Trainer(**options)
     except MisconfigurationException as error:
         raise ConfigError(f"trainer: {error}") from None
     return trainer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -38,16 +38,14 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         check_unpacked(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        missing = {"state_dict", "global_step"} - set(state)
+        whole = "state_dict" in state and type(state["global_step"]) is int  # it is used in file names
     except UnpicklingError:
         raise ConfigError(f"{path} is refused: it holds more than numbers and could run code. {again}") from None
     except Exception as error:  # torch, pickle and zip each raise their own
         raise ConfigError(f"{path} is damaged ({type(error).__name__}). {again}") from None
     check_tensors(path, state)
-    if missing:
-        raise ConfigError(f"{path} is not the state of a run: it lacks {', '.join(sorted(missing))}. {again}")
-    if type(state["global_step"]) is not int:  # used in file names
-        raise ConfigError(f"{path} is damaged: its global_step is not a number of steps. {again}")
+    if not whole:
+        raise ConfigError(f"{path} is not the state of a run. {again}")
     return state
 
 
@@ -83,30 +81,22 @@ def check_state(
         if key not in MAY_CHANGE and then.get(key) != settings.get(key)
     ]
     # what is derived from the data may differ because the data does
-    if any(not each.startswith("derived.") for each in changed):
-        raise ConfigError(_changed(changed, config, path))
-    other = other_data(state.get("data", {}), data)
-    if other:
+    if all(each.startswith("derived.") for each in changed) and (other := other_data(state.get("data", {}), data)):
         raise ConfigError(
             f"the data has changed since this run began: {other}. Restore the data, or start a new run. If the rows "
             "are the same, add check_data=false"
         )
     if changed:
-        raise ConfigError(_changed(changed, config, path))
-    now_there, then_there = (
+        raise ConfigError(
+            f"{config} was changed since {path.name} was saved: {', '.join(changed)}. Change it back to resume, or "
+            "start a new run with out="
+        )
+    fixed = [
         {key: value for key, value in each.items() if not key.startswith(tuple(memories))}
         for each in (weights, state["state_dict"])
-    )
-    wrong = misfits(now_there, then_there)
-    if wrong:
+    ]
+    if wrong := misfits(*fixed):
         raise ConfigError(f"the model in {path} differs from the model that {config} describes: {'; '.join(wrong)}")
-
-
-def _changed(names: Sequence[str], config: Path, path: Path) -> str:
-    return (
-        f"{config} was changed since {path.name} was saved: {', '.join(names)}. Change it back to resume, or "
-        "start a new run with out="
-    )
 
 
 def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -115,12 +105,11 @@ def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     >>> other_data({"images": 5, "names": "ab"}, {"images": 4, "names": "cd"})
     'images (then 5, now 4), names'
     """
-    words = []
-    for name in then if now else ():
-        if then[name] != now.get(name):
-            number = isinstance(then[name], int)
-            words.append(f"{name} (then {then[name]}, now {now.get(name)})" if number else name)
-    return ", ".join(words)
+    return ", ".join(
+        f"{name} (then {value}, now {now.get(name)})" if isinstance(value, int) else name
+        for name, value in then.items()
+        if now and value != now.get(name)
+    )
 
 
 WRITES = 50  # epochs of a training after which its state is written
@@ -148,11 +137,10 @@ class SaveState(L.Callback):
     Args:
         path: file to write.
         minutes: longest time between two writes.
-        first: called before each write, to save what must be on the disk before the state, such as the log.
     """
 
-    def __init__(self, path: Path, minutes: float, first: Callable[[], object] = lambda: None) -> None:
-        self.path, self.seconds, self.first = path, 60 * minutes, first
+    def __init__(self, path: Path, minutes: float) -> None:
+        self.path, self.seconds = path, 60 * minutes
         self.last = time.monotonic()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -168,29 +156,24 @@ class SaveState(L.Callback):
             signals.Stopped: a signal ended the run; the state is written.
         """
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        # `on_train_epoch_end` writes after the last batch of an epoch
-        if not whole or trainer.is_last_batch:
-            return
-        # all processes write together, as soon as one is due or was asked to stop
-        late, asked = largest([time.monotonic() - self.last >= self.seconds, signals.requested()])
-        if late or asked:
-            self.write(trainer)
-        if asked:
-            signals.stop(asked)
+        if whole and not trainer.is_last_batch:  # `on_train_epoch_end` writes after the last batch of an epoch
+            self._save(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write. A run that was asked to stop may stop here."""
+        self._save(trainer, trainer.should_stop or due(trainer, WRITES))
+
+    def _save(self, trainer: L.Trainer, needed: bool = False) -> None:
+        # all processes write together, as soon as one is due or was asked to stop
         late, asked = largest([time.monotonic() - self.last >= self.seconds, signals.requested()])
-        if late or asked or trainer.should_stop or due(trainer, WRITES):
+        if needed or late or asked:
             self.write(trainer)
         if asked:
             signals.stop(asked)
 
     def write(self, trainer: L.Trainer) -> None:
-        """Called by all processes, written by the first."""
-        self.first()
+        """Called by all processes, written by the first. The log must be on the disk before the state."""
+        for logger in trainer.loggers:
+            logger.save()
         trainer.save_checkpoint(self.path)
         self.last = time.monotonic()
-
-
-__all__ = ["MAY_CHANGE", "SaveState", "check_state", "due", "other_data", "read_state"]
