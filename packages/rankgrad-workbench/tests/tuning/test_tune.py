@@ -66,7 +66,7 @@ class Made:
     def __exit__(self, *_: object) -> None:
         self.begun.clear()
 
-    def fork(self, words: Sequence[str], log: Any) -> Ended:
+    def start(self, words: Sequence[str], *, log: Any) -> Ended:
         settings = dict(word.split("=", 1) for word in words[1:])
         self.calls.append(settings)
         self.folders.append(settings["out"])
@@ -75,9 +75,6 @@ class Made:
             log.write("rankgrad: it went wrong\n")
         self.begun.append(Ended(settings, 1 if failed else 0))
         return self.begun[-1]
-
-    def start(self, words: Sequence[str], *, log: Any) -> Ended:
-        return self.fork(words, log)
 
     def wait(self) -> Ended:
         if self.last <= 0:
@@ -475,19 +472,6 @@ def test_a_journal_that_lost_a_line_is_refused(made, tmp_path):
     with pytest.raises(ConfigError, match="journal of the search is damaged: trial 0 of supap has no optimizer.lr"):
         tune(words, tmp_path)
     assert len(made.calls) == begun
-
-
-def test_a_search_without_a_run_binds_nobody(made, tmp_path):
-    made.fails = lambda settings: True
-    with pytest.raises(ConfigError, match="it went wrong"):
-        tune([*TWO, "trials=1", "folds=2", "seeds=none", "space.optimizer.lr=log(0.1,1)"], tmp_path)
-    old = (tmp_path / "journal.log").read_bytes()
-    made.fails = lambda settings: False
-    words = [*TWO, "trials=1", "folds=2", "seeds=none"]
-    tune(words, tmp_path)
-    assert (tmp_path / "journal.log.old").read_bytes() == old
-    with pytest.raises(ConfigError, match="holds runs with other settings: space.optimizer.lr"):
-        tune([*words, "space.optimizer.lr=log(0.1,1)"], tmp_path)
 
 
 def test_a_journal_that_is_whole_is_read(tmp_path):

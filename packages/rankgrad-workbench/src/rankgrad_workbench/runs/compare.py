@@ -6,15 +6,15 @@ import hashlib
 import json
 import os
 import re
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+import pandas as pd
+from omegaconf import DictConfig
 
 from rankgrad._version import __version__
 from rankgrad.common.plugins import registered
@@ -24,7 +24,7 @@ from rankgrad.evaluation.statistics import FEWEST_SEEDS, PairedDifference, cauti
 
 from ..files import read_json, remove_leftovers, write_text
 from ..files.folders import HOLDER, lock, refuse_links
-from ..settings import PATHS, ConfigError, check_paths, compose, differing, plain
+from ..settings import PATHS, ConfigError, check_paths, compose
 from ..settings.checking import SEEDS
 from ..settings.kinds import TASKS, of_command, of_settings
 from . import signals
@@ -40,16 +40,8 @@ SETTINGS, JOURNAL = "settings.json", "journal.log"
 OURS = "rankgrad"  # key in settings.json with our version: another program's file of this name does not have it
 # Files that a comparison or a search writes in its folder.
 WRITTEN = (
-    SETTINGS,
-    JOURNAL,
-    "compare.md",
-    "compare.json",
-    "compare.html",
-    "trials.csv",
-    "tune.json",
-    "tune.md",
-    "trials",
-    "final",
+    *(SETTINGS, JOURNAL, "compare.md", "compare.json", "compare.html"),
+    *("trials.csv", "tune.json", "tune.md", "trials", "final"),
 )
 MOST_SEEDS = 10_000
 LONGEST = 200  # letters of a variant in the name of a folder; file systems allow 255 bytes
@@ -105,27 +97,25 @@ def compare_variants(
         command: training command, see `tasks.TASKS`.
         launcher: of the runs.
     """
-    losses, tree = list(variants), of_command(command, rest).settings
-    tasks: dict[tuple[str, int], list[str]] = {}
-    for loss, own in variants.items():
+    tree = of_command(command, rest).settings
+    for own in variants.values():
         check_paths(compose([*rest, *own], tree))  # a misspelt setting or path fails here, before the first run
-        for seed in seeds:
-            tasks[loss, seed] = [*rest, *own, f"seed={seed}"]
+    places = {(name, seed): _folder(out, name, seed) for name in variants for seed in seeds}
+    tasks = {folder: [*rest, *variants[name], f"seed={seed}"] for (name, seed), folder in places.items()}
     with shared(out, rest):
-        errors = train_all({_folder(out, *key): task for key, task in tasks.items()}, out, jobs, command, launcher)
-        table = _table(out, losses, seeds, rest, command)
-    alike: dict[str, list[tuple[str, int]]] = {}  # why -> failed runs; often, all runs fail for the same reason
-    for key in tasks:
-        folder = _folder(out, *key)
+        errors = train_all(tasks, out, jobs, command, launcher)
+        finished: dict[str, dict[int, Run]] = {}
+        for (name, seed), folder in places.items():
+            if Run(folder).finished:
+                finished.setdefault(name, {})[seed] = Run(folder)
+        table = _table(out, finished, seeds, rest, command) if finished else ""
+    failed: dict[str, list[str]] = {}  # why -> failed runs; often, all runs fail for the same reason
+    for (name, seed), folder in places.items():
         if folder in errors:
-            alike.setdefault(errors[folder].replace(str(folder), ""), []).append(key)
-    failed = [
-        f"{', '.join(f'{loss} seed {seed}' for loss, seed in runs)}: {errors[_folder(out, *runs[0])]}"
-        for runs in alike.values()
-    ]
+            failed.setdefault(errors[folder].replace(f"{folder}/", ""), []).append(f"{name} seed {seed}")
     if failed:
-        shown = ["", table] if len(errors) < len(tasks) else []
-        raise ConfigError("\n".join(["these runs failed:", *failed, *shown]))
+        lines = [f"{', '.join(runs)}: {why}" for why, runs in failed.items()]
+        raise ConfigError("\n".join(["these runs failed:", *lines, *(["", table] if table else [])]))
     return table
 
 
@@ -141,11 +131,7 @@ def folders(settings: Sequence[str], out: Path) -> dict[str, list[Path]]:
 
 
 def folders_of(variants: Iterable[str], seeds: Sequence[int], out: Path) -> dict[str, list[Path]]:
-    """The folders that `compare_variants` uses: name -> one folder for each seed.
-
-    >>> [path.name for path in folders_of(["pnp"], [0, 1], Path("runs"))["pnp"]]
-    ['pnp-seed0', 'pnp-seed1']
-    """
+    """The folders that `compare_variants` uses: name -> one folder for each seed."""
     return {name: [_folder(out, name, seed) for seed in seeds] for name in variants}
 
 
@@ -182,9 +168,9 @@ def train_all(
         Folder -> the last line of its log, for the runs that failed.
     """
     errors: dict[Path, str] = {}
-    waiting = iter([(folder, settings) for folder, settings in tasks.items() if not Run(folder).finished])
-    finished = sum(Run(folder).finished for folder in tasks)
-    with bar(total=len(tasks), initial=finished, delay=0, desc="runs", unit="run") as shown:
+    waiting = [(folder, settings) for folder, settings in tasks.items() if not Run(folder).finished]
+    left = iter(waiting)
+    with bar(total=len(tasks), initial=len(tasks) - len(waiting), delay=0, desc="runs", unit="run") as shown:
 
         def ended(folder: Path, error: str | None) -> None:
             if error is not None:
@@ -192,20 +178,17 @@ def train_all(
             shown.write(f"{folder.name}: {_result(Run(folder)) if error is None else error}", file=sys.stderr)
             shown.update()
 
-        train_in_turn(lambda: next(waiting, None), ended, out, jobs, command, launcher, shown=shown)
-    return {folder: errors[folder] for folder in tasks if folder in errors}
+        train_in_turn(lambda: next(left, None), ended, out, jobs, command, launcher, shown=shown)
+    return errors
 
 
 def _result(run: Run) -> str:
     """The main metrics of a run that ended, those of the untrained network, and what is wrong."""
-    if not run.finished:
-        return "no result yet"  # a launcher that only hands runs on
-    values, before, kind = run.read_values(), run.read_untrained(), TASKS[run.kind]
-    names = [name for name in dict.fromkeys((FIRST_HIT, kind.main_of(values))) if name in values]
-    begun = network(settings_in(run))
+    values, before, begun = run.read_values(), run.read_untrained(), network(settings_in(run))
     told = [
         f"{name} {100 * values[name]:.1f}" + (f" ({begun} {100 * before[name]:.1f})" if name in before else "")
-        for name in names
+        for name in dict.fromkeys((FIRST_HIT, TASKS[run.kind].main_of(values)))
+        if name in values
     ]
     return "; ".join([", ".join(told), *(each.text for each in warnings_of(run) if each.name != BELOW)])
 
@@ -218,7 +201,6 @@ def train_in_turn(
     command: str = "train",
     launcher: Launcher = LOCAL,
     *,
-    many: bool = False,
     shown: Any = None,
 ) -> None:
     """Train runs, each in its own process. The next run may depend on the results of earlier ones.
@@ -231,7 +213,6 @@ def train_in_turn(
         jobs: number of runs at a time.
         command: training command of rankgrad.
         launcher: of the runs.
-        many: the runs are many and short: fork them from one process that has imported everything.
         shown: a bar, beside which the names of the runs that are training are shown; None: there is none.
     """
     running: dict[Child, RunCommand] = {}
@@ -241,7 +222,7 @@ def train_in_turn(
                 run = RunCommand(task[0], tuple(task[1]), command)
                 refuse_links(run.folder)
                 run.folder.mkdir(parents=True, exist_ok=True)  # for the log; the run writes its config.yaml first
-                running[launcher.start(run, children, many=many)] = run
+                running[launcher.start(run, children)] = run
             if not running:
                 return
             if shown is not None:
@@ -256,21 +237,15 @@ def train_in_turn(
 
 
 def _split(settings: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
-    losses: list[str] = []
-    seeds, rest = [0, 1, 2], []
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        if key == "loss":
-            losses = read_losses(value)
-        elif key == "seeds":
-            seeds = read_seeds(value)
-        elif key in ("seed", "out", "resume"):
-            raise ConfigError(f"{key}= is a setting of a single run; for a comparison, use seeds=0,1,2 and --out DIR")
-        else:
-            rest.append(setting)
+    """(losses, seeds, settings of all runs)."""
+    given = dict(setting.partition("=")[::2] for setting in settings)
+    if single := sorted({"seed", "out", "resume"} & given.keys()):
+        raise ConfigError(f"{single[0]}= is a setting of a single run; for a comparison, use seeds=0,1,2 and --out DIR")
+    losses = read_losses(given.get("loss", ""))
     if not losses:
         raise ConfigError("no loss is given; name the losses to compare, such as loss=roadmap,pnp,smooth_ap")
-    return losses, seeds, rest
+    rest = [setting for setting in settings if not setting.startswith(("loss=", "seeds="))]
+    return losses, read_seeds(given.get("seeds", "0,1,2")), rest
 
 
 def read_losses(text: str) -> list[str]:
@@ -292,15 +267,16 @@ def read_seeds(text: str) -> list[int]:
     ([0, 1, 2, 3], [7, 1])
     """
     first, dots, last = text.partition("..")
-    numbers: Sequence[int] = []
-    with suppress(ValueError):
+    try:
         numbers = range(int(first), int(last) + 1) if dots else [int(seed) for seed in text.split(",")]
-    if not numbers:
-        raise ConfigError(f"seeds must be integers such as 0,1,2 or 0..9; got {text!r}")
-    if len(numbers) > MOST_SEEDS:
-        raise ConfigError(f"at most {MOST_SEEDS} seeds; got {text!r}")
-    if len(set(numbers)) < len(numbers) or min(numbers) < 0 or max(numbers) > SEEDS:
-        raise ConfigError(f"seeds must be different integers >= 0 and <= {SEEDS}; got {text!r}")
+    except ValueError:
+        numbers = []
+    fits = 0 < len(numbers) <= MOST_SEEDS and len(set(numbers)) == len(numbers)
+    if not fits or min(numbers) < 0 or max(numbers) > SEEDS:
+        raise ConfigError(
+            f"seeds must be integers such as 0,1,2 or 0..9: at most {MOST_SEEDS}, different, >= 0 and <= {SEEDS}; "
+            f"got {text!r}"
+        )
     return list(numbers)
 
 
@@ -333,48 +309,36 @@ def own_settings(loss: str, rest: Sequence[str], tree: str) -> list[str]:
 def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
     """Lock a folder of runs for this process, and write the settings that all its runs share.
 
+    The settings of a command that failed before the first run bind nobody.
+
     Raises:
         ConfigError: the folder holds runs with other settings, or files of another program with names that we write.
         LockedError: another process uses the folder.
     """
     out.mkdir(parents=True, exist_ok=True)
-    # a killed process leaves its HOLDER, and files of ours
-    there = [] if os.path.lexists(out / HOLDER) else sorted(os.listdir(out))
+    killed = os.path.lexists(out / HOLDER)  # a killed process leaves it, and files of ours
     with lock(out, "this folder of runs"):
         refuse_links(*(out / name for name in WRITTEN))
         remove_leftovers(out, ours=WRITTEN.__contains__)
-        path = out / SETTINGS
-        ours = path.is_file() and OURS in read_json(path)
-        foreign = [name for name in there if name in WRITTEN and not ours]
-        if foreign:
+        then = read_json(out / SETTINGS) if (out / SETTINGS).is_file() else {}
+        there = [name for name in WRITTEN if (out / name).exists()]
+        if there and not killed and OURS not in then:
             raise ConfigError(
-                f"{out} holds {foreign[0]}, which rankgrad did not write and would replace: choose another folder with "
+                f"{out} holds {there[0]}, which rankgrad did not write and would replace: choose another folder with "
                 "--out"
             )
         now = dict(map(_located, settings))
         now.pop("threads", None)  # may differ: it depends on the machine and on --jobs
-        if not path.exists() or not _begun(out):
-            # the runs of a finished search may have been deleted, so its journal is moved
-            if (out / JOURNAL).is_file():
-                (out / JOURNAL).replace(out / f"{JOURNAL}.old")
-            write_text(path, json.dumps({OURS: __version__, **now}))
-        then = read_json(path)
+        marks = ("config.yaml", JOURNAL, *(row.result for row in TASKS.values()))
+        begun = OURS in then and any(next(out.rglob(name), None) is not None for name in marks)
         then.pop(OURS, None)
-        differ = [key for key in {**then, **now} if then.get(key) != now.get(key)]
-        if differ:
-            said = [[each.get(key, "not given") for key in differ] for each in (then, now)]
-            told = ", ".join(f"{key} (then {a}, now {b})" for key, a, b in zip(differ, *said, strict=True))
+        if not begun:
+            write_text(out / SETTINGS, json.dumps({OURS: __version__, **now}))
+        elif then != now:
+            differ = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+            told = ", ".join(f"{key} (then {then.get(key)}, now {now.get(key)})" for key in differ)
             raise ConfigError(f"{out} holds runs with other settings: {told}. Choose another folder with --out")
         yield
-
-
-def _begun(out: Path) -> bool:
-    """Whether a folder has a run. The settings of a command that failed before the first one bind nobody, nor does the
-    journal of its search.
-    """
-    return any(
-        next(out.rglob(name), None) is not None for name in ("config.yaml", *(row.result for row in TASKS.values()))
-    )
 
 
 def _located(setting: str) -> tuple[str, str]:
@@ -384,129 +348,105 @@ def _located(setting: str) -> tuple[str, str]:
     return key, path if key in PATHS and value and os.path.exists(path) else value  # model.name may not be a path
 
 
-def _table(out: Path, losses: Sequence[str], seeds: Sequence[int], rest: Sequence[str], command: str) -> str:
+def _table(
+    out: Path, runs: Mapping[str, Mapping[int, Run]], seeds: Sequence[int], rest: Sequence[str], command: str
+) -> str:
+    """The text of a comparison of finished runs, loss -> seed -> run. It is also written, and with all numbers."""
     kind = of_command(command, rest)
-    every = (*kind.columns, *registered("metrics", kind.columns))
-    runs = {loss: {s: run for s in seeds if (run := Run(_folder(out, loss, s))).finished} for loss in losses}
-    runs = {loss: of for loss, of in runs.items() if of}
-    values = {loss: _columns({s: run.read_values() for s, run in of.items()}, every) for loss, of in runs.items()}
-    untrained = {
-        name: _columns({s: run.read_untrained() for s, run in runs[loss].items()}, every)
-        for name, loss in _untrained(runs).items()
-    }
-    columns = [name for name in every if any(name in of for of in values.values())]
-    main = kind.main_of(columns)
-    lists = {loss: {name: list(by.values()) for name, by in of.items()} for loss, of in values.items()}
-    without = {name: {column: list(by.values()) for column, by in of.items()} for name, of in untrained.items()}
-    shown = {**lists, **without}
-    ordered = sorted(shown, key=lambda name: -statistics.mean(shown[name].get(main) or [-1.0]))
-    rows = [[name, *(mean_text(shown[name].get(column, [])) for column in columns)] for name in ordered]
-    tests = _differences({loss: values[loss][main] for loss in losses if loss in values})
+    every = [*kind.columns, *registered("metrics", kind.columns)]
+    values = _measured({loss: {s: run.read_values() for s, run in of.items()} for loss, of in runs.items()}, every)
+    values, main = values.dropna(axis=1, how="all"), kind.main_of(values.dropna(axis=1, how="all"))
+    groups = begun_groups((loss, settings_in(next(iter(of.values())))) for loss, of in runs.items())
+    start = {name: {s: run.read_untrained() for s, run in runs[of[0]].items()} for name, of in groups.items()}
+    untrained = _measured(start, list(values))
+    rows = {name: of for frame in (values, untrained) for name, of in frame.groupby(level=0, sort=False)}
+    ordered = sorted(rows, key=lambda name: -rows[name].fillna(-1.0)[main].mean())
+    cells = [[name, *(_spread(rows[name][column]) for column in values)] for name in ordered]
+    tests = _differences(values[main], list(runs))
     warned = {loss: {s: warnings_of(run) for s, run in of.items()} for loss, of in runs.items()}
+    remarks = {loss: {s: remarks_of(run) for s, run in of.items()} for loss, of in runs.items()}
     settings = [setting for setting in rest if not setting.startswith("threads=")]  # each run may have another number
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent"
     parts = ["; ".join([head, *([f"settings: {' '.join(settings)}"] if settings else [])])]
-    parts += [markdown([["loss", *columns], *rows]), *_told(main, values, tests)]
-    told = []  # what a name does not say
-    for loss, of in runs.items():
-        config = next(iter(of.values())).config
-        own = differing(plain(OmegaConf.load(config).loss)) if config.exists() else {}
-        words = [word for word in (f"{key}={value}" for key, value in own.items()) if word not in loss]
-        told += [f"{loss} has {', '.join(words)}"] if words else []
-    parts += [f"By the defaults for these data, {'; '.join(told)}."] if told else []
-    remarks = {loss: {s: remarks_of(run) for s, run in of.items()} for loss, of in runs.items()}
-    for head, lines in (("Warnings", together(warned)), ("Remarks", alike(remarks))):
-        parts += ["\n".join([head, "", *(f"* {line}" for line in lines)])] if lines else []
+    parts += [markdown([["loss", *values], *cells]), *_judged(main, list(runs), tests)]
+    for title, lines in (("Warnings", together(warned)), ("Remarks", alike(remarks))):
+        parts += ["\n".join([title, "", *(f"* {line}" for line in lines)])] if lines else []
     text = "\n\n".join(parts)
     write_text(out / "compare.md", text + "\n")
+    facts = {loss: [run.read_facts() for run in of.values()] for loss, of in runs.items()}
     content = {
-        **{"settings": settings, "seeds": list(seeds), "values": lists, "untrained": without, "metric": main},
+        **{"settings": settings, "seeds": list(seeds), "metric": main},
+        **{"values": _lists(values), "untrained": _lists(untrained)},
         "differences": {loss: asdict(test) for loss, test in tests.items()},
         "warnings": {
             loss: [{"seed": s, **asdict(each)} for s, found in of.items() for each in found]
             for loss, of in warned.items()
         },
-        "remarks": {loss: [{"seed": s, "remarks": of[s]} for s in of] for loss, of in remarks.items()},
-        **joined(r.read_facts() for of in runs.values() for r in of.values()),
-        "train_seconds": {loss: [r.read_facts()["train_seconds"] for r in of.values()] for loss, of in runs.items()},
+        "remarks": {loss: [{"seed": s, "remarks": said} for s, said in of.items()] for loss, of in remarks.items()},
+        **joined(each for of in facts.values() for each in of),
+        "train_seconds": {loss: [each["train_seconds"] for each in of] for loss, of in facts.items()},
     }
     write_text(out / "compare.json", json.dumps(content, indent=1))
     return text
 
 
-def _columns(measured: Mapping[int, Mapping[str, float]], every: Sequence[str]) -> dict[str, dict[int, float]]:
-    """Column -> seed -> per cent, for the columns that any seed has."""
-    found = {name: {seed: 100 * of[name] for seed, of in measured.items() if name in of} for name in every}
-    return {name: by_seed for name, by_seed in found.items() if by_seed}
-
-
-def _untrained(runs: Mapping[str, Mapping[int, Run]]) -> dict[str, str]:
-    """Row of an untrained network -> a loss whose runs began with it. Variants with other models have other rows."""
-    groups = begun_groups((loss, settings_in(next(iter(of.values())))) for loss, of in runs.items())
-    return {name: group[0] for name, group in groups.items()}
-
-
-def _differences(values: Mapping[str, Mapping[int, float]]) -> dict[str, PairedDifference]:
-    """Each loss minus the first one, over their common seeds. A loss with fewer than two of them is left out.
-
-    Args:
-        values: loss -> seed -> value, in per cent.
-    """
-    first, *others = values or [""]
-    both = {loss: sorted(values[loss].keys() & values[first].keys()) for loss in others}
-    return {
-        loss: paired_t_test([values[loss][s] for s in seeds], [values[first][s] for s in seeds])
-        for loss, seeds in both.items()
-        if len(seeds) > 1
+def _measured(found: Mapping[str, Mapping[int, Mapping[str, float]]], metrics: Sequence[str]) -> pd.DataFrame:
+    """[(loss, seed), metric] in per cent."""
+    rows = {
+        (loss, seed): {m: 100 * of[m] for m in metrics if m in of}
+        for loss, by in found.items()
+        for seed, of in by.items()
     }
+    return pd.DataFrame([*rows.values()], pd.MultiIndex.from_tuples(rows), metrics, dtype=float)
 
 
-def _told(metric: str, values: Mapping[str, object], tests: Mapping[str, PairedDifference]) -> list[str]:
-    """The table of the differences, and a caution if there are too few seeds."""
-    parts = []
-    if tests:
-        heads, rows = difference_cells(list(tests.values()))
-        table = [[f"{metric}, against {next(iter(values))}", *heads]]
-        table += [[loss, *row] for loss, row in zip(tests, rows, strict=True)]
-        parts.append(f"Differences, paired by seed\n\n{markdown(table)}")
-        if "detectable" in heads:
-            parts.append("Detectable: a true difference of this size is found with a probability of 80 %.")
-    told = caution(min(test.n for test in tests.values())) if tests else caution(1) if len(values) > 1 else ""
-    return [*parts, *([told] if told else [])]
+def _lists(frame: pd.DataFrame) -> dict[str, dict[str, list[float]]]:
+    """Loss -> metric -> its values."""
+    by_loss = {name: of.dropna(axis=1, how="all") for name, of in frame.groupby(level=0, sort=False)}
+    return {name: {metric: of[metric].dropna().tolist() for metric in of} for name, of in by_loss.items()}
 
 
-def difference_cells(tests: Sequence[PairedDifference]) -> tuple[list[str], list[list[str]]]:
-    """(heads, a row for each test). Below four seeds there is the difference alone.
-
-    >>> difference_cells([paired_t_test([2.0, 3.0], [1.0, 1.0])])
-    (['difference', 'seeds'], [['+1.50', '2']])
-    """
-    judged, tested = any(test.n >= FEWEST_SEEDS for test in tests), any(test.p is not None for test in tests)
-    heads = ["95 % interval", "detectable"] if judged else []
-    chances = ["p", "p (Holm)"][: min(len(tests), 2)] if tested else []
-    rows, corrected = [], iter(holm([test.p for test in tests]))
-    for test in tests:
-        found = [f"{test.low:+.2f} to {test.high:+.2f}", "-" if test.detectable is None else f"{test.detectable:.2f}"]
-        cells = (found if test.n >= FEWEST_SEEDS else ["-", "-"]) if judged else []
-        cells += [_p(test.p), _p(next(corrected))][: len(chances)]
-        rows.append([f"{test.mean:+.2f}", *cells, str(test.n)])
-    return ["difference", *heads, *chances, "seeds"], rows
-
-
-def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
-
-
-def mean_text(values: Sequence[float], digits: int = 1) -> str:
-    """Mean ± standard deviation, as text; without values "-".
-
-    >>> mean_text([50.0, 52.0]), mean_text([50.0]), mean_text([])
-    ('51.0 ± 1.4', '50.0', '-')
-    """
-    if not values:
+def _spread(values: pd.Series) -> str:
+    """Mean ± standard deviation; without values "-"."""
+    if not (there := values.dropna().tolist()):
         return "-"
-    mean, deviation = spread(values)
-    return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+    mean, deviation = spread(there)
+    return f"{mean:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+
+
+def _differences(values: pd.Series, losses: Sequence[str]) -> dict[str, PairedDifference]:
+    """Each loss minus the first one, over their common seeds. A loss with fewer than two of them is left out."""
+    first, *others = losses
+    tests = {}
+    for loss in others:
+        both = pd.DataFrame({"one": values[loss], "other": values[first]}).dropna().sort_index()
+        if len(both) > 1:
+            tests[loss] = paired_t_test(both.one.tolist(), both.other.tolist())
+    return tests
+
+
+def _judged(metric: str, losses: Sequence[str], tests: Mapping[str, PairedDifference]) -> list[str]:
+    """The table of the differences, and a caution if there are too few seeds. Below four seeds there is no interval."""
+    found, parts = list(tests.values()), []
+    columns = {"difference": [f"{test.mean:+.2f}" for test in found]}
+    enough = [test.n >= FEWEST_SEEDS for test in found]
+    if any(enough):
+        ends = [f"{test.low:+.2f} to {test.high:+.2f}" for test in found]
+        columns["95 % interval"] = [said if fits else "-" for said, fits in zip(ends, enough, strict=True)]
+        sizes = [test.detectable if fits else None for test, fits in zip(found, enough, strict=True)]
+        columns["detectable"] = ["-" if size is None else f"{size:.2f}" for size in sizes]
+    chances = {"p": [test.p for test in found], "p (Holm)": holm([test.p for test in found])}
+    for name, of in chances.items() if any(test.p is not None for test in found) else ():
+        if name == "p" or len(found) > 1:
+            columns[name] = ["-" if p is None else f"{p:.2g}" for p in of]
+    columns["seeds"] = [str(test.n) for test in found]
+    if found:
+        table = markdown([[f"{metric}, against {losses[0]}", *columns], *zip(tests, *columns.values(), strict=True)])
+        parts.append(f"Differences, paired by seed\n\n{table}")
+    if "detectable" in columns:
+        parts.append("Detectable: a true difference of this size is found with a probability of 80 %.")
+    told = caution(min(test.n for test in found)) if found else caution(1) if len(losses) > 1 else ""
+    return [*parts, *([told] if told else [])]
 
 
 __all__ = ["compare", "folders"]
