@@ -150,5 +150,5 @@ def test_copies_between_train_and_test_stand_beside_the_numbers(tmp_path):
     assert "duplicates" not in run.page.read_text()
     lean = Run(Path(shutil.copytree(run.folder, tmp_path / "damaged")))
     lean.facts.write_text(json.dumps({**json.loads(run.facts.read_text()), "remarks": [None]}))
-    with pytest.raises(ValueError, match="remarks has another type"):
+    with pytest.raises(ValueError, match="remarks is not as a run writes it"):
         lean.read_facts()

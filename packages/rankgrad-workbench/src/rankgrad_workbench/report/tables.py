@@ -47,7 +47,7 @@ def results(
     changes = {}
     if before is not None and first.after is not None:
         tested = {name: change(vars(before), vars(first.after), name) for name in main}
-        changes = {name: each.found for name, each in tested.items() if each is not None and each.tested}
+        changes = {name: each.found for name, each in tested.items() if each is not None and each.p is not None}
     body = render(
         "report/results.html",
         runs=runs,

@@ -42,20 +42,18 @@ class Change:
     over: str = ""
 
     @property
-    def tested(self) -> bool:
-        """Whether there is a test."""
-        return self.found is not None and self.found.p is not None
+    def p(self) -> float | None:
+        """The p-value; None: there is no test."""
+        return None if self.found is None else self.found.p
 
     @property
     def certain(self) -> bool:
         """Whether the test finds a difference."""
-        return self.found is not None and self.found.p is not None and self.found.p <= LEVEL
+        return self.p is not None and self.p <= LEVEL
 
     def __str__(self) -> str:
-        told = f"{self.metric} {100 * self.after:.1f} (before training {100 * self.before:.1f}"
-        if self.found is None or self.found.p is None:
-            return f"{told})"
-        return f"{told}; p {self.found.p:.2g} over {self.found.n:,} {self.over})"
+        test = "" if self.found is None or self.p is None else f"; p {self.p:.2g} over {self.found.n:,} {self.over}"
+        return f"{self.metric} {100 * self.after:.1f} (before training {100 * self.before:.1f}{test})"
 
 
 def change(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> Change | None:
@@ -101,18 +99,14 @@ def _paired(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) ->
     if len(both) >= FEWEST and sum(counts) == after.get("counts", {}).get("counted"):
         means = [[of[name][metric] for name in both] for of in (one, other)]
         return paired_over_groups(means[0], means[1], weight=counts), "classes"
-    queries = [_per_query(each, metric) for each in reports]
+    queries = [np.array(each.get("per_query", {}).get(metric, ()), dtype=np.float64) for each in reports]
+    for values, each in zip(queries, reports, strict=True):
+        values[np.asarray(each.get("uncounted", ()), dtype=np.int64)] = np.nan
     if len(queries[0]) == len(queries[1]):
         known = ~np.isnan(queries).any(0)
         if known.sum() >= FEWEST:
             return paired_over_groups(queries[0][known], queries[1][known]), "queries"
     return None, ""
-
-
-def _per_query(report: Mapping[str, Any], metric: str) -> Any:
-    values = np.array(report.get("per_query", {}).get(metric, ()), dtype=np.float64)
-    values[np.asarray(report.get("uncounted", ()), dtype=np.int64)] = np.nan
-    return values
 
 
 def told(before: Mapping[str, Any], after: Mapping[str, Any], metric: str, network: str) -> str:
@@ -133,12 +127,12 @@ def told(before: Mapping[str, Any], after: Mapping[str, Any], metric: str, netwo
             "these data apart, so it is no baseline"
         )
     said, gain = found.found, 100 * (found.after - found.before)
-    if said is None or said.p is None or found.certain:
+    if said is None or found.p is None or found.certain:
         few = 0 < after.get("counts", {}).get("counted", 0) < FEWEST
         return f"{metric} {gain:+.1f} by training: too few queries to tell this from chance" if few else ""
     return (
         f"No measurable difference by training: {metric} {gain:+.1f} ({100 * said.low:+.1f} to {100 * said.high:+.1f}, "
-        f"p {said.p:.2g} over {said.n:,} {found.over})"
+        f"p {found.p:.2g} over {said.n:,} {found.over})"
     )
 
 

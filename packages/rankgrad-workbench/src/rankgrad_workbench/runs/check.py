@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..files.folders import LOCK
 from ..settings import parsed
 from ..settings.kinds import TASKS
 from .folder import Run
-from .log import TABLE
+from .log import TABLE, read_rows
 
 
 @dataclass(frozen=True)
@@ -67,47 +66,39 @@ def check(folder: Path) -> Checked:
     files = {run.config.name: _said(lambda: parsed(run.config))}
     if files[run.config.name] != "ok":
         return Checked(folder, "run", files)
-    kind, finished = run.kind, run.finished
-    sums = _sums(run)
-    for path in (folder / name for name in TASKS[kind].files):
-        if path.exists():
-            files[path.name] = _read(path, sums.get(path.name))
-        elif finished:
-            files[path.name] = "missing"
-    for path in (run.state, run.features, run.health, run.logs / TABLE):
-        if path.exists():
+    kind, finished, sums = run.kind, run.finished, _sums(run)
+    expected = [*(folder / name for name in TASKS[kind].files), *([run.checksums] if finished else [])]
+    for path in (*expected, run.state, run.features, run.health, run.logs / TABLE):
+        if path.exists() and path != run.checksums:
             files[path.relative_to(folder).as_posix()] = _read(path, sums.get(path.name))
+        elif finished and path in expected and not path.exists():
+            files[path.name] = "missing"
     notes = []
-    if finished and not sums:
-        files[run.checksums.name] = "missing"
     if not finished:
-        goes_on = "continue it with resume=" if run.state.exists() else "nothing is saved yet; resume= starts it again"
-        notes.append(f"not finished: {goes_on}{folder if run.state.exists() else ''}")
+        saved = run.state.exists()
+        begins = f"continue it with resume={folder}" if saved else "nothing is saved yet; resume= starts it again"
+        notes.append(f"not finished: {begins}")
     if (folder / LOCK).exists():
         notes.append("another process is using it, or was killed while it used it")
     return Checked(folder, f"{'finished' if finished else 'unfinished'} run ({kind})", files, tuple(notes))
 
 
 def _sums(run: Run) -> dict[str, str]:
-    if not run.checksums.exists():
-        return {}
-    lines = read_text(run.checksums, "replace").splitlines()
+    lines = read_text(run.checksums, "replace").splitlines() if run.checksums.exists() else []
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def _read(path: Path, digest: str | None) -> str:
-    try:
-        if digest is not None and sha256_of(path) != digest:
-            return "damaged or changed: its checksum is wrong"
-    except OSError as error:
-        return f"damaged: {error}"
     readers: dict[str, Callable[[], object]] = {
         ".json": lambda: load_json(path),
         ".yaml": lambda: parsed(path),
-        ".csv": lambda: [*csv.DictReader(read_text(path).splitlines())],
+        ".csv": lambda: read_rows(path.parent),
         ".html": lambda: _whole_page(path),
     }
-    return _said(readers.get(path.suffix, lambda: check_archive(path)))
+    wrong = _said(readers.get(path.suffix, lambda: check_archive(path)))
+    if wrong == "ok" and digest is not None and sha256_of(path) != digest:
+        return "damaged or changed: its checksum is wrong"
+    return wrong
 
 
 def _whole_page(path: Path) -> None:

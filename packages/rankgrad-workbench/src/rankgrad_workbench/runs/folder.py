@@ -7,12 +7,12 @@ a time uses a folder.
 from __future__ import annotations
 
 import hashlib
-import os
+import itertools
 import re
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from rankgrad.common.files import AGAIN, read_text
 from rankgrad.common.text import shown
 from rankgrad.evaluation import Report
+from rankgrad.evaluation.json_report import NUMBERS, fits
 
 from ..files import read_json, remove_leftovers, sha256_of, write_text
 from ..files.elsewhere import of_laboratory
@@ -32,14 +33,10 @@ from .log import TABLE
 OFF_COUNTS = "off_counts"
 # The fact with what else matters for the numbers: a list of sentences, such as copies between train and test.
 REMARKS = "remarks"
-# The facts that are used in computations, and their types.
-FACTS: dict[str, tuple[type, ...]] = {
-    "steps": (int,),
-    "epochs": (int,),
-    "train_seconds": (int, float, type(None)),
-    "train_cpu_seconds": (int, float, type(None)),
-    OFF_COUNTS: (str,),
-    REMARKS: (list,),
+# The facts that are used in computations, and their shapes.
+FACTS: Mapping[str, Any] = {
+    **{"steps": int, "epochs": int, "train_seconds": (float, None), "train_cpu_seconds": (float, None)},
+    **{OFF_COUNTS: str, REMARKS: [str]},
 }
 
 # Files that some runs have beside those of their kind (`kinds.TaskRow.files`): with a checksum, and without.
@@ -61,15 +58,51 @@ def written(name: str) -> bool:
     return name in known or _STEP.fullmatch(name) is not None
 
 
+class _File:
+    """A file or folder of a run, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: Run, _: object) -> Path:
+        return run.folder / self.name
+
+
 @dataclass(frozen=True)
 class Run:
     """The folder of a run.
 
     Attributes:
         folder: the folder.
+        config: settings. A folder with this file is a run.
+        state: state from which training can resume, see `training.state`.
+        weights: model after training.
+        best: model at the best evaluation during training (only with `evaluation.keep_best`).
+        before: report of the untrained model.
+        facts: steps, time, versions and the data's fingerprint.
+        embeddings: embeddings of the evaluated images, see `runs.embeddings`.
+        scores: scores of the test rows, see `scores.task`.
+        features: features of the training images, if only a head is trained.
+        health: statistics of the training, see `training.health`.
+        page: report of the run as a web page, see `report`.
+        logs: folder of the logs, see `runs.log`.
+        checksums: SHA-256 of every file of a finished run, in the format of the command sha256sum.
     """
 
     folder: Path
+    config = _File("config.yaml")
+    state = _File("state.ckpt")
+    weights = _File("model.pt")
+    best = _File("best.pt")
+    before = _File("before.json")
+    facts = _File("facts.json")
+    embeddings = _File("embeddings.npz")
+    scores = _File("scores.npz")
+    features = _File("features.pt")
+    health = _File("health.json")
+    page = _File("report.html")
+    logs = _File("logs")
+    checksums = _File("checksums.sha256")
 
     def __post_init__(self) -> None:
         folder: object = self.folder
@@ -78,79 +111,14 @@ class Run:
             raise TypeError(f"Run needs the folder as a pathlib.Path, such as Run(Path({str(folder)!r})); got a {kind}")
 
     @property
-    def config(self) -> Path:
-        """Settings. A folder with this file is a run."""
-        return self.folder / "config.yaml"
-
-    @property
-    def state(self) -> Path:
-        """State from which training can resume, see `training.state`."""
-        return self.folder / "state.ckpt"
-
-    @property
-    def weights(self) -> Path:
-        """Model after training."""
-        return self.folder / "model.pt"
-
-    @property
-    def best(self) -> Path:
-        """Model at the best evaluation during training (only with `evaluation.keep_best`)."""
-        return self.folder / "best.pt"
-
-    @property
-    def before(self) -> Path:
-        """Report of the untrained model."""
-        return self.folder / "before.json"
-
-    @property
     def after(self) -> Path:
         """Result of the trained model; the file that a run writes last."""
         return self.folder / TASKS[self.kind].result
 
     @property
-    def facts(self) -> Path:
-        """Steps, time, versions and the data's fingerprint."""
-        return self.folder / "facts.json"
-
-    @property
-    def embeddings(self) -> Path:
-        """Embeddings of the evaluated images, see `runs.embeddings`."""
-        return self.folder / "embeddings.npz"
-
-    @property
     def saved(self) -> list[Path]:
         """Reports of the saved evaluations, earliest first: step-N.json, with step-N.npz and step-N.pt beside them."""
         return sorted(self.folder.glob("step-*.json"), key=lambda path: int(path.stem.removeprefix("step-")))
-
-    @property
-    def scores(self) -> Path:
-        """Scores of the test rows, see `scores.task`."""
-        return self.folder / "scores.npz"
-
-    @property
-    def features(self) -> Path:
-        """Features of the training images, if only a head is trained."""
-        return self.folder / "features.pt"
-
-    @property
-    def health(self) -> Path:
-        """Statistics of the training, see `training.health`."""
-        return self.folder / "health.json"
-
-    @property
-    def page(self) -> Path:
-        """Report of the run as a web page, see `report`."""
-        return self.folder / "report.html"
-
-    @property
-    def logs(self) -> Path:
-        """Folder of the logs, see `runs.log`."""
-        return self.folder / "logs"
-
-    @property
-    def checksums(self) -> Path:
-        """SHA-256 of every file of a finished run, in the format of the command sha256sum."""
-        return self.folder / "checksums.sha256"
 
     @property
     def kind(self) -> str:
@@ -193,14 +161,7 @@ class Run:
         Raises:
             ValueError: the file is damaged.
         """
-        if not self.facts.exists():
-            return {}
-        facts = read_json(self.facts, "steps", "train_seconds")
-        wrong = [name for name, kinds in FACTS.items() if not isinstance(facts.get(name, kinds[0]()), kinds)]
-        wrong += [] if wrong or all(isinstance(each, str) for each in facts.get(REMARKS, ())) else [REMARKS]
-        if wrong:
-            raise ValueError(f"{self.facts} is damaged: {wrong[0]} has another type; got {facts[wrong[0]]!r}. {AGAIN}")
-        return facts
+        return read_parts(self.facts, FACTS, "steps", "train_seconds") if self.facts.exists() else {}
 
     def read_values(self) -> dict[str, float]:
         """The metrics of a finished run, such as R@1.
@@ -209,7 +170,8 @@ class Run:
             FileNotFoundError: the run is not finished.
             ValueError: the file is damaged.
         """
-        return _values_in(self.after)
+        values: dict[str, float] = read_parts(self.after, {"values": NUMBERS}, "values")["values"]
+        return values
 
     def read_untrained(self) -> dict[str, float]:
         """The metrics of the untrained model; {} if it was not evaluated.
@@ -217,7 +179,9 @@ class Run:
         Raises:
             ValueError: the file is damaged.
         """
-        return _values_in(self.before) if self.before.exists() else {}
+        found = read_parts(self.before, {"values": NUMBERS}, "values") if self.before.exists() else {"values": {}}
+        values: dict[str, float] = found["values"]
+        return values
 
     def read_before(self) -> Report | None:
         """The report of the untrained model; None: there is none."""
@@ -237,12 +201,22 @@ class Run:
         write_text(self.after, result)
 
 
-def _values_in(path: Path) -> dict[str, float]:
-    """The metrics in the file of an evaluation."""
-    values = read_json(path, "values")["values"]
-    if not isinstance(values, dict) or not all(isinstance(value, (int, float)) for value in values.values()):
-        raise ValueError(f"{path} is damaged: its values are not numbers. {AGAIN}")
-    return values
+def read_parts(path: Path, shapes: Mapping[str, Any], *needed: str) -> dict[str, Any]:
+    """The content of a json file of a run.
+
+    Args:
+        path: the file.
+        shapes: name -> shape of the value, see `json_report.fits`, if the file has it.
+        needed: names that it must have.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    content = read_json(path, *needed)
+    for name, shape in shapes.items():
+        if name in content and not fits(content[name], shape):
+            raise ValueError(f"{path} is damaged: {name} is not as a run writes it. {AGAIN}")
+    return content
 
 
 def existing(folder: Path) -> Run:
@@ -302,54 +276,40 @@ def created(folder: Path | None, name: str) -> Iterator[Run]:
     if folder is None:
         wanted = _new_folder(wanted)
         missing = [wanted, *missing[1:]]
-    else:
-        wanted.mkdir(parents=True, exist_ok=True)
-    run, there = Run(wanted), set(os.listdir(wanted))
-    killed, ours = HOLDER in there, False
+    wanted.mkdir(parents=True, exist_ok=True)
+    run, killed = Run(wanted), (wanted / HOLDER).exists()
     try:
         with lock(wanted, "this folder"):
-            ours = True
-            if killed:  # it left this file, and files of its run, which are written anew
-                there.clear()
+            # a killed process left its files, which are written anew
+            there = set() if killed else {path.name for path in wanted.iterdir() if written(path.name)}
             if run.config.exists():
                 raise ConfigError(f"{wanted} holds a run already: continue it with resume={wanted}, or choose out=")
-            others = sorted(filter(written, there))
-            if others:
+            if there:
                 raise ConfigError(
-                    f"{wanted} is not a run, and holds {others[0]}, which a run would replace: choose another out="
+                    f"{wanted} is not a run, and holds {min(there)}, which a run would replace: choose another out="
                 )
             run.remove_leftovers()
-            yield run
+            try:
+                yield run
+            finally:
+                if not run.config.exists():  # the run stopped before training began
+                    shutil.rmtree(run.logs, ignore_errors=True)
+                    for path in (run.before, run.features, run.health):
+                        path.unlink(missing_ok=True)
     finally:
-        if not run.config.exists():
-            _discard(run, there if ours else set(os.listdir(wanted)), missing)
+        for path in missing:  # folders that were made for the run, the innermost first; those with files stay
+            with suppress(OSError):
+                path.rmdir()
 
 
 def _new_folder(wanted: Path) -> Path:
     """Make a new folder. If the name exists, for example from the same second, a number is added."""
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    for number in range(1, 10_000):
+    for number in itertools.count(1):
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        return folder
-    raise ConfigError(f"{wanted} and thousands of folders {wanted.name}-N exist; choose another out=")
-
-
-def _discard(run: Run, there: set[str], folders: list[Path]) -> None:
-    """Remove the files of a run that stopped before training began. Files that were `there` before stay."""
-    for path in (run.before, run.features, run.health):
-        if path.name not in there:
-            path.unlink(missing_ok=True)
-    if run.logs.name not in there:
-        shutil.rmtree(run.logs, ignore_errors=True)
-    for folder in folders:  # folders that were made for the run, the innermost first
-        try:
-            os.rmdir(folder)
-        except OSError:  # not empty
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
             break
+    return folder
 
 
 __all__ = ["Run"]

@@ -8,19 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from rankgrad.common.files import AGAIN
-from rankgrad.evaluation.json_report import fits
-
-from ..files import read_json
 from ..settings import plain
 from ..settings.kinds import TASKS
 from .change import SHAPES, Change, change, network, told
-from .folder import OFF_COUNTS, REMARKS, Run
+from .folder import OFF_COUNTS, REMARKS, Run, read_parts
 
 # Training ended below the start if the main metric or this one did.
 FIRST_HIT = "R@1"
@@ -32,6 +27,7 @@ CURES = {
     "chooses how much on classes that are held out), train only a new head (frozen=true model.head=linear), or use the "
     "network as it is."
 }
+HEALTH = {"findings": [{"name": str, "level": str, "text": str, "advice": str}]}
 # Settings on which the network before training and its evaluation depend.
 BEGIN = ("model", "init", "frozen", "data", "evaluation")
 
@@ -66,14 +62,8 @@ def warnings_of(run: Run, after: object | None = None) -> list[RunWarning]:
         ValueError: a file is damaged.
     """
     found = [*other_counts(run), *below_before(run, after)]
-    if run.health.exists():
-        findings = read_json(run.health, "findings")["findings"]
-        try:
-            of = [(each["name"], each["text"], each["advice"]) for each in findings if each["level"] == "warning"]
-        except (KeyError, TypeError):
-            raise ValueError(f"{run.health} is damaged: its findings have another format. {AGAIN}") from None
-        found += [RunWarning(*map(str, each)) for each in of]
-    return found
+    findings = read_parts(run.health, HEALTH, "findings")["findings"] if run.health.exists() else []
+    return found + [RunWarning(f["name"], f["text"], f["advice"]) for f in findings if f["level"] == "warning"]
 
 
 def other_counts(run: Run) -> list[RunWarning]:
@@ -95,11 +85,9 @@ def below_before(run: Run, after: object | None = None) -> list[RunWarning]:
     before, content = _both(run, after)
     names = dict.fromkeys((FIRST_HIT, *TASKS[run.kind].mains))
     changes = [found for name in names if (found := change(before, content, name)) is not None]
-    worse = [each for each in changes if each.after < each.before - SEEN and _surely(each, content)]
-    if not worse:
-        return []
-    said = " and ".join(map(str, worse))
-    return [RunWarning(BELOW, f"training made the network worse: {said}", CURES.get(run.kind, OTHER_RATE))]
+    worse = [str(each) for each in changes if each.after < each.before - SEEN and _surely(each, content)]
+    said = f"training made the network worse: {' and '.join(worse)}"
+    return [RunWarning(BELOW, said, CURES.get(run.kind, OTHER_RATE))] if worse else []
 
 
 def _surely(found: Change, after: Mapping[str, Any]) -> bool:
@@ -130,15 +118,8 @@ def _both(run: Run, after: object | None) -> tuple[Mapping[str, Any], Mapping[st
     """The reports before and after training, as plain content; no values if one is missing."""
     if not run.before.exists() or (after is None and not run.finished):
         return {"values": {}}, {"values": {}}
-    return _read(run.before), _read(run.after) if after is None else vars(after)
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    content = read_json(path, "values")
-    wrong = [name for name, shape in SHAPES.items() if name in content and not fits(content[name], shape)]
-    if wrong:
-        raise ValueError(f"{path} is damaged: {wrong[0]} not as a run writes it. {AGAIN}")
-    return content
+    trained = read_parts(run.after, SHAPES, "values") if after is None else vars(after)
+    return read_parts(run.before, SHAPES, "values"), trained
 
 
 def begun_groups(configs: Iterable[tuple[str, Mapping[str, object]]]) -> dict[str, list[str]]:
@@ -151,12 +132,11 @@ def begun_groups(configs: Iterable[tuple[str, Mapping[str, object]]]) -> dict[st
     {'untrained, a, b': ['a', 'b'], 'untouched, c': ['c']}
     """
     groups: dict[str, list[str]] = {}
-    kinds: dict[str, str] = {}
     for name, config in configs:
-        key = json.dumps([config.get(part) for part in BEGIN], sort_keys=True, default=str)
-        groups.setdefault(key, []).append(name)
-        kinds[key] = network(config)
-    return {kinds[key] if len(groups) == 1 else f"{kinds[key]}, {', '.join(of)}": of for key, of in groups.items()}
+        begin = json.dumps([config.get(part) for part in BEGIN], sort_keys=True, default=str)
+        groups.setdefault(f"{network(config)}{begin}", []).append(name)
+    words = {key: key.partition("[")[0] for key in groups}
+    return {words[key] if len(groups) == 1 else f"{words[key]}, {', '.join(of)}": of for key, of in groups.items()}
 
 
 def together(by_variant: Mapping[str, Mapping[int, Sequence[RunWarning]]]) -> list[str]:
