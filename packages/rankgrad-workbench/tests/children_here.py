@@ -39,9 +39,6 @@ class Here:
         self.ended.append(process)
         return process
 
-    def fork(self, words: list[str], log: Any) -> Process:
-        return self.start(words, log=log)
-
     def wait(self) -> Process:
         return self.ended.pop(0)
 

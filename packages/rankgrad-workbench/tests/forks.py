@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -83,15 +83,13 @@ class Fork:
         return self.returncode or 0
 
 
-def start_by_fork(
-    self: Children, words: Sequence[str], *, log: IO[str] | None = None, environment: Mapping[str, str] | None = None
-) -> Fork:
+def start_by_fork(self: Children, words: Sequence[str], *, log: IO[str] | None = None) -> Fork:
     """`Children.start` without the seconds that Python takes to start: a session of its own, and the same command."""
     parent = os.getpid()
 
     def work() -> int:
         os.setsid()
-        os.environ.update({**(environment or {}), signals.PARENT: str(parent)})
+        os.environ[signals.PARENT] = str(parent)
         return main(list(words))
 
     return self.add(Fork(forked(work, None if log is None else Path(log.name))))

@@ -103,6 +103,6 @@ def train_missing(
         return
     waiting = unfinished()
     with shared(work, words):
-        train_in_turn(lambda: next(waiting, None), ended, work, jobs, command, many=True)
+        train_in_turn(lambda: next(waiting, None), ended, work, jobs, command)
     if failed and if_failed is None:
         raise ConfigError("\n".join(["these runs failed; run the same command again to retry them:", *failed]))

@@ -134,7 +134,7 @@ def test_a_training_whose_reader_has_gone_is_no_success(photos, run, tmp_path):
 
 def test_a_resumed_run_stays_in_its_folder(run, tmp_path, capsys):
     assert main(["train", f"resume={run.folder}", f"out={tmp_path / 'new'}"]) == 2
-    assert "stays in its folder; leave out out=" in capsys.readouterr().err
+    assert "keeps its folder and its own settings; leave out out=" in capsys.readouterr().err
 
 
 def test_several_runs_are_compared_by_another_command(run, capsys):

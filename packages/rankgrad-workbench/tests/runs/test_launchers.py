@@ -25,7 +25,7 @@ from rankgrad_workbench.runs import launchers, signals
 from rankgrad_workbench.runs.children import Child, Children
 from rankgrad_workbench.runs.compare import compare, with_threads
 from rankgrad_workbench.runs.folder import Run
-from rankgrad_workbench.runs.launchers import LOCAL, RunCommand, base, read_launcher
+from rankgrad_workbench.runs.launchers import LOCAL, Job, RunCommand, read_launcher
 from rankgrad_workbench.runs.signals import Stopped
 from rankgrad_workbench.settings import ConfigError
 from rankgrad_workbench.tuning import tune as tune_module
@@ -57,7 +57,7 @@ class Elsewhere:
     def __init__(self) -> None:
         self.runs: list[RunCommand] = []
 
-    def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
+    def start(self, run: RunCommand, children: Children) -> Child:
         self.runs.append(run)
         (run.folder / "facts.json").write_text(json.dumps({"steps": 1, "train_seconds": 1.0}))
         values = {name: 0.5 + len(self.runs) / 100 for name in ("R@1", "mAP@R", "AP")}
@@ -91,10 +91,8 @@ def test_the_words_of_a_launcher_are_taken_out_and_their_values_read(engine):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["launcher=slurm"], "unknown launcher 'slurm'.* Known: local, ray, submitit"),
-        (["launcher=submitt"], "did you mean 'submitit'"),
+        (["launcher=slurm"], "launcher must be 'local', 'submitit' or 'ray'; got 'slurm'"),
         (["launcher.num_cpus=2"], "launcher.num_cpus= needs launcher=submitit or launcher=ray"),
-        (["launcher=submitit", "launcher.name"], "launcher.name has no value: write launcher.NAME=VALUE"),
         (["launcher=submitit", "launcher.setup=[a"], "launcher: while parsing"),
     ],
 )
@@ -228,7 +226,7 @@ def test_a_run_waits_until_the_process_that_had_it_has_ended(run, monkeypatch):
     held.wait()
     assert one.here() == 0 and float(one.log.read_text()) > until[0]
     thread.join()
-    monkeypatch.setattr(base, "LEASE", 0.1)
+    monkeypatch.setattr(launchers, "LEASE", 0.1)
     with lock(one.home / one.folder, "this run"):
         told = one.here()
     assert isinstance(told, str) and f"this run is in use: {one.home / one.folder} is locked by process" in told
@@ -249,7 +247,7 @@ def test_a_run_that_is_asked_to_end_saves_its_state_first(run, number):
     assert stopped.value.number == number and (one.home / "saved").exists()
 
 
-class Scripted(base.Job):
+class Scripted(Job):
     """A job whose outcomes are given."""
 
     def __init__(self, run: RunCommand, *outcomes: int | str | None) -> None:
@@ -265,7 +263,7 @@ class Scripted(base.Job):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
-    monkeypatch.setattr(base, "EVERY", 0.0)
+    monkeypatch.setattr(launchers, "EVERY", 0.0)
     return RunCommand(tmp_path, ())
 
 
@@ -292,7 +290,7 @@ def test_what_an_engine_says_is_the_last_word_of_a_run_unless_we_asked_for_its_e
 
 
 def test_a_job_is_not_asked_for_news_all_the_time(folder, monkeypatch):
-    monkeypatch.setattr(base, "EVERY", 60.0)
+    monkeypatch.setattr(launchers, "EVERY", 60.0)
     job = Scripted(folder, None, 3)
     assert [job.poll() for _ in range(3)] == [None] * 3 and len(job.outcomes) == 1
     job.terminate()
@@ -388,7 +386,6 @@ def test_what_slurm_refuses_is_one_line(slurm, run, tmp_path):
         ("launcher.slurm_partitoin=gpu", "launcher=submitit: Unknown argument 'partitoin' for executor 'slurm'"),
         ("launcher.timeout_min=long", 'launcher=submitit: Parameter "timeout_min" expected type'),
         ("launcher.cluster=pbs", "launcher=submitit: AutoExecutor doesn't know any executor named pbs"),
-        ("launcher.nodes=2", "launcher.nodes must be 1, .* trainer.devices="),
     ],
 )
 def test_options_that_submitit_refuses_are_said_in_its_words(word, told):

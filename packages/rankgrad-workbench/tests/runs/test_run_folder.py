@@ -34,8 +34,9 @@ from rankgrad_workbench.models.state_dicts import write_plain
 from rankgrad_workbench.models.weights import load_weights
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.runs.history import curves, evaluations
-from rankgrad_workbench.runs.log import LogTable, read_rows
+from rankgrad_workbench.runs.log import read_rows
 from rankgrad_workbench.settings import ConfigError
+from rankgrad_workbench.training.log import TableLogger
 from rankgrad_workbench.training.state import read_state
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -171,14 +172,14 @@ def full(room: int) -> Iterator[None]:
 
 
 def test_whatever_a_full_disk_cuts_off_is_named_and_leaves_nothing(tmp_path):
-    table = LogTable(tmp_path / "logs")
-    table.add({"loss": 1.0}, 0)
+    table = TableLogger(tmp_path / "logs")
+    table.log_metrics({"loss": 1.0}, 0)
     vectors = Index.of(np.eye(64), list(map(str, range(64))))
     writers = {
         "a.npz": lambda path: files.write_npz(path, {"a": np.zeros(1000)}),
         "model.pt": lambda path: write_plain(path, {"a": torch.zeros(1000)}),
         "a.txt": lambda path: files.write_text(path, "x" * 1000),
-        "logs/metrics.csv": lambda path: [table.add({"loss": 1.0}, step) for step in range(200)],
+        "logs/metrics.csv": lambda path: [table.log_metrics({"loss": 1.0}, step) for step in range(200)],
         "a.index": vectors.save,
         "a.parquet": vectors.save,
     }
@@ -353,16 +354,16 @@ def test_the_log_of_a_resumed_run_is_that_of_a_whole_one(photos, logged, tmp_pat
 
 
 def test_rows_after_the_state_are_dropped_and_half_a_row_is_no_row(tmp_path):
-    table = LogTable(tmp_path)
-    table.add({"loss": 0.5}, 0)
-    table.add({"loss": 0.25, "grad": 1.0}, 1)
-    table.add({"loss": 0.125}, 2)
-    table.flush()
+    table = TableLogger(tmp_path)
+    table.log_metrics({"loss": 0.5}, 0)
+    table.log_metrics({"loss": 0.25, "grad": 1.0}, 1)
+    table.log_metrics({"loss": 0.125}, 2)
+    table.save()
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("3,0.0")
-    again = LogTable(tmp_path, done=2)
-    again.add({"loss": 9.0}, 2)
-    again.flush()
+    again = TableLogger(tmp_path, done=2)
+    again.log_metrics({"loss": 9.0}, 2)
+    again.save()
     assert (tmp_path / "metrics.csv").read_text() == "step,loss,grad\n0,0.5,\n1,0.25,1\n2,9,\n"
     assert read_rows(tmp_path)[2] == {"step": "2", "loss": "9"}
 

@@ -14,8 +14,6 @@ from small_tables import QUICK as OF_TABLE
 from small_tables import one_list
 from stopped_commands import LONG, SIGNALS, Command, hint, results, stop
 
-from rankgrad_workbench.runs.forked import possible
-
 pytestmark = pytest.mark.usefixtures("hangup")
 
 
@@ -52,7 +50,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Command]:
             lambda f: ("-o", str(f)),
             runs=2,
             sign="state.ckpt",
-            family=4 if possible() else 2,  # the process that forks, and one that it needs
+            family=2,
         ),
     }
 

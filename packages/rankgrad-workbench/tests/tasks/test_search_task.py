@@ -19,7 +19,6 @@ from rankgrad_workbench.cli import main
 from rankgrad_workbench.report.content import read_runs
 from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs import compare as comparing
-from rankgrad_workbench.runs import forked as forking
 from rankgrad_workbench.runs.check import check
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.runs.history import curves
@@ -140,7 +139,6 @@ def test_runs_are_read_compared_and_searched(folder, finished, tmp_path, capsys,
 
 def test_settings_are_chosen_on_folds_of_the_training_queries(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(comparing, "Children", Here())
-    monkeypatch.setattr(forking, "possible", lambda: False)
     own = ["space.sampler.negatives_per_query=0,1", "space.encoders=1,2", "space.loss.tau=0.1,0.2"]
     words = ["loss=info_nce", "trials=2", "folds=2", "seeds=0", *own, "trainer.max_epochs=1"]
     assert main(["tune", *words, *settings(folder), "-o", str(tmp_path)]) == 0

@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Protocol
 
 from . import signals
-from .forked import Forked, possible
 
 COMMAND = (sys.executable, "-m", "rankgrad")
 
@@ -58,20 +56,12 @@ class Children:
     def __init__(self) -> None:
         self.processes: list[Child] = []
 
-    def start(
-        self,
-        words: Sequence[str],
-        *,
-        log: IO[str] | None = None,
-        environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
-    ) -> Child:
+    def start(self, words: Sequence[str], *, log: IO[str] | None = None, folder: Path | None = None) -> Child:
         """Start `python -m rankgrad WORDS`.
 
         Args:
             words: arguments of the command.
             log: file for standard output and standard error; None: those of this process.
-            environment: variables in addition to those of this process.
             folder: working directory; None: that of this process.
         """
         process = Process(
@@ -79,22 +69,11 @@ class Children:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=None if log is None else subprocess.STDOUT,
-            env={**os.environ, **(environment or {}), signals.PARENT: str(os.getpid())},
+            env={**os.environ, signals.PARENT: str(os.getpid())},
             cwd=folder,
             start_new_session=True,
         )
         return self.add(process)
-
-    def fork(self, words: Sequence[str], log: IO[str]) -> Child:
-        """Start a command in a fork of a process that has imported everything, if this is possible (see `forked`).
-
-        Args:
-            words: arguments of the command.
-            log: file for standard output and standard error.
-        """
-        if not possible():
-            return self.start(words, log=log)
-        return self.add(Forked(words, log.name))
 
     def add(self, child: Child) -> Child:
         """Add a child that other code has started."""
@@ -104,9 +83,7 @@ class Children:
     def __enter__(self) -> Children:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def wait(self) -> Child:

@@ -20,16 +20,8 @@ from ..files.tables.vectors import write_vectors
 
 # Columns of an npz that are arguments of `evaluation.evaluate`, besides embeddings and labels.
 COLUMNS = (
-    "ids",
-    "groups",
-    "weights",
-    "super_labels",
-    "class_names",
-    "super_names",
-    "ref_embeddings",
-    "ref_labels",
-    "ref_ids",
-    "ref_groups",
+    *("ids", "groups", "weights", "super_labels", "class_names", "super_names"),
+    *("ref_embeddings", "ref_labels", "ref_ids", "ref_groups"),
 )
 
 
@@ -112,40 +104,28 @@ def save_embeddings(
     ...         print(sorted(columns), columns["names"].tolist())
     ['class_names', 'embeddings', 'labels', 'names', 'texts'] ['x', 'y']
     """
-    if isinstance(embeddings, Pieces) and table.protocol == "query_gallery":
-        raise ValueError(
-            f"{table.name} has separate queries and a gallery; give its embeddings as one tensor, not in pieces"
-        )
-    if isinstance(embeddings, Tensor):
-        embeddings = unit_rows(embeddings)
-    query: Any = slice(None)
-    gallery: Tensor | None = None
+    sides: dict[str, Any] = {"": slice(None)}
     if table.protocol == "query_gallery":
         (trial,) = trials(table)
-        query, gallery = trial.query, trial.gallery
-    columns: dict[str, Any] = {
-        **(more or {}),
-        "embeddings": embeddings if isinstance(embeddings, Pieces) else embeddings[query].numpy(),
-        "labels": table.truth[query].numpy(),
-        "names": np.array(table.names)[query],
-        "class_names": np.array(table.class_names),
+        sides = {"": trial.query, "ref_": trial.gallery}
+        if isinstance(embeddings, Pieces):
+            raise ValueError(
+                f"{table.name} has queries and a gallery; give its embeddings as one tensor, not in pieces"
+            )
+    of_rows = {
+        **{"embeddings": unit_rows(embeddings) if isinstance(embeddings, Tensor) else None, "labels": table.truth},
+        **{"names": table.names, "texts": table.captions, "groups": table.group, "super_labels": table.super_label},
     }
-    if gallery is not None:
-        assert isinstance(embeddings, Tensor)
-        columns["ref_embeddings"] = embeddings[gallery].numpy()
-        columns["ref_labels"] = table.truth[gallery].numpy()
-        columns["ref_names"] = np.array(table.names)[gallery]
-    for name, column in (("texts", table.captions), ("groups", table.group)):
-        if column is not None:
-            columns[name] = np.array(column)[query]
-            if gallery is not None:
-                columns[f"ref_{name}"] = np.array(column)[gallery]
-    if table.super_label is not None:
-        columns["super_labels"] = table.super_label[query].numpy()
-        if gallery is not None:
-            columns["ref_super_labels"] = table.super_label[gallery].numpy()
-        columns["super_names"] = np.array(table.super_names)
-    write_vectors(path, columns)
+    columns = {
+        f"{side}{name}": np.asarray(column)[rows]
+        for side, rows in sides.items()
+        for name, column in of_rows.items()
+        if column is not None
+    }
+    columns |= {"embeddings": embeddings} if isinstance(embeddings, Pieces) else {}
+    columns |= {"class_names": np.asarray(table.class_names)}
+    columns |= {} if table.super_label is None else {"super_names": np.asarray(table.super_names)}
+    write_vectors(path, {**(more or {}), **columns})
 
 
 __all__ = ["save_embeddings", "evaluated_columns", "by_levels"]

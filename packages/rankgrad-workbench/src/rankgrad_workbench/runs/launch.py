@@ -41,25 +41,16 @@ def wanted(config: DictConfig) -> int:
     Raises:
         ConfigError: it is not a number of devices, or is larger than this machine allows.
     """
-    count, most = _named(config), max(os.cpu_count() or 1, torch.cuda.device_count(), FEW)
-    if count > most:
-        raise ConfigError(f"trainer.devices asks for {count} processes; this machine can run at most {most}")
-    return count
-
-
-def _named(config: DictConfig) -> int:
-    devices, on_cpu = config.trainer.devices, not _on_cuda(config)
-    if OmegaConf.is_list(devices):
-        return len(devices)
+    devices, most = config.trainer.devices, max(os.cpu_count() or 1, torch.cuda.device_count(), FEW)
     if devices in ("auto", -1, "-1"):
-        return 1 if on_cpu else torch.cuda.device_count()
-    try:
-        count = int(devices)
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"trainer.devices must be a number of devices, a list, or auto; got {devices!r}") from None
-    if count < 1:
-        raise ConfigError(f"trainer.devices must be >= 1, or auto; got {devices!r}")
-    return count
+        return max(torch.cuda.device_count(), 1) if _on_cuda(config) else 1
+    count = str(len(devices) if OmegaConf.is_list(devices) else devices)
+    if not count.isdecimal() or not 1 <= int(count) <= most:
+        raise ConfigError(
+            f"trainer.devices must be auto, a number of devices or a list of them, from 1 to the {most} processes that "
+            f"this machine can run; got {devices!r}"
+        )
+    return int(count)
 
 
 def _on_cuda(config: DictConfig) -> bool:
@@ -107,18 +98,17 @@ def _told(failures: Mapping[int, ProcessFailure]) -> int:
     code, told = failure.exitcode, failure.error_file_data["message"]
     if code in signals.EXIT_CODES:  # a signal asked this process to end
         return code
-    if code < 0:
-        print(f"rankgrad: process {rank} was killed by {failure.signal_name()}", file=sys.stderr)
-        return 128 - code
-    if not isinstance(told, dict):
-        print(f"rankgrad: process {rank} failed with exit status {code}", file=sys.stderr)
-        return code
     if code == UNEXPECTED:
         print(told["extraInfo"]["py_callstack"], file=sys.stderr)
         return 1  # Python's exit status for an exception
-    lines = told["message"].partition(": ")[2].split("\n")
-    print("rankgrad: " + "\n".join(map(shown, lines)), file=sys.stderr)
-    return code
+    if code < 0:
+        said = f"process {rank} was killed by {failure.signal_name()}"
+    elif isinstance(told, dict):
+        said = "\n".join(map(shown, told["message"].partition(": ")[2].split("\n")))
+    else:
+        said = f"process {rank} failed with exit status {code}"
+    print(f"rankgrad: {said}", file=sys.stderr)
+    return 128 - code if code < 0 else code
 
 
 def report(error: Exception) -> None:
@@ -156,12 +146,8 @@ def trainer_options(config: DictConfig) -> dict[str, Any]:
     if "plugins" not in config.trainer and not TorchElasticEnvironment.detect():
         # inside a SLURM job, Lightning would use the job's ranks, but the job has started only one command
         options["plugins"] = [LightningEnvironment()]
-    if not dist.is_available() or not dist.is_initialized():
-        return options
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
-    options["num_nodes"] = dist.get_world_size() // here
-    if not OmegaConf.is_list(config.trainer.devices):
-        options["devices"] = here
-    if "strategy" not in config.trainer:
-        options["strategy"] = "ddp"
+    if dist.is_available() and dist.is_initialized():
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        options |= {"num_nodes": dist.get_world_size() // here, "strategy": config.trainer.get("strategy", "ddp")}
+        options |= {} if OmegaConf.is_list(config.trainer.devices) else {"devices": here}
     return options

@@ -131,9 +131,7 @@ def stop(number: int) -> NoReturn:
 
 def take_back() -> None:
     """Set our signal handlers again, after a library has replaced them."""
-    if _in_main_thread():
-        for number in _received.handled:
-            signal.signal(number, _receive)
+    _handle(_receive)
 
 
 def ignore() -> None:
@@ -141,9 +139,13 @@ def ignore() -> None:
 
     A process of several may be asked twice: by another process, and later when it sees that its parent has died.
     """
+    _handle(signal.SIG_IGN)
+
+
+def _handle(handler: Any) -> None:
     if _in_main_thread():
         for number in _received.handled:
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, handler)
 
 
 def _in_main_thread() -> bool:
@@ -203,23 +205,13 @@ def spare_worker(_: int = 0) -> None:
 
 def follow_parent() -> None:
     """If the variable `PARENT` is set, end this process cleanly when its parent process has died."""
-    parent = os.environ.pop(PARENT, None)
-    if parent is not None and parent.isdecimal():
-        number = int(parent)
-        follow(lambda: os.getppid() == number)
+    parent = os.environ.pop(PARENT, "")
+    if parent.isdecimal():
+        threading.Thread(target=_follow, args=(int(parent),), name="follow parent", daemon=True).start()
 
 
-def follow(alive: Callable[[], bool]) -> None:
-    """End this process cleanly when the process that started it has died.
-
-    Args:
-        alive: () -> whether that process is alive.
-    """
-    threading.Thread(target=_follow, args=(alive,), name="follow parent", daemon=True).start()
-
-
-def _follow(alive: Callable[[], bool]) -> None:
-    while alive():
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
         time.sleep(0.5)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
     time.sleep(GRACE)

@@ -134,7 +134,7 @@ def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = 
             owner[folder].run_ended(folder, error)
             shown.update(sum(study.runs_done for study in studies) - shown.n)
 
-        train_in_turn(following, ended, out, jobs, launcher=launcher, many=True, shown=shown)
+        train_in_turn(following, ended, out, jobs, launcher=launcher, shown=shown)
 
 
 __all__ = ["Plan", "read_plan", "search", "tune"]

@@ -13,7 +13,7 @@ from ray.exceptions import RayError, TaskCancelledError
 from ...settings.allowed import ConfigError
 from .. import signals
 from ..children import Child, Children
-from .base import Job, RunCommand
+from . import Job, RunCommand
 
 
 def train(run: RunCommand) -> int | str:
@@ -44,24 +44,20 @@ class Ray:
     shares_cores = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        options = dict(options)
-        address = options.pop("address", "auto")
+        remote = dict(options)
+        address = remote.pop("address", "auto")
         try:
-            self.function = ray.remote(train).options(**options)
-        except (AssertionError, TypeError, ValueError) as error:
-            raise ConfigError(f"launcher=ray: {error}") from None
-        if not ray.is_initialized():
-            try:
+            self.function = ray.remote(train).options(**remote)
+            if not ray.is_initialized():
                 ray.init(address=address, log_to_driver=False, logging_level="error")
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                first = str(error).strip().splitlines()[0]
-                raise ConfigError(
-                    f"launcher=ray: {first} (launcher.address={address}). Start a cluster with ray start --head, and "
-                    "ray start --address=... on the other machines"
-                ) from None
-            signals.take_back()  # Ray has replaced the handler of SIGTERM
+                signals.take_back()  # Ray has replaced the handler of SIGTERM
+        except (AssertionError, ConnectionError, RuntimeError, TypeError, ValueError) as error:
+            first = str(error).strip().splitlines()[0]
+            raise ConfigError(
+                f"launcher=ray: {first} (launcher.address={address}; start a cluster with ray start --head)"
+            ) from None
 
-    def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
+    def start(self, run: RunCommand, children: Children) -> Child:
         """Submit a run to the cluster, where it waits for the resources that it needs."""
         return children.add(RayJob(run, self.function.remote(run)))
 
@@ -80,8 +76,7 @@ class RayJob(Job):
 
     def outcome(self) -> int | str | None:
         """See `Job`."""
-        ready, _ = ray.wait([self.task], timeout=0)
-        if not ready:
+        if not ray.wait([self.task], timeout=0)[0]:
             return None
         try:
             result: int | str = ray.get(self.task)

@@ -18,7 +18,7 @@ from submitit.helpers import Checkpointable, DelayedSubmission, clean_env, envir
 from ...settings.allowed import ConfigError
 from .. import signals
 from ..children import Child, Children
-from .base import Job, RunCommand, blocked
+from . import Job, RunCommand, blocked
 
 # submitit's own default of timeout_min is five minutes under SLURM and two without it.
 DEFAULTS = {"name": "rankgrad", "timeout_min": 24 * 60}
@@ -66,16 +66,10 @@ class Submitit:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = {**DEFAULTS, **options}
-        for name in ("nodes", "tasks_per_node"):
-            if self.options.get(name, 1) != 1:
-                raise ConfigError(
-                    f"launcher.{name} must be 1, because a run is one task on one machine; got {self.options[name]}. "
-                    "For several devices set launcher.gpus_per_node= and trainer.devices="
-                )
         with tempfile.TemporaryDirectory() as folder:
             self.shares_cores: bool = self._executor(Path(folder)).cluster != "slurm"
 
-    def start(self, run: RunCommand, children: Children, *, many: bool = False) -> Child:
+    def start(self, run: RunCommand, children: Children) -> Child:
         """Queue a run. The files of its job are in submitit/ of its folder; they are removed after success."""
         folder = run.log.parent / "submitit"
         shutil.rmtree(folder, ignore_errors=True)  # submitit would unpickle an existing result, whoever wrote it
