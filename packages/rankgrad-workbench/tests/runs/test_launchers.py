@@ -251,13 +251,13 @@ class Scripted(Job):
     """A job whose outcomes are given."""
 
     def __init__(self, run: RunCommand, *outcomes: int | str | None) -> None:
-        super().__init__(run)
         self.outcomes, self.cancelled = list(outcomes), 0
+        super().__init__(run, self.scripted, self.count, lambda: None)
 
-    def outcome(self) -> int | str | None:
+    def scripted(self, asked: bool) -> int | str | None:
         return self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
 
-    def cancel(self) -> None:
+    def count(self) -> None:
         self.cancelled += 1
 
 

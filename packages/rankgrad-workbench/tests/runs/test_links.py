@@ -99,7 +99,7 @@ def test_a_state_whose_step_is_a_path_is_refused(tmp_path, capsys):
     torch.save({**state, "global_step": "../../valued/rc"}, run.state)
     (run.folder / "step-..").mkdir()
     assert main(["evaluate", str(run.folder)]) == 2
-    assert re.search(rf"{run.state} .*global_step", capsys.readouterr().err)
+    assert re.search(rf"{run.state} is not the state of a run", capsys.readouterr().err)
 
 
 # --------------------------------------------------------------------------------------------------------- many runs

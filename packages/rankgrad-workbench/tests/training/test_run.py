@@ -322,7 +322,7 @@ WRONG = [
     (["trainer.accelerator=abacus"], "trainer.accelerator must be .*got .abacus."),
     (["trainer.accelerator=cpu", "trainer.devices=0"], "trainer.devices must be auto, a number .*got 0"),
     (["trainer.accelerator=cpu", "trainer.devices=2"], "needs a process for each device: use the command"),
-    (["trainer.devices=many"], "a number of devices, a list, or auto; got 'many'"),
+    (["trainer.devices=many"], "a number of devices or a list of them, .*; got 'many'"),
     (["memory=sum", "memory.size=0"], "memory: size is the number of entries and must be an integer >= 1; got 0"),
     (["memory=sum", "memory.batches=2"], "give either memory.batches or memory.size"),
     (["memory=sum", "loss=cross_entropy"], "CrossEntropyLoss can't use a memory"),

@@ -6,7 +6,6 @@ Triplet losses can use this directly. For losses on pairs, `SentenceTransformers
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
@@ -44,7 +43,8 @@ class SentenceTransformersBaseline(ClassLoss):
         options: keyword arguments of that class, such as margin or scale.
 
     Raises:
-        ValueError: the loss or an option is unknown.
+        ValueError: the loss is unknown.
+        TypeError: an option is unknown.
         ModuleNotFoundError: sentence-transformers is not installed.
 
     >>> loss = SentenceTransformersBaseline("MultipleNegativesRankingLoss", scale=1.0)
@@ -56,23 +56,14 @@ class SentenceTransformersBaseline(ClassLoss):
         super().__init__()
         if name not in TAKES:
             raise ValueError(f"no loss {name!r} of sentence-transformers here{closest(name, TAKES)}")
-        try:
-            from sentence_transformers.sentence_transformer import losses
-        except ModuleNotFoundError as error:
-            from rankgrad.common.extras import missing
+        from sentence_transformers.sentence_transformer import losses
 
-            raise ModuleNotFoundError(missing(error.name or "sentence_transformers"), name=error.name) from None
-        kind = getattr(losses, name)
-        known = set(inspect.signature(kind).parameters) - {"model", "distance_metric"}
-        unknown = sorted(set(options) - known)
-        if unknown:
-            raise ValueError(f"{name} has no option {unknown[0]!r}{closest(unknown[0], known)}")
-        one_of(distance, "distance", ("cosine", "euclidean"))
         self.takes = TAKES[name]
         self.hierarchies = self.takes == "scores"
         if self.takes == "classes":
+            one_of(distance, "distance", ("cosine", "euclidean"))
             options["distance_metric"] = getattr(losses.BatchHardTripletLossDistanceFunction, f"{distance}_distance")
-        self.loss = kind(model=nn.Identity(), **options)  # embeddings come from outside
+        self.loss = getattr(losses, name)(model=nn.Identity(), **options)  # embeddings come from outside
 
     @property
     def what(self) -> str:
@@ -134,9 +125,8 @@ def _neighbours(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def _scores(labels: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """[pair] fraction of levels on which the two rows agree."""
-    if labels.ndim == 1:
-        return (labels[first] == labels[second]).float()
-    return (labels[first] == labels[second]).cummin(1).values.float().mean(1)
+    levels = labels.reshape(len(labels), -1)
+    return (levels[first] == levels[second]).cummin(1).values.float().mean(1)
 
 
 __all__ = ["TAKES", "SentenceTransformersBaseline"]

@@ -42,6 +42,8 @@ def check_trainer(config: DictConfig) -> None:
     for name, (what, low) in COUNTS.items():
         if (value := OmegaConf.select(config, name)) is not None:
             integer(value, f"{name} counts {what}", low=low)
+    if (clip := config.trainer.get("gradient_clip_val")) is not None:
+        number(clip, "trainer.gradient_clip_val is the largest gradient", low=0)
     options = {**plain(config.trainer), "devices": 1, "accelerator": "cpu", "enable_progress_bar": False}
     options = {name: value for name, value in options.items() if name not in ("strategy", "num_nodes", "precision")}
     try:

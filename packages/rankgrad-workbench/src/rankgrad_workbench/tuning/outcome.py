@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pandas as pd
 
 from rankgrad.common.files import read_text
 from rankgrad.common.text import markdown
@@ -17,7 +17,6 @@ from ..files import read_json, write_text
 from ..runs.compare import folders_of
 from ..runs.provenance import MADE
 from .plan import Plan
-from .space import Space
 from .study import Study, Tried
 
 FINAL = "final"
@@ -95,12 +94,15 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
         studies: one for each loss.
     """
     trials = {study.loss: study.tried() for study in studies}
-    best = {study.loss: study.best() for study in studies}
-    winners = {loss: trial for loss, trial in best.items() if trial is not None}
+    winners = {study.loss: trial for study in studies if (trial := study.best()) is not None}
     metric = next((study.metric for study in studies if study.metric is not None), plan.metrics[-1])
-    budgets = {loss: _budget(trial) for loss, trial in trials.items()}
+    budgets = {loss: _budget(of) for loss, of in trials.items()}
     outcome = Outcome(metric, trials, winners, budgets, *_compared(out / FINAL, plan, winners))
-    write_text(out / "trials.csv", _csv(outcome, {study.loss: study.space for study in studies}, plan.folds))
+    table = pd.DataFrame([_row(loss, trial, metric) for loss, of in trials.items() for trial in of], dtype=object)
+    names = dict.fromkeys(name for study in studies for name in study.space)
+    columns = ["loss", "trial", "state", metric, *(f"fold{fold}" for fold in range(1, plan.folds + 1))]
+    table = table.reindex(columns=[*columns, "steps", "seconds", *MADE, *names])
+    write_text(out / "trials.csv", table.to_csv(index=False, lineterminator="\n"))
     content = {
         "metric": metric,
         "spaces": {study.loss: {name: str(of) for name, of in study.space.items()} for study in studies},
@@ -139,20 +141,13 @@ def _budget(trials: Sequence[Tried]) -> Budget:
     return Budget(len(trials), states.count("pruned"), states.count("failed"), steps, seconds)
 
 
-def _csv(outcome: Outcome, spaces: Mapping[str, Space], folds: int) -> str:
-    names = list(dict.fromkeys(name for space in spaces.values() for name in space))
-    head = ["loss", "trial", "state", outcome.metric, *(f"fold{fold}" for fold in range(1, folds + 1))]
-    rows: list[list[object]] = [[*head, "steps", "seconds", *MADE, *names]]
-    for loss, trials in outcome.trials.items():
-        for trial in trials:
-            values = [*trial.folds, *[""] * (folds - len(trial.folds))]
-            value = "" if trial.value is None else trial.value
-            chosen = [trial.chosen.get(name, "") for name in names]
-            took = [trial.steps, round(trial.seconds, 1), *trial.made.values()]
-            rows.append([loss, trial.number, trial.state, value, *values, *took, *chosen])
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+def _row(loss: str, trial: Tried, metric: str) -> dict[str, object]:
+    """The row of a trial in trials.csv."""
+    folds = {f"fold{fold}": value for fold, value in enumerate(trial.folds, start=1)}
+    took = {"steps": trial.steps, "seconds": round(trial.seconds, 1), **trial.made}
+    return (
+        {"loss": loss, "trial": trial.number, "state": trial.state, metric: trial.value} | folds | took | trial.chosen
+    )
 
 
 def _words(settings: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from rankgrad.common.checks import unknown
 from rankgrad.common.plugins import registered
@@ -11,7 +11,7 @@ from rankgrad.common.plugins import registered
 from ..runs.compare import read_losses, read_seeds
 from ..settings import ConfigError
 from ..settings.checking import SEEDS
-from ..settings.kinds import TASKS, TaskRow, of_command
+from ..settings.kinds import TaskRow, of_command
 
 OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings of runs that the search sets itself
 K_MEANS = "NMI"  # a trial does not compute it
@@ -34,14 +34,14 @@ class Plan:
     """
 
     losses: tuple[str, ...]
-    trials: int = 30
-    folds: int = 3
-    seeds: tuple[int, ...] = (0, 1, 2)
-    metrics: tuple[str, ...] = TASKS["retrieval"].mains
-    search_seed: int = 0
-    space: Mapping[str, str] = field(default_factory=dict)
-    final: tuple[str, ...] = ()
-    rest: tuple[str, ...] = ()
+    trials: int
+    folds: int
+    search_seed: int
+    seeds: tuple[int, ...]
+    metrics: tuple[str, ...]
+    space: Mapping[str, str]
+    final: tuple[str, ...]
+    rest: tuple[str, ...]
 
     @property
     def task(self) -> TaskRow:
@@ -60,43 +60,44 @@ def read_plan(settings: Sequence[str]) -> Plan:
     (('supap', 'pnp'), 10, {'loss.tau': 'log(0.01,0.1)'}, ('recipe=small',))
     """
     row = of_command("train", settings)
-    metrics = tuple(name for name in row.columns if name != K_MEANS)
-    plan = Plan((), metrics=row.mains)
+    metrics = [name for name in row.columns if name != K_MEANS]
+    metrics += [name for name in registered("metrics", metrics) if name not in metrics]
+    own: dict[str, str] = {}
+    space: dict[str, str] = {}
+    final, rest = [], []
     for setting in settings:
         key, _, value = setting.partition("=")
         if key.removeprefix("space.").removeprefix("final.") in OURS:
             raise ConfigError(
                 f"{key}= is set by the search itself; set trials=, folds=, seeds=, metric= or search_seed= instead"
             )
-        if key == "loss":
-            plan = replace(plan, losses=tuple(read_losses(value)))
-        elif key == "trials":
-            plan = replace(plan, trials=_whole(key, value, 1))
-        elif key == "folds":
-            plan = replace(plan, folds=_whole(key, value, 2))
-        elif key == "search_seed":
-            plan = replace(plan, search_seed=_whole(key, value, 0, SEEDS))
-        elif key == "seeds":
-            seeds = () if value == "none" else tuple(read_seeds(value))
-            plan = replace(plan, seeds=seeds)
-        elif key == "metric":
-            known = (*metrics, *registered("metrics", metrics))
-            if value not in known:
-                raise ConfigError(unknown("metric", value, known))
-            plan = replace(plan, metrics=(value,))
+        if key in ("loss", "trials", "folds", "search_seed", "seeds", "metric"):
+            own[key] = value
         elif key.startswith("space."):
-            plan = replace(plan, space={**plan.space, key.removeprefix("space."): value})
+            space[key.removeprefix("space.")] = value
         elif key.startswith("final."):
-            plan = replace(plan, final=(*plan.final, setting.removeprefix("final.")))
+            final.append(setting.removeprefix("final."))
         else:
-            plan = replace(plan, rest=(*plan.rest, setting))
-    if not plan.losses:
+            rest.append(setting)
+    losses, seeds = read_losses(own.get("loss", "")), own.get("seeds", "0,1,2")
+    if not losses:
         raise ConfigError("no loss is given; name the losses, such as loss=supap,pnp,pml/multi_similarity")
-    return plan
+    if "metric" in own and own["metric"] not in metrics:
+        raise ConfigError(unknown("metric", own["metric"], metrics))
+    return Plan(
+        tuple(losses),
+        trials=_whole("trials", own.get("trials", "30"), 1),
+        folds=_whole("folds", own.get("folds", "3"), 2),
+        search_seed=_whole("search_seed", own.get("search_seed", "0"), 0),
+        seeds=() if seeds == "none" else tuple(read_seeds(seeds)),
+        metrics=(own["metric"],) if "metric" in own else row.mains,
+        space=space,
+        final=tuple(final),
+        rest=tuple(rest),
+    )
 
 
-def _whole(key: str, value: str, low: int, high: int | None = None) -> int:
-    limits = f">= {low}" + ("" if high is None else f" and <= {high}")
-    if not value.isdecimal() or int(value) < low or (high is not None and int(value) > high):
-        raise ConfigError(f"{key} must be an integer {limits}; got {value!r}")
+def _whole(key: str, value: str, low: int) -> int:
+    if not value.isdecimal() or not low <= int(value) <= SEEDS:
+        raise ConfigError(f"{key} must be an integer >= {low} and <= {SEEDS}; got {value!r}")
     return int(value)

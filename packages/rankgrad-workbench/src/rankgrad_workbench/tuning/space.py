@@ -138,28 +138,22 @@ def read(text: str, where: str) -> Values:
     >>> read("linear, none", "model.head")
     Choice(options=('linear', 'none'))
     """
-    text = text.strip()
-    match = _NUMBERS.fullmatch(text)
+    match = _NUMBERS.fullmatch(text.strip())
     if match is None:
-        if re.match(r"\w*\(|\w+\(", text):
-            raise ConfigError(f"space.{where} must be {FORMS}; got {text!r}")
         options = tuple(option.strip() for option in _COMMA.split(text))
-        if not all(options) or len(set(options)) < len(options):
-            raise ConfigError(f"space.{where} has a repeated or an empty value: {text!r}")
+        if re.match(r"\s*\w*\(", text) or not all(options) or len(set(options)) < len(options):
+            raise ConfigError(f"space.{where} must be {FORMS}, none of them empty or repeated; got {text!r}")
         return Choice(options)
     kind = match[1]
     try:
         low, high = float(match[2]), float(match[3])
-        if math.isinf(low) or math.isinf(high):
-            raise ValueError
     except ValueError:
-        raise ConfigError(f"space.{where}: {kind}(LOW,HIGH) needs two numbers; got {text!r}") from None
-    if not low < high:
-        raise ConfigError(f"space.{where}: the first bound must be below the second; got {text!r}")
-    if kind in ("log", "times") and low <= 0:
-        raise ConfigError(f"space.{where}: {kind} needs bounds > 0; got {text!r}")
-    if kind == "int" and not (low.is_integer() and high.is_integer()):
-        raise ConfigError(f"space.{where}: int needs whole bounds; got {text!r}")
+        low = high = math.nan
+    positive, whole = kind in ("log", "times"), kind == "int"
+    fits = low < high and math.isfinite(high - low) and (low > 0 or not positive)
+    if not fits or (whole and not (low.is_integer() and high.is_integer())):
+        kinds = f"{'whole ' if whole else ''}numbers{' > 0' if positive else ''}"
+        raise ConfigError(f"space.{where}: {kind}(LOW,HIGH) needs two {kinds}, LOW below HIGH; got {text!r}")
     return NumberRange(kind, low, high)
 
 
@@ -186,13 +180,12 @@ def space_of(
     Raises:
         ConfigError: a setting is unknown; or values cannot be read or do not fit.
     """
-    listed = _listed()
-    texts = {**listed["shared"], **_own(loss.partition(":")[0], tree)}
+    texts = {**_listed()["shared"], **_own(loss.partition(":")[0], tree)}
     fixed = {setting.partition("=")[0] for setting in settings} - {"loss"}
     there = {*keys(base), *of_settings(tree).groups}
     texts = {name: text for name, text in texts.items() if name in there and name not in fixed}
-    if "memory" in texts and not _takes_references(base):
-        del texts["memory"]
+    if not _takes_references(base):
+        texts.pop("memory", None)
     for name, text in given.items():
         if name in fixed:
             raise ConfigError(f"{name} is both fixed and searched: give {name}= or space.{name}=, not both")
@@ -202,10 +195,10 @@ def space_of(
             raise ConfigError(f"unknown setting {name!r} in space.{name}{closest(name, sorted(there))}")
     space = {name: read(str(text), name) for name, text in texts.items()}
     for name, values in space.items():
-        if isinstance(values, NumberRange):
-            now = plain(OmegaConf.select(base, name))
-            if values.kind == "times" and (isinstance(now, bool) or not isinstance(now, (int, float))):
-                raise ConfigError(f"space.{name}: times needs a setting that is a number, but {name} is {now!r}")
+        now = plain(OmegaConf.select(base, name))
+        number = isinstance(now, (int, float)) and not isinstance(now, bool)
+        if isinstance(values, NumberRange) and values.kind == "times" and not number:
+            raise ConfigError(f"space.{name}: times needs a setting that is a number, but {name} is {now!r}")
     _check(space, settings, base, tree)
     return space
 
@@ -213,23 +206,16 @@ def space_of(
 def _own(loss: str, tree: str) -> dict[str, str]:
     """The own settings of a loss. For a sum: those of its parts, and the weights of all parts but the first."""
     listed = _listed()
-    instead = listed.get(tree, {})
-
-    def of(name: str) -> dict[str, str]:
-        return {setting: instead.get(setting, text) for setting, text in listed["losses"].get(name, {}).items()}
-
-    names = loss.split("+")
-    if len(names) == 1:
-        return of(loss)
+    instead, names = listed.get(tree, {}), loss.split("+")
     space: dict[str, str] = {}
     for name in names:
         part = name.rpartition("/")[2]
         if name != names[0]:
             space[f"loss.weights.{part}"] = listed["weight_of_part"]
-        for setting, text in of(name).items():
-            space[f"loss.losses.{part}.{setting.removeprefix('loss.')}" if setting.startswith("loss.") else setting] = (
-                text
-            )
+        for setting, text in listed["losses"].get(name, {}).items():
+            inner = setting.startswith("loss.") and len(names) > 1
+            key = f"loss.losses.{part}.{setting.removeprefix('loss.')}" if inner else setting
+            space[key] = instead.get(setting, text)
     return space
 
 

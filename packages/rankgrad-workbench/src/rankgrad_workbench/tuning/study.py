@@ -25,7 +25,8 @@ from rankgrad.common.files import open_file
 
 from ..runs.folder import Run
 from ..runs.provenance import joined
-from ..settings import ConfigError, compose
+from ..settings import ConfigError
+from .plan import Plan
 from .space import Space, Value, settings_of
 
 # Number of trials before TPE's model and the median pruner are used: the defaults, and random points.
@@ -51,22 +52,20 @@ def storage(path: Path) -> JournalStorage:
     Raises:
         ConfigError: the file is damaged.
     """
-    content = b""
     if path.exists():
         with open_file(path) as file:
             content = file.read()
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        os.truncate(path, len(whole))
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            os.truncate(path, len(whole))
+    else:
+        whole = b""
     try:
         for line in whole.splitlines():  # Optuna notices a damaged last line only after it adds another one
             json.loads(line)
         kept = JournalStorage(JournalFileBackend(str(path), lock_obj=_Ours()))  # type: ignore[arg-type]
-        for study in kept.get_all_studies():
-            dict(study.user_attrs.get(SPACE, {}))
-            for trial in kept.get_all_trials(study._study_id, deepcopy=False):
-                [float(value) for value in trial.user_attrs.get(FOLDS, ())]
-    except Exception as error:  # json, Optuna and the conversions each raise their own
+        kept.get_all_studies()
+    except Exception as error:  # json and Optuna each raise their own
         raise ConfigError(
             f"{path} is damaged ({type(error).__name__}): copy it again, or choose another folder with --out"
         ) from None
@@ -121,10 +120,7 @@ class Study:
         base: the composed settings, see `space.settings_of`.
         kept: storage of all losses.
         folder: of its trials.
-        folds: number of folds of each trial.
-        trials: number of trials.
-        metrics: the first of them that the runs compute is maximised.
-        seed: of the search.
+        plan: of the search.
 
     Raises:
         ConfigError: the folder holds a search of another space, or its journal is damaged.
@@ -138,50 +134,37 @@ class Study:
         base: DictConfig,
         kept: JournalStorage,
         folder: Path,
-        *,
-        folds: int,
-        trials: int,
-        metrics: Sequence[str],
-        seed: int,
+        plan: Plan,
     ) -> None:
         self.loss, self.settings, self.space, self.base, self.folder = loss, list(settings), space, base, folder
-        self.folds, self.trials, self.metrics, self.seed, self.kept = folds, trials, metrics, seed, kept
+        self.plan, self.folds, self.trials = plan, plan.folds, plan.trials
         self.errors: list[str] = []
         self.open: _Open | None = None
         self.given_up = False
+        pruner = MedianPruner(n_startup_trials=DRAWN - 1)
         self.study = optuna.create_study(
-            study_name=loss,
-            storage=kept,
-            direction="maximize",
-            load_if_exists=True,
-            pruner=MedianPruner(n_startup_trials=DRAWN - 1),
+            study_name=loss, storage=kept, direction="maximize", load_if_exists=True, pruner=pruner
         )
-        self._remember_space()
-        self._check_trials()
-
-    def _remember_space(self) -> None:
         texts = {name: str(values) for name, values in self.space.items()}
-        there = self.study.user_attrs.get(SPACE)
-        if there is None:
-            self.study.set_user_attr(SPACE, texts)
-        elif there != texts:
+        there = self.study.user_attrs.get(SPACE, texts)
+        if there != texts:
             changed = [name for name in {**there, **texts} if there.get(name) != texts.get(name)]
             raise ConfigError(
                 f"{self.loss} was searched in another space ({', '.join(changed)}): choose another folder with --out"
             )
-        if not self.study.trials:  # the defaults come first, so that the best trial is at least as good on the folds
-            defaults = {name: values.default(name, self.base) for name, values in self.space.items()}
-            self.study.enqueue_trial({name: value for name, value in defaults.items() if value is not None})
-
-    def _check_trials(self) -> None:
-        """Raise if a finished trial lacks a setting: the journal has lost a line."""
-        for trial in self.study.get_trials(deepcopy=False, states=tuple(STATES)):
-            lacking = [name for name in self.space if name not in trial.params]
-            if lacking:
+        for trial in self._finished():
+            if lacking := [name for name in self.space if name not in trial.params]:
                 raise ConfigError(
                     f"the journal of the search is damaged: trial {trial.number} of {self.loss} has no {lacking[0]}. "
                     "Copy it again, or choose another folder with --out"
                 )
+        self.study.set_user_attr(SPACE, texts)
+        if not self.study.trials:  # the defaults come first, so that the best trial is at least as good on the folds
+            defaults = {name: values.default(name, self.base) for name, values in self.space.items()}
+            self.study.enqueue_trial({name: value for name, value in defaults.items() if value is not None})
+
+    def _finished(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False, states=tuple(STATES))
 
     @property
     def metric(self) -> str | None:
@@ -199,7 +182,7 @@ class Study:
     @property
     def ended(self) -> int:
         """Number of finished trials."""
-        return len(self.study.get_trials(deepcopy=False, states=tuple(STATES)))
+        return len(self._finished())
 
     @property
     def runs_done(self) -> int:
@@ -231,16 +214,12 @@ class Study:
         """The trial that was started before an interruption, or a new one."""
         begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         number = begun[0].number if begun else self.ended
-        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.plan.search_seed, number]).generate_state(1)[0])
         self.study.sampler = TPESampler(n_startup_trials=DRAWN, seed=seed, constant_liar=False)
-        trial = Trial(self.study, self._id_of(number)) if begun else self.study.ask()
+        trial = Trial(self.study, begun[0]._trial_id) if begun else self.study.ask()
         chosen = {name: values.suggest(name, trial) for name, values in self.space.items()}
         told = set(begun[0].intermediate_values) if begun else set()
         return _Open(trial, settings_of(self.space, chosen, self.base), told)
-
-    def _id_of(self, number: int) -> int:
-        study = self.kept.get_study_id_from_name(self.loss)
-        return self.kept.get_trial_id_from_study_id_trial_number(study, number)
 
     # --------------------------------------------------------------------------------------------- results of a run
 
@@ -258,7 +237,7 @@ class Study:
             self._failed(now, f"trial {now.trial.number}, fold {fold}: {error}")
             return
         values = Run(folder).read_values()
-        wanted = self.metrics if self.metric is None else (self.metric,)
+        wanted = self.plan.metrics if self.metric is None else (self.metric,)
         metric = next((name for name in wanted if name in values), None)
         if metric is None:
             raise ConfigError(f"the runs do not compute {' or '.join(wanted)}; give metric= one of {', '.join(values)}")
@@ -296,7 +275,7 @@ class Study:
 
     def tried(self) -> list[Tried]:
         """All finished trials, in order."""
-        return [self._tried(trial) for trial in self.study.get_trials(deepcopy=False, states=tuple(STATES))]
+        return [self._tried(trial) for trial in self._finished()]
 
     def _tried(self, trial: FrozenTrial) -> Tried:
         folds = tuple(trial.user_attrs.get(FOLDS, ()))
@@ -318,15 +297,3 @@ class Study:
         """The best trial of those trained on all folds; the earliest of equal ones. None: there is none."""
         whole = [trial for trial in self.tried() if trial.state == "complete"]
         return max(whole, key=lambda trial: trial.value or 0.0, default=None)
-
-
-def settings_for(space: Space, chosen: dict[str, Value], settings: Sequence[str], tree: str = "train") -> list[str]:
-    """The settings of a point of the space for runs with other base settings than the search.
-
-    Args:
-        space: of a loss.
-        chosen: setting -> value.
-        settings: of these runs; `times` multiplies their values.
-        tree: of the settings, see `kinds.TaskRow.settings`.
-    """
-    return settings_of(space, chosen, compose(settings, tree))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 import optuna
-from omegaconf import DictConfig
 
 from rankgrad.common.progress import bar
 
@@ -21,11 +20,10 @@ from ..runs.compare import (
 )
 from ..runs.launchers import LOCAL, Launcher, read_launcher
 from ..settings import ConfigError, check_paths, compose
-from ..settings.kinds import TASKS
 from .outcome import FINAL, Outcome, final_name, write_outcome
 from .plan import Plan, read_plan
-from .space import space_of
-from .study import Study, settings_for, storage
+from .space import settings_of, space_of
+from .study import Study, storage
 
 
 def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
@@ -53,28 +51,25 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
     own = {loss: own_settings(loss, rest, tree) for loss in plan.losses}
     bases = {loss: compose([*rest, *own[loss]], tree) for loss in plan.losses}
     spaces = {loss: space_of(loss, [*rest, *own[loss]], bases[loss], plan.space, tree) for loss in plan.losses}
-    _check_overrides(plan, spaces)
+    for name in plan.space:
+        if not any(name in space for space in spaces.values()):
+            raise ConfigError(f"unknown setting in space.{name}: none of {', '.join(plan.losses)} has it")
     finals = [*rest, *plan.final]
     for loss in plan.losses if plan.final else ():
         compose([*finals, *own[loss]], tree)  # a misspelt setting fails here, before the search
     if not (out / JOURNAL).exists():
-        _check_data(compose([*all_runs, *own[plan.losses[0]], f"fold={plan.folds}/{plan.folds}"], tree))
+        # otherwise data that cannot be read or divided into folds would fail in the first trials
+        config = compose([*all_runs, *own[plan.losses[0]], f"fold={plan.folds}/{plan.folds}"], tree)
+        check_paths(config)
+        import_module(plan.task.trains).check_data(config)
     same = [f"folds={plan.folds}", f"metric={','.join(plan.metrics)}", f"search_seed={plan.search_seed}"]
     words = [word for word in plan.rest if not word.startswith("threads=")]
     with shared(out, [*words, *same, *(f"space.{name}={text}" for name, text in plan.space.items())]):
         kept = storage(out / JOURNAL)
         studies = [
             Study(
-                loss,
-                [*all_runs, *own[loss]],
-                spaces[loss],
-                bases[loss],
-                kept,
-                out / "trials" / loss.replace("/", "-"),
-                folds=plan.folds,
-                trials=plan.trials,
-                metrics=plan.metrics,
-                seed=plan.search_seed,
+                *(loss, [*all_runs, *own[loss]], spaces[loss], bases[loss], kept),
+                *(out / "trials" / loss.replace("/", "-"), plan),
             )
             for loss in plan.losses
         ]
@@ -86,29 +81,14 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
         if errors:
             raise ConfigError("\n".join(["these losses were given up, because all their trials failed:", *errors]))
         if plan.seeds:
-            winners = {
-                final_name(loss, outcome.winners[loss]): [
-                    *own[loss],
-                    *settings_for(spaces[loss], outcome.winners[loss].chosen, [*finals, *own[loss]], tree),
-                ]
-                for loss in plan.losses
-            }
+            winners = {}
+            for loss, trial in outcome.winners.items():
+                of_finals = [*finals, *own[loss]]  # `times` multiplies their values
+                chosen = settings_of(spaces[loss], trial.chosen, compose(of_finals, tree))
+                winners[final_name(loss, trial)] = [*own[loss], *chosen]
             compare_variants(winners, plan.seeds, finals, out / FINAL, jobs, launcher=launcher)
             outcome = write_outcome(out, plan, studies)
     return outcome
-
-
-def _check_overrides(plan: Plan, spaces: Mapping[str, Mapping[str, object]]) -> None:
-    """Raise if a setting of the search space belongs to none of the losses."""
-    for name in plan.space:
-        if not any(name in space for space in spaces.values()):
-            raise ConfigError(f"unknown setting in space.{name}: none of {', '.join(plan.losses)} has it")
-
-
-def _check_data(config: DictConfig) -> None:
-    """Raise if the data of a trial cannot be read or divided into folds. Otherwise the first trials would fail."""
-    check_paths(config)
-    import_module(TASKS[config.task].trains).check_data(config)
 
 
 def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = LOCAL) -> None:
@@ -122,10 +102,8 @@ def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = 
     with bar(total=max(total, done), initial=done, delay=0, desc="search", unit="run") as shown:
 
         def following() -> tuple[Path, Sequence[str]] | None:
-            waiting = sorted(studies, key=lambda study: (not study.idle, study.ended))  # idle studies first
-            for study in waiting:
-                task = study.following()
-                if task is not None:
+            for study in sorted(studies, key=lambda study: (not study.idle, study.ended)):  # idle studies first
+                if (task := study.following()) is not None:
                     owner[task[0]] = study
                     return task
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -133,30 +133,28 @@ LOCAL = Local()
 
 
 class Job:
-    """A run on another machine, as a child of this process. Subclasses talk to SLURM or Ray.
+    """A run on another machine, as a child of this process.
 
     Args:
         run: the run.
+        outcome: (whether it was asked to end) -> the exit status, or an error if there is none; None while the run waits
+            for a machine or runs.
+        cancel: asks the run to save its state and end; if it has not started, removes it from the queue.
+        destroy: kills it at once.
     """
 
-    def __init__(self, run: RunCommand) -> None:
-        self.run = run
+    def __init__(
+        self,
+        run: RunCommand,
+        outcome: Callable[[bool], int | str | None],
+        cancel: Callable[[], object],
+        destroy: Callable[[], object],
+    ) -> None:
+        self.run, self.outcome, self.cancel, self.destroy = run, outcome, cancel, destroy
         self.returncode: int | None = None
         self.asked = False  # whether it was asked to end
         self._next = 0.0
         self._ended: float | None = None
-
-    def outcome(self) -> int | str | None:
-        """The exit status, or an error if there is none; None while the run waits for a machine or runs."""
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        """Ask the run to save its state and end; if it has not started, remove it from the queue."""
-        raise NotImplementedError
-
-    def destroy(self) -> None:
-        """Kill it at once."""
-        raise NotImplementedError
 
     def terminate(self) -> None:
         """Ask it to save its state and end."""
@@ -175,7 +173,7 @@ class Job:
         if self.returncode is not None or now < self._next:
             return self.returncode
         self._next = now + EVERY
-        code = self.outcome()
+        code = self.outcome(self.asked)
         if code == 0 and not Run(self.run.folder).finished:
             # a network file system shows a new file only after some time
             self._ended = self._ended or now

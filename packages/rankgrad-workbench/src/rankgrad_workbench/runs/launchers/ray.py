@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ray
@@ -59,37 +60,19 @@ class Ray:
 
     def start(self, run: RunCommand, children: Children) -> Child:
         """Submit a run to the cluster, where it waits for the resources that it needs."""
-        return children.add(RayJob(run, self.function.remote(run)))
+        task = self.function.remote(run)
+        # cancelling raises KeyboardInterrupt in the worker, or removes the task from the queue
+        ends = (partial(ray.cancel, task), partial(ray.cancel, task, force=True))
+        return children.add(Job(run, partial(_outcome, task), *ends))
 
 
-class RayJob(Job):
-    """A run in a task of Ray.
-
-    Args:
-        run: the run.
-        task: Ray's reference to the task.
-    """
-
-    def __init__(self, run: RunCommand, task: ray.ObjectRef) -> None:
-        super().__init__(run)
-        self.task = task
-
-    def outcome(self) -> int | str | None:
-        """See `Job`."""
-        if not ray.wait([self.task], timeout=0)[0]:
-            return None
-        try:
-            result: int | str = ray.get(self.task)
-        except TaskCancelledError:
-            return "ray: the task was cancelled"
-        except RayError as error:
-            return f"ray: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        return result
-
-    def cancel(self) -> None:
-        """Raise KeyboardInterrupt in the worker, or remove the task from the queue."""
-        ray.cancel(self.task)
-
-    def destroy(self) -> None:
-        """Kill the worker; the run notices it and ends."""
-        ray.cancel(self.task, force=True)
+def _outcome(task: ray.ObjectRef, asked: bool) -> int | str | None:
+    if not ray.wait([task], timeout=0)[0]:
+        return None
+    try:
+        result: int | str = ray.get(task)
+    except TaskCancelledError:
+        return "ray: the task was cancelled"
+    except RayError as error:
+        return f"ray: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+    return result

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ class Submitit:
                 job = self._executor(folder).submit(Resumed(run))
         except RuntimeError as error:
             raise ConfigError(f"submitit: {_last_line(str(error))}") from None
-        return children.add(SubmititJob(run, job, local=self.shares_cores))
+        ends = (partial(_cancel, job, self.shares_cores), partial(job.cancel, check=False))
+        return children.add(Job(run, partial(_outcome, job), *ends))
 
     def _executor(self, folder: Path) -> submitit.AutoExecutor:
         own = {name: value for name, value in self.options.items() if name in OF_EXECUTOR}
@@ -92,46 +94,29 @@ class Submitit:
         return executor
 
 
-class SubmititJob(Job):
-    """A run in a job of submitit.
+def _outcome(job: submitit.Job[int | str], asked: bool) -> int | str | None:
+    """A result may become visible some seconds after the end of its job; submitit waits for it."""
+    if not job.done(force_check=asked):
+        return None
+    if (not asked or job.paths.result_pickle.exists()) and job.exception() is None:
+        result = job.result()
+        if result == 0:
+            shutil.rmtree(job.paths.folder, ignore_errors=True)
+        return result
+    return f"submitit: job {job.job_id} has ended without a result ({job.state}): {_last_line(job.stderr() or '')}"
 
-    Args:
-        run: the run.
-        job: submitit's job.
-        local: it is a process of this machine.
+
+def _cancel(job: submitit.Job[int | str], local: bool) -> None:
+    """Take a job of SLURM out of the queue, or send it SIGINT; send SIGTERM to a process of this machine.
+
+    It then has the time that it needs to save its state. The cancel of submitit itself leaves it less.
     """
-
-    def __init__(self, run: RunCommand, job: submitit.Job[int | str], *, local: bool) -> None:
-        super().__init__(run)
-        self.job, self.local = job, local
-
-    def outcome(self) -> int | str | None:
-        """See `Job`. A result may become visible some seconds after the end of its job; submitit waits for it."""
-        job = self.job
-        if not job.done(force_check=self.asked):
-            return None
-        if (job.paths.result_pickle.exists() or not self.asked) and job.exception() is None:
-            result = job.result()
-            if result == 0:
-                shutil.rmtree(job.paths.folder, ignore_errors=True)
-            return result
-        return f"submitit: job {job.job_id} has ended without a result ({job.state}): {_last_line(job.stderr() or '')}"
-
-    def cancel(self) -> None:
-        """Take a job of SLURM out of the queue, or send it SIGINT; send SIGTERM to a process of this machine.
-
-        It then has the time that it needs to save its state. The cancel of submitit itself leaves it less.
-        """
-        if self.local:
-            with suppress(ProcessLookupError):
-                os.kill(int(self.job.job_id), signal.SIGTERM)
-            return
-        for words in (["--state=PENDING"], ["--state=RUNNING", "--signal=INT"]):
-            subprocess.run(["scancel", *words, self.job.job_id], check=False, capture_output=True)
-
-    def destroy(self) -> None:
-        """See `Job`."""
-        self.job.cancel(check=False)
+    if local:
+        with suppress(ProcessLookupError):
+            os.kill(int(job.job_id), signal.SIGTERM)
+        return
+    for words in (["--state=PENDING"], ["--state=RUNNING", "--signal=INT"]):
+        subprocess.run(["scancel", *words, job.job_id], check=False, capture_output=True)
 
 
 def _last_line(text: str) -> str:
