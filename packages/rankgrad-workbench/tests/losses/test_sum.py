@@ -11,7 +11,7 @@ from small_runs import make_photos, small, train
 from rankgrad.adapters.pml_losses import PMLLoss
 from rankgrad.batches.memory import CrossBatchMemory
 from rankgrad.losses import LOSSES, CalibrationLoss, SmoothAPLoss, SumLoss, SupAPLoss
-from rankgrad_workbench.runs.log import read_rows
+from rankgrad_workbench.runs.history import read_rows
 from rankgrad_workbench.settings import ConfigError, compose, make, plain
 from rankgrad_workbench.tuning.space import space_of
 

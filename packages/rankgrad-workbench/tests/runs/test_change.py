@@ -16,9 +16,8 @@ from small_runs import make_photos, small, train
 from rankgrad.evaluation import evaluate
 from rankgrad_workbench.report.content import read_runs
 from rankgrad_workbench.report.writing import write_report
-from rankgrad_workbench.runs.change import blind, change, network, told
 from rankgrad_workbench.runs.folder import Run
-from rankgrad_workbench.runs.run_warnings import below_before, remarks_of
+from rankgrad_workbench.runs.run_warnings import below_before, blind, change, network, remarks_of, told
 from rankgrad_workbench.tasks.retrieval import task as retrieval
 
 

@@ -33,8 +33,7 @@ from rankgrad_workbench.index import Index
 from rankgrad_workbench.models.state_dicts import write_plain
 from rankgrad_workbench.models.weights import load_weights
 from rankgrad_workbench.runs.folder import Run
-from rankgrad_workbench.runs.history import curves, evaluations
-from rankgrad_workbench.runs.log import read_rows
+from rankgrad_workbench.runs.history import curves, evaluations, read_rows
 from rankgrad_workbench.settings import ConfigError
 from rankgrad_workbench.training.log import TableLogger
 from rankgrad_workbench.training.state import read_state

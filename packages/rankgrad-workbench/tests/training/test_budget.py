@@ -19,9 +19,9 @@ from rankgrad_workbench.tasks.retrieval import task as retrieval
 from rankgrad_workbench.tasks.scores import task as scores
 from rankgrad_workbench.tasks.scores.fit import fit_scores
 from rankgrad_workbench.tasks.scores.table import ScoreTable
+from rankgrad_workbench.training.callbacks import KeepBest
 from rankgrad_workbench.training.diagnosis import Facts, diagnose
 from rankgrad_workbench.training.measuring import Sample
-from rankgrad_workbench.training.selection import KeepBest
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 7, 50, 333, 1250, 15_000, 10**6])

@@ -24,7 +24,7 @@ from rankgrad_workbench.models.weights import load_weights
 from rankgrad_workbench.report.content import read_runs
 from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs.folder import Run
-from rankgrad_workbench.runs.log import read_rows
+from rankgrad_workbench.runs.history import read_rows
 from rankgrad_workbench.settings import ConfigError, compose, options
 from rankgrad_workbench.tasks.retrieval import building, evaluating
 from rankgrad_workbench.tasks.retrieval import task as runs

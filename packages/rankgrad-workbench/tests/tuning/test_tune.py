@@ -122,7 +122,7 @@ def space(loss: str, settings: Sequence[str], given: dict[str, str] | None = Non
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     runner = Made()
     monkeypatch.setattr(compare_module, "Children", runner)
-    for module in (space_module, study_module, tune_module):
+    for module in (space_module, tune_module):
         monkeypatch.setattr(module, "compose", composed)
     monkeypatch.setattr(tune_module, "_check_data", lambda config: None)  # these runs read no data
     return runner
@@ -511,14 +511,6 @@ def test_runs_that_are_missing_are_not_replaced_by_those_of_other_seeds(made, tm
     written = json.loads((tmp_path / "final" / "compare.json").read_text())
     assert {len(columns["mAP@R"]) for columns in written["values"].values()} == {2}
     assert [test["n"] for test in written["differences"].values()] == [1] or not written["differences"]
-
-
-def test_a_search_without_seeds_shows_the_comparison_that_is_there(made, tmp_path):
-    words = [*TWO, "trials=1", "folds=2"]
-    compared, begun = tune([*words, "seeds=0,1"], tmp_path), len(made.calls)
-    searched = tune([*words, "seeds=none"], tmp_path)
-    assert searched.runs == compared.runs and len(searched.runs["supap"]) == 2 and len(made.calls) == begun
-    assert searched.compared == compared.compared != ""
 
 
 def test_with_few_seeds_no_p_value_is_shown_and_optuna_finds_what_mattered(made, tmp_path):

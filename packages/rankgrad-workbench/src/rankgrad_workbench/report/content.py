@@ -17,8 +17,7 @@ from rankgrad.common.progress import through
 
 from ..files.tables.formats import of_arrays
 from ..runs.folder import Run
-from ..runs.history import curves, evaluations
-from ..runs.log import TEST
+from ..runs.history import TEST, curves, evaluations
 from ..runs.run_warnings import RunWarning, remarks_of, warnings_of
 from ..settings import differing, flat
 from ..settings.kinds import TASKS

@@ -15,7 +15,7 @@ import yaml
 from rankgrad.evaluation import measures
 from rankgrad.evaluation.report import DISTANCES
 
-from ..runs.log import TEST
+from ..runs.history import TEST
 from .html.text import number, percent
 
 _TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))

@@ -13,8 +13,7 @@ from markupsafe import Markup
 from rankgrad.evaluation.report import DISTANCES, Row
 from rankgrad.evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test
 
-from ..runs.change import change
-from ..runs.run_warnings import begun_groups
+from ..runs.run_warnings import begun_groups, change
 from .content import RunContent, Section
 from .glossary import definition, short, shown
 from .html.templates import render

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from rankgrad.common.text import duration
 
-from ..runs.log import TEST
+from ..runs.history import TEST
 from ..runs.run_warnings import together
 from . import tables
 from .content import Extent, RunContent, Section, data_name, named, read_runs

@@ -13,8 +13,8 @@ from ..files import check_archive, load_json, sha256_of
 from ..files.folders import LOCK
 from ..settings import parsed
 from ..settings.kinds import TASKS
-from .folder import Run
-from .log import TABLE, read_rows
+from .folder import TABLE, Run
+from .history import read_rows
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,11 @@ from ..settings import PATHS, ConfigError, check_paths, compose
 from ..settings.checking import SEEDS
 from ..settings.kinds import TASKS, of_command, of_settings
 from . import signals
-from .change import network
 from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
 from .provenance import joined
-from .run_warnings import BELOW, FIRST_HIT, alike, begun_groups, remarks_of, settings_in, together, warnings_of
+from .run_warnings import BELOW, FIRST_HIT, alike, begun_groups, network, remarks_of, settings_in, together, warnings_of
 
 Following = Callable[[], tuple[Path, Sequence[str]] | None]
 SETTINGS, JOURNAL = "settings.json", "journal.log"

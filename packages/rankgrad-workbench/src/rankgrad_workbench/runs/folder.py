@@ -27,8 +27,8 @@ from ..files.elsewhere import of_laboratory
 from ..files.folders import HOLDER, lock, refuse_links
 from ..settings.allowed import ConfigError
 from ..settings.kinds import TASKS
-from .log import TABLE
 
+TABLE = "metrics.csv"  # of the logs
 # The fact that the data does not have its published counts: a sentence, or an empty text.
 OFF_COUNTS = "off_counts"
 # The fact with what else matters for the numbers: a list of sentences, such as copies between train and test.

@@ -1,11 +1,14 @@
-"""The logged curves of a run, its evaluations, and its best evaluation."""
+"""The log of a run (which `training.log` writes): its curves, its evaluations, and its best evaluation."""
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Literal
 
-from .folder import Run
-from .log import TEST, read_rows
+from rankgrad.common.files import AGAIN, read_text
+
+from .folder import TABLE, Run
 
 
 def curves(run: Run) -> dict[str, list[tuple[float, float]]]:
@@ -79,3 +82,27 @@ def best(run: Run, metric: str = "R@1") -> tuple[int, dict[str, float]]:
         raise ValueError(f"{run.folder} has no value of {metric}; perhaps the run is not finished")
     step = max(known, key=lambda s: (known[s][metric], -s))
     return step, known[step]
+
+
+TEST = "test/"  # prefix of the test metrics
+
+
+def read_rows(folder: Path) -> list[dict[str, str]]:
+    """The rows of a table, in the order of their steps; [] if there is no table.
+
+    Raises:
+        ValueError: the table is damaged.
+    """
+    path = folder / TABLE
+    if not path.exists():
+        return []
+    try:
+        lines = read_text(path).splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            del lines[-1]  # the process died while it wrote this line
+        rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]
+        for row in rows:
+            list(map(float, row.values()))
+    except (ValueError, TypeError, csv.Error) as error:  # TypeError: surplus cells of a row are a list
+        raise ValueError(f"{path} is damaged ({error}). {AGAIN}") from None
+    return [row for row in rows if "step" in row]

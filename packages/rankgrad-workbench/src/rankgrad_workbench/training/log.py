@@ -18,8 +18,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from rankgrad.common.checks import unknown
 
 from ..files import append_text, write_text
-from ..runs.folder import Run
-from ..runs.log import TABLE, read_rows
+from ..runs.folder import TABLE, Run
+from ..runs.history import read_rows
 from ..settings import ConfigError
 from .module import TrainedModule, is_logged
 

@@ -33,6 +33,7 @@ from torch import nn
 from rankgrad._version import __version__
 from rankgrad.batches.distributed import on_first, world
 from rankgrad.common import plugins
+from rankgrad.common.checks import integer, number
 from rankgrad.common.progress import bars_are_seen
 
 from ..files import write_text
@@ -40,16 +41,16 @@ from ..files.folders import require_posix
 from ..models.build import READ
 from ..runs import launch, signals
 from ..runs.folder import OFF_COUNTS, Run, created, opened
-from ..runs.log import TEST
+from ..runs.history import TEST
 from ..runs.provenance import made_by
 from ..settings import PATHS, ConfigError, flat, load, packages, plain, replaced
+from ..settings.spelling import as_word
 from .callbacks import Clock, EvaluateEvery, LossBar, ProgressLines
 from .data import EpochData, SetEpoch
 from .health import Health
 from .log import WriteLog, loggers, write
 from .module import TrainedModule
 from .state import EPOCHS, MAY_CHANGE, SaveState, StateFile, check_state, read_state
-from .trainer_settings import OURS, check_trainer
 
 Result = TypeVar("Result")
 Say = Callable[[str], object]  # prints a text for the user
@@ -409,6 +410,81 @@ def silence_lightning() -> None:
         ".*in eval mode at the start of training.*",  # intended with model.freeze_batch_norm
     ):
         warnings.filterwarnings("ignore", message=message)
+
+
+# Arguments of the trainer that a run sets itself. The first three are those of a trial.
+OURS: dict[str, Any] = {
+    "default_root_dir": None,
+    "logger": False,
+    "callbacks": None,
+    "enable_checkpointing": False,
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+    "use_distributed_sampler": False,
+}
+
+
+COUNTS = {
+    "threads": ("CPU threads", 1),
+    "trainer.max_epochs": ("epochs", 0),
+    "trainer.accumulate_grad_batches": ("batches", 1),
+    "trainer.log_every_n_steps": ("steps", 0),
+}
+
+
+def check_trainer(config: DictConfig) -> None:
+    """Raise if Lightning's trainer refuses its settings, or if a count is out of range.
+
+    Raises:
+        ConfigError: it names the setting.
+    """
+    number(config.checkpoint_minutes, "checkpoint_minutes is the longest time between two saved states", low=0)
+    for name, (what, low) in COUNTS.items():
+        if (value := OmegaConf.select(config, name)) is not None:
+            integer(value, f"{name} counts {what}", low=low)
+    if (clip := config.trainer.get("gradient_clip_val")) is not None:
+        number(clip, "trainer.gradient_clip_val is the largest gradient", low=0)
+    options = {**plain(config.trainer), "devices": 1, "accelerator": "cpu", "enable_progress_bar": False}
+    options = {name: value for name, value in options.items() if name not in ("strategy", "num_nodes", "precision")}
+    try:
+        L.Trainer(**options, **OURS)
+    except (MisconfigurationException, TypeError) as error:
+        raise ConfigError(f"trainer: {error}") from None
+
+
+def own_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Check and copy the caller's settings.
+
+    Raises:
+        TypeError: the settings are not a dict of dotted names.
+    """
+    given: Any = {} if settings is None else settings
+    if not isinstance(given, Mapping) or any(isinstance(value, Mapping) for value in given.values()):
+        raise TypeError(f'settings must be a dict of dotted names such as {{"trainer.max_epochs": 5}}; got {given!r}')
+    return dict(given)
+
+
+def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) -> tuple[DictConfig, list[str]]:
+    """The settings with which `runner.train` resumes a run, and the settings that change.
+
+    Args:
+        folder: folder of the run.
+        config: current settings.
+        left_out: prefixes of settings that are not compared.
+
+    Raises:
+        ConfigError: the run has other settings that may not change.
+    """
+    then, now = settings_of(load(Run(folder).config)), settings_of(config)
+    if now.get(EPOCHS) is None:
+        now[EPOCHS] = then.get(EPOCHS)  # the number was chosen from the data
+    left_out = ("derived.", "extended", "out", "resume", *left_out)
+    names = [name for name in {**then, **now} if not name.startswith(left_out) and then.get(name) != now.get(name)]
+    other = [name for name in names if name not in (*MAY_CHANGE, EPOCHS)]
+    if other:
+        told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
+        raise ConfigError(f"{folder} holds a run with other settings: {told}. Use its settings, or another folder")
+    return replaced(config, {"resume": str(folder)}), [f"{name}={as_word(plain(now.get(name)))}" for name in names]
 
 
 __all__ = ["Say", "Task", "TaskType", "changed", "lasting", "settings_of", "silence_lightning", "silent", "train"]

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
-from rankgrad.common.files import read_text
 from rankgrad.common.text import markdown
 
-from ..files import read_json, write_text
+from ..files import write_text
 from ..runs.compare import folders_of
 from ..runs.provenance import MADE
-from .plan import Plan
-from .study import Study, Tried
+from .study import Plan, Study, Tried
 
 FINAL = "final"
 
@@ -50,7 +48,7 @@ class Outcome:
         trials: loss -> its trials.
         winners: loss -> its best trial, if it has one.
         budgets: loss -> cost of its search.
-        compared: the tables of the comparison on the test data, in Markdown; empty: there is none of these winners.
+        compared: the tables of the comparison on the test data, in Markdown; empty: there was none.
         runs: loss -> folders of the runs of the comparison.
     """
 
@@ -58,8 +56,8 @@ class Outcome:
     trials: Mapping[str, Sequence[Tried]]
     winners: Mapping[str, Tried]
     budgets: Mapping[str, Budget]
-    compared: str
-    runs: Mapping[str, Sequence[Path]]
+    compared: str = ""
+    runs: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
     def text(self) -> str:
         """The tables, in Markdown."""
@@ -97,7 +95,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
     winners = {study.loss: trial for study in studies if (trial := study.best()) is not None}
     metric = next((study.metric for study in studies if study.metric is not None), plan.metrics[-1])
     budgets = {loss: _budget(of) for loss, of in trials.items()}
-    outcome = Outcome(metric, trials, winners, budgets, *_compared(out / FINAL, plan, winners))
+    outcome = Outcome(metric, trials, winners, budgets)
     table = pd.DataFrame([_row(loss, trial, metric) for loss, of in trials.items() for trial in of], dtype=object)
     names = dict.fromkeys(name for study in studies for name in study.space)
     columns = ["loss", "trial", "state", metric, *(f"fold{fold}" for fold in range(1, plan.folds + 1))]
@@ -117,22 +115,18 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
     return outcome
 
 
+def with_comparison(out: Path, plan: Plan, outcome: Outcome, compared: str) -> Outcome:
+    """Add the tables of the comparison to an outcome, and to tune.md."""
+    names = [final_name(loss, winner) for loss, winner in outcome.winners.items()]
+    runs = dict(zip(outcome.winners, folders_of(names, plan.seeds, out / FINAL).values(), strict=True))
+    outcome = replace(outcome, compared=compared, runs=runs)
+    write_text(out / "tune.md", outcome.text() + "\n")
+    return outcome
+
+
 def final_name(loss: str, winner: Tried) -> str:
     """Name of a best trial in the comparison, with its number, since a longer search may find a better trial."""
     return f"{loss} #{winner.number}"
-
-
-def _compared(folder: Path, plan: Plan, winners: Mapping[str, Tried]) -> tuple[str, dict[str, list[Path]]]:
-    """The tables of the comparison of these winners, and its runs. With seeds=none, an earlier command made it."""
-    path = folder / "compare.json"
-    if not path.exists() or len(winners) < len(plan.losses):
-        return "", {}
-    content = read_json(path, "values", "seeds")
-    names = {loss: final_name(loss, winners[loss]) for loss in plan.losses}
-    if not all(name in content["values"] for name in names.values()):
-        return "", {}
-    runs = folders_of(names.values(), content["seeds"], folder)
-    return read_text(folder / "compare.md").strip(), {loss: runs[name] for loss, name in names.items()}
 
 
 def _budget(trials: Sequence[Tried]) -> Budget:

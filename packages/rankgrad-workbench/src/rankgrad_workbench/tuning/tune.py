@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import optuna
+from omegaconf import DictConfig
 
 from rankgrad.common.progress import bar
 
@@ -20,10 +21,10 @@ from ..runs.compare import (
 )
 from ..runs.launchers import LOCAL, Launcher, read_launcher
 from ..settings import ConfigError, check_paths, compose
-from .outcome import FINAL, Outcome, final_name, write_outcome
-from .plan import Plan, read_plan
+from ..settings.kinds import TASKS
+from .outcome import FINAL, Outcome, final_name, with_comparison, write_outcome
 from .space import settings_of, space_of
-from .study import Study, storage
+from .study import Plan, Study, read_plan, storage
 
 
 def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
@@ -58,10 +59,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
     for loss in plan.losses if plan.final else ():
         compose([*finals, *own[loss]], tree)  # a misspelt setting fails here, before the search
     if not (out / JOURNAL).exists():
-        # otherwise data that cannot be read or divided into folds would fail in the first trials
-        config = compose([*all_runs, *own[plan.losses[0]], f"fold={plan.folds}/{plan.folds}"], tree)
-        check_paths(config)
-        import_module(plan.task.trains).check_data(config)
+        _check_data(compose([*all_runs, *own[plan.losses[0]], f"fold={plan.folds}/{plan.folds}"], tree))
     same = [f"folds={plan.folds}", f"metric={','.join(plan.metrics)}", f"search_seed={plan.search_seed}"]
     words = [word for word in plan.rest if not word.startswith("threads=")]
     with shared(out, [*words, *same, *(f"space.{name}={text}" for name, text in plan.space.items())]):
@@ -86,9 +84,15 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
                 of_finals = [*finals, *own[loss]]  # `times` multiplies their values
                 chosen = settings_of(spaces[loss], trial.chosen, compose(of_finals, tree))
                 winners[final_name(loss, trial)] = [*own[loss], *chosen]
-            compare_variants(winners, plan.seeds, finals, out / FINAL, jobs, launcher=launcher)
-            outcome = write_outcome(out, plan, studies)
+            compared = compare_variants(winners, plan.seeds, finals, out / FINAL, jobs, launcher=launcher)
+            outcome = with_comparison(out, plan, outcome, compared)
     return outcome
+
+
+def _check_data(config: DictConfig) -> None:
+    """Raise if the data of a trial cannot be read or divided into folds. Otherwise the first trials would fail."""
+    check_paths(config)
+    import_module(TASKS[config.task].trains).check_data(config)
 
 
 def search(studies: Sequence[Study], out: Path, jobs: int, launcher: Launcher = LOCAL) -> None:

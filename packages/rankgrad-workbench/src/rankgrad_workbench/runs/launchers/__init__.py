@@ -137,8 +137,8 @@ class Job:
 
     Args:
         run: the run.
-        outcome: (whether it was asked to end) -> the exit status, or an error if there is none; None while the run waits
-            for a machine or runs.
+        outcome: (whether it was asked to end) -> the exit status, or an error if there is none; None
+            while it waits for a machine or runs.
         cancel: asks the run to save its state and end; if it has not started, removes it from the queue.
         destroy: kills it at once.
     """

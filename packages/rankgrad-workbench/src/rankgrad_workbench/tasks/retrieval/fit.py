@@ -25,7 +25,7 @@ from ...runs.folder import Run
 from ...settings import GIVEN, GROUPS, ConfigError, compose, make, of_kind, replaced
 from ...settings.spelling import as_word
 from ...training import runner
-from ...training.from_python import own_settings, resumed
+from ...training.runner import own_settings, resumed
 from .building import Given, read_table
 from .settings import RetrievalSettings, settings_of
 from .task import TASK, EvaluatedEmbeddings, build, summary

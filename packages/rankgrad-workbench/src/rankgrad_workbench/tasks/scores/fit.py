@@ -18,7 +18,7 @@ from ...runs.folder import Run
 from ...settings import GIVEN, GROUPS, ConfigError, compose, replaced
 from ...settings.spelling import as_word
 from ...training import runner
-from ...training.from_python import own_settings, resumed
+from ...training.runner import own_settings, resumed
 from .model import load_ranker
 from .table import ScoreTable, load_table
 from .task import TASK, Evaluated, GivenScorer, build, summary

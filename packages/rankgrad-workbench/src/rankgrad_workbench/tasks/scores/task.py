@@ -37,9 +37,9 @@ from ...runs.run_warnings import below_before, remarks_of
 from ...settings import ConfigError, default_loss, make, packages, plain, typed
 from ...settings.spelling import as_keys
 from ...training import runner
+from ...training.callbacks import KeepBest
 from ...training.data import EpochData
 from ...training.module import TrainedModule, check_optimizer
-from ...training.selection import KeepBest
 from .copies import marks_of
 from .encoding import Encoding
 from .lists import ScoreRows, list_data

@@ -10,7 +10,7 @@ from ...runs.folder import Run
 from ...settings import GROUPS, ConfigError, compose, replaced
 from ...settings.spelling import as_word
 from ...training import runner
-from ...training.from_python import own_settings, resumed
+from ...training.runner import own_settings, resumed
 from .task import TASK, summary
 
 OWN = ("task", "data", "data.root", "model", "loss", "out", "resume")  # settings that are arguments

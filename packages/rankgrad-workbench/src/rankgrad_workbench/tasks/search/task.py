@@ -32,9 +32,9 @@ from ...settings import ConfigError, make, packages, plain, typed
 from ...settings.spelling import as_keys
 from ...training import runner
 from ...training.averaging import Averaging
+from ...training.callbacks import KeepBest
 from ...training.measuring import look
 from ...training.module import TrainedModule, check_optimizer
-from ...training.selection import KeepBest
 from . import systems
 from .batches import Miner, QueryLists, SearchBatch, search_data
 from .bm25 import bm25
