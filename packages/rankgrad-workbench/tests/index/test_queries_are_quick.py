@@ -26,11 +26,11 @@ def test_a_query_imports_no_library_that_it_does_not_need(photos, weights, tmp_p
 def test_a_folder_is_no_embeddings_and_the_message_says_what_to_do(photos, tmp_path, capsys, monkeypatch):
     assert main(["index", str(photos)]) != 0
     said = capsys.readouterr().err
-    assert "does not exist" not in said and f"rankgrad embed RUN {photos}" in said and "rankgrad index" in said
+    assert "rankgrad embed RUN DIR" in said and "rankgrad index" in said
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("")
     assert main(["index", str(tmp_path / "run")]) != 0
-    assert f"rankgrad search {tmp_path / 'run'} QUERY" in capsys.readouterr().err
+    assert "rankgrad search RUN QUERY" in capsys.readouterr().err
 
 
 def test_a_file_that_is_absent_still_says_so(tmp_path, capsys):

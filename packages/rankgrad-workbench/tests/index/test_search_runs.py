@@ -63,7 +63,7 @@ def test_a_run_on_a_list_of_images_finds_their_files(tmp_path, capsys):
 def test_who_does_not_say_where_to_search_is_told_how(texts, tmp_path, capsys):
     lean = train(*small_texts(texts.folder.parent / "mine.csv", "lean=true"), f"out={tmp_path / 'lean'}")
     for words, said in (
-        (["search", "my card"], "rankgrad search RUN my card. To search your own: rankgrad embed"),
+        (["search", "my card"], "To search your own: rankgrad embed RUN DIR_OR_FILE"),
         (["search", str(texts.folder)], "there is no query for"),
         (["search", str(lean.folder), "my card"], "holds no embeddings.npz and no model.pt: train it"),
     ):

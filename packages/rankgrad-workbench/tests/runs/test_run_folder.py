@@ -171,14 +171,11 @@ def full(room: int) -> Iterator[None]:
 
 
 def test_whatever_a_full_disk_cuts_off_is_named_and_leaves_nothing(tmp_path):
-    table = TableLogger(tmp_path / "logs")
-    table.log_metrics({"loss": 1.0}, 0)
     vectors = Index.of(np.eye(64), list(map(str, range(64))))
     writers = {
         "a.npz": lambda path: files.write_npz(path, {"a": np.zeros(1000)}),
         "model.pt": lambda path: write_plain(path, {"a": torch.zeros(1000)}),
         "a.txt": lambda path: files.write_text(path, "x" * 1000),
-        "logs/metrics.csv": lambda path: [table.log_metrics({"loss": 1.0}, step) for step in range(200)],
         "a.index": vectors.save,
         "a.parquet": vectors.save,
     }
@@ -187,15 +184,10 @@ def test_whatever_a_full_disk_cuts_off_is_named_and_leaves_nothing(tmp_path):
         with full(600), pytest.raises(OSError) as error:
             write(tmp_path / name)
         assert error.value.filename == str(tmp_path / name), name
-        first = error.value.__context__
-        assert not isinstance(first, OSError) or first.filename == error.value.filename
     assert {*tmp_path.rglob("*")} == before
 
 
 def test_an_error_of_another_file_is_not_blamed_on_the_file_that_is_written(tmp_path):
-    with pytest.raises(OSError) as error, files.atomic_write(tmp_path / "a.txt"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert error.value.filename is None and not [*tmp_path.iterdir()]
     with pytest.raises(OSError) as error, files.atomic_write(tmp_path / "a.txt"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "elsewhere")
     assert error.value.filename == "elsewhere"

@@ -101,10 +101,6 @@ class MyLoss(nn.Module):
 
     def forward(self, embeddings, labels, ref_emb=None, ref_labels=None, **more):
         return (embeddings @ embeddings.T).clamp(min=self.margin).mean()
-
-class Grey:
-    def __init__(self, size=28):
-        self.size = size
 """
 
 
@@ -133,15 +129,3 @@ def test_without_trust_the_message_says_the_way(own):
         compose([f"loss={own}.MyLoss"])
     assert f"loss={own}.MyLoss trust={own};" in str(error.value) and "docs/plugins.md" in str(error.value)
     assert "own_of_a_test" not in sys.modules
-
-
-@pytest.mark.parametrize("place", ["loss", "data.eval_transform"])
-def test_a_class_in_place_of_another_does_not_get_settings_that_it_does_not_take(own, place):
-    name = {"loss": "MyLoss"}.get(place, "Grey")
-    words = ["loss=smooth_ap", f"{place}._target_={own}.{name}", f"trust={own}"]
-    node = OmegaConf.select(compose(words), place)
-    assert make(node, slot={"loss": "loss"}.get(place, "transform"), trust=(own,)) is not None
-    # what is given stays, and is refused by the class
-    given = {"loss": "loss.tau=0.1"}.get(place, f"+{place}.mean=[0]")
-    kept = OmegaConf.select(compose([*words, given]), place)
-    assert given.partition("=")[0].rpartition(".")[2] in kept

@@ -24,12 +24,8 @@ SETTINGS, GOES_ON = True, False
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="[check] NAME [KEY=VALUE]",
-        help="name of a data set, and its settings. With check before the name: check that the data is complete",
-    )
+    what = "name of a data set, and its settings. With check before the name: check that the data is complete"
+    parser.add_argument("words", nargs="*", metavar="[check] NAME [KEY=VALUE]", help=what)
     parser.add_argument("--root", help="folder or file of the data set, as data.root=")
     parser.add_argument("--images", action="store_true", help="with check: decode every image (slow)")
     parser.add_argument("--sheet", type=Path, help="write a PNG that shows some images of some classes")

@@ -25,8 +25,6 @@ with torchrun:
 from __future__ import annotations
 
 import argparse
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,37 +36,19 @@ if TYPE_CHECKING:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("model", type=Path, nargs="?", metavar="RUN", help="folder of a run, or its model.pt")
-    parser.add_argument(
-        "images", type=Path, metavar="DIR_OR_FILE", help="folder of images, or file of texts or vectors"
-    )
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        help="npz or parquet to write (default: an npz named after the folder or file, in the current folder)",
-    )
-    parser.add_argument("--batch-size", type=int, default=256, help="rows in a batch (default: 256)")
-    parser.add_argument("--workers", type=int, default=0, help="additional processes that read images (default: 0)")
-    parser.add_argument(
-        "--invert",
-        action="store_true",
-        help="invert dark and bright: for dark ink, if the model was trained on bright ink",
-    )
-    parser.add_argument("--text", default="text", metavar="COLUMN", help="column of the texts (default: text)")
-    parser.add_argument(
-        "--label", default="auto", metavar="COLUMN", help="column of the classes (default: label, if it exists)"
-    )
-    parser.add_argument(
-        "--embeddings", default="auto", metavar="COLUMN", help="column of the vectors (default: embeddings)"
-    )
-    parser.add_argument("--delimiter", metavar="SIGN", help="column separator of a csv (default: comma)")
-    parser.add_argument(
-        "--queries", action="store_true", help="for a run of task=search: embed queries (default: documents)"
-    )
-    parser.add_argument(
-        "--width", type=int, metavar="N", help="for a run of task=search: write the first N columns (default: all)"
-    )
+    add = parser.add_argument
+    add("model", type=Path, nargs="?", metavar="RUN", help="folder of a run, or its model.pt")
+    add("images", type=Path, metavar="DIR_OR_FILE", help="folder of images, or file of texts or vectors")
+    add("-o", "--out", type=Path, help="npz or parquet to write (default: an npz named after DIR_OR_FILE)")
+    add("--batch-size", type=int, default=256, help="rows in a batch (default: 256)")
+    add("--workers", type=int, default=0, help="additional processes that read images (default: 0)")
+    add("--invert", action="store_true", help="invert images: for dark ink, if the model was trained on bright ink")
+    add("--text", default="text", metavar="COLUMN", help="column of the texts (default: text)")
+    add("--label", default="auto", metavar="COLUMN", help="column of the classes (default: label, if it exists)")
+    add("--embeddings", default="auto", metavar="COLUMN", help="column of the vectors (default: embeddings)")
+    add("--delimiter", metavar="SIGN", help="column separator of a csv (default: comma)")
+    add("--queries", action="store_true", help="for a run of task=search: embed queries (default: documents)")
+    add("--width", type=int, metavar="N", help="for a run of task=search: write the first N columns (default: all)")
     add_machine(parser)
     add_trust(parser)
 
@@ -108,12 +88,15 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
 
     from ..datasets.images import skipped_lines
     from ..index.file import embed_file
-    from ..index.folder import embed_folder
+    from ..index.folder import embed_folder, embeddings_file
     from ..runs.folder import Run
     from ..settings import packages
 
     trust = packages(arguments.trust)
-    out = arguments.out or _default_out(arguments.images)
+    images = arguments.images
+    out = arguments.out or embeddings_file(images.with_suffix("") if images.is_file() else images)
+    if arguments.out is None and out.exists():
+        raise FileExistsError(f"{out} exists; name the file with -o")
     model = _weights(arguments, settings, out, trust)
     common: dict[str, Any] = dict(batch_size=arguments.batch_size, trust=trust, device=device)
     if arguments.images.is_file() or Run(model).kind == "search" or arguments.queries or arguments.width:
@@ -128,20 +111,6 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
         model, arguments.images, out, invert=arguments.invert, workers=arguments.workers, **common
     )
     say("\n".join([shown(understood), f"wrote {out}: {count} images", *skipped_lines(skipped)]))
-
-
-def _default_out(images: Path) -> Path:
-    """The file for embeddings where none is named. It may replace only earlier embeddings of the same folder."""
-    from ..index.folder import embeddings_file
-    from ..index.gallery import Index
-
-    out = embeddings_file(images.with_suffix("") if images.is_file() else images)
-    origin = None
-    with suppress(OSError, ValueError):  # there is no file, or it is damaged, or of another program
-        origin = Index.load(out).origin
-    if out.exists() and (origin is None or origin.root != Path(os.path.abspath(images))):
-        raise FileExistsError(f"{out} exists, and does not hold embeddings of {images}; choose another file with -o")
-    return out
 
 
 def _weights(arguments: argparse.Namespace, settings: list[str], out: Path, trust: tuple[str, ...]) -> Path:

@@ -41,43 +41,27 @@ def names(text: str) -> list[str]:
 # Arguments of a kind's `evaluate_run` that are options of this command.
 OPTIONS: dict[str, dict[str, Any]] = {
     "ks": dict(type=integers, help="values of K for R@K (default: 1,2,4,8)"),
-    "extra": dict(
-        type=names, help="more metrics, comma-separated: AP@10, MRR@10, fall-out@10, FNMR@FMR=0.001, P@10, ..."
-    ),
-    "similarity": dict(
-        choices=("cosine", "inner product", "euclidean"), help="how the gallery is ranked (default: cosine)"
-    ),
-    "root": dict(
-        type=Path,
-        metavar="PLACE",
-        help="other data like the run's (default: the run's own). task=search: collection",
-    ),
+    "extra": dict(type=names, help="more metrics: AP@10,MRR@10,fall-out@10,FNMR@FMR=0.001,P@10, ..."),
+    "similarity": dict(choices=("cosine", "inner product", "euclidean"), help="of the ranking (default: cosine)"),
+    "root": dict(type=Path, metavar="PLACE", help="other data like the run's (task=search: collection)"),
     "corpus": dict(type=Path, metavar="FILE", help="for task=search: documents, if --root is qrels"),
     "queries": dict(type=Path, metavar="FILE", help="for task=search: queries, if --root is qrels"),
     "lists": dict(type=Path, metavar="DIR", help="for task=search: folder for the lists of each system as TREC files"),
     "bootstrap": dict(type=int, help="bootstrap resamples for the intervals; 0: none (default: 1000)"),
     "clusters": dict(choices=("auto", "none"), help="auto: compute NMI by k-means; none: skip it"),
-    "levels": dict(
-        action="store_true", default=None, help="super-labels as a weaker level of relevance: adds H-AP and H-NDCG"
-    ),
+    "levels": dict(action="store_const", const=True, help="super-labels are weakly relevant: adds H-AP and H-NDCG"),
 }
 SHORT = {"ks": "-k", "extra": "-e"}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument(
-        "sources",
-        type=Path,
-        nargs="+",
-        metavar="RUN_OR_FILE",
-        help="folder of a run, embeddings, or TREC run files",
-    )
+    what = "folder of a run, embeddings, or TREC run files"
+    parser.add_argument("sources", type=Path, nargs="+", metavar="RUN_OR_FILE", help=what)
     for name, how in OPTIONS.items():
         parser.add_argument(*([SHORT[name]] if name in SHORT else []), f"--{name}", **how)
-    parser.add_argument(
-        "-o", "--out", type=Path, help="json file to write; with --qrels: folder for a page, csv and json"
-    )
+    what = "json file to write; with --qrels: folder for a page, csv and json"
+    parser.add_argument("-o", "--out", type=Path, help=what)
     add_trec(parser)
     add_machine(parser)
     add_trust(parser)

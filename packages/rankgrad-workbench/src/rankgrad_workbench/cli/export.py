@@ -21,16 +21,11 @@ from .arguments import add_run, add_trust, require
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     add_run(parser)
-    parser.add_argument("-o", "--out", type=Path, help="what to write (default: model.pt2, of texts the folder model)")
-    parser.add_argument(
-        "--normalize",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="embeddings of length 1, as those of rankgrad embed, so that inner product equals cosine (the default)",
-    )
-    parser.add_argument(
-        "--images", type=Path, metavar="DIR", help="images for the comparison (default: images of the run)"
-    )
+    add = parser.add_argument
+    add("-o", "--out", type=Path, help="what to write (default: model.pt2, of texts the folder model)")
+    what = "embeddings of length 1, as those of rankgrad embed, so that inner product equals cosine (the default)"
+    add("--normalize", action=argparse.BooleanOptionalAction, default=True, help=what)
+    add("--images", type=Path, metavar="DIR", help="images for the comparison (default: images of the run)")
     add_trust(parser)
 
 
@@ -67,7 +62,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     about = write(arguments.model, out, images=arguments.images, normalize=arguments.normalize, trust=trust)
     taken, checked = about["input"], about["checked"]
     what = f"{taken['colour']} images" if taken["name"] == "images" else taken["name"]
-    print(f"wrote {out}: {what} {taken['dtype']} {taken['shape']} -> {about['output']['shape'][1]}-d")
+    shape = ", ".join(map(str, taken["shape"]))
+    print(f"wrote {out}: {what} {taken['dtype']} [{shape}] -> {about['output']['shape'][1]}-d")
     print(
         f"largest difference from the model: {checked['largest_difference']:.1e} on {checked['images']} "
         f"{taken['name']} ({checked['tolerance']:.0e} allowed)"

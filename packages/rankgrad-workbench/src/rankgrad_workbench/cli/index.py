@@ -18,9 +18,8 @@ from .arguments import require
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("embeddings", type=Path, metavar="EMB", help="npz or parquet, see rankgrad embed")
-    parser.add_argument(
-        "-o", "--out", type=Path, help="index, npz or parquet to write (default: EMB with the ending .index)"
-    )
+    what = "index, npz or parquet to write (default: EMB with the ending .index)"
+    parser.add_argument("-o", "--out", type=Path, help=what)
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:

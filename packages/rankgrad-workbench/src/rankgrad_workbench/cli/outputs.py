@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankgrad.common.files import open_file
 from rankgrad.common.text import shown
 
 from ..files.tables.vectors import need_ending
 from ..runs.folder import Run, written
-
-PAGE = b'<meta name="generator" content="rankgrad '  # every page has it near its beginning
 
 
 def check_output(out: Path | None, option: str, *read: Path, endings: Sequence[str] = ()) -> None:
@@ -49,16 +46,3 @@ def check_output(out: Path | None, option: str, *read: Path, endings: Sequence[s
         raise ValueError(f"{option} {shown(out)} is a file of the run in {shown(out.parent)}; give another file")
     if endings:
         need_ending(out, endings, option)
-
-
-def check_page(out: Path) -> None:
-    """Raise if a page would replace a file of another program, at a place that the user did not name.
-
-    Raises:
-        ValueError: the file exists and is no page of rankgrad.
-    """
-    if not out.is_file():
-        return
-    with open_file(out) as file:
-        if PAGE not in file.read(2**16):
-            raise ValueError(f"{shown(out)} exists, and rankgrad did not write it; choose another file with -o")

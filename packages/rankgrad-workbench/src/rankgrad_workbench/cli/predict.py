@@ -21,15 +21,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     from ..files.tables.formats import FORMATS
 
     add_run(parser)
-    parser.add_argument("file", type=Path, metavar="FILE", help=f"rows: {', '.join(FORMATS)}")
-    parser.add_argument("-o", "--out", type=Path, required=True, help="csv, parquet or npz to write")
-    parser.add_argument(
-        "--query",
-        default="auto",
-        metavar="COLUMN",
-        help="column of the query ids; none: write no ids (default: the column of the training, if the file has it)",
-    )
-    parser.add_argument("--delimiter", metavar="SIGN", help="column separator of a csv (default: that of the training)")
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help=f"rows: {', '.join(FORMATS)}")
+    add("-o", "--out", type=Path, required=True, help="csv, parquet or npz to write")
+    what = "column of the query ids; none: write no ids (default: the column of the training, if the file has it)"
+    add("--query", default="auto", metavar="COLUMN", help=what)
+    add("--delimiter", metavar="SIGN", help="column separator of a csv (default: that of the training)")
 
 
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
@@ -38,22 +35,14 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     require("a file of rows", arguments.file)
     from rankgrad.common.checks import spelled
 
+    from ..settings.spelling import of_saved
     from ..tasks.scores.predict import predict_file
     from .outputs import check_output
 
     check_output(arguments.out, "-o", arguments.file, arguments.model)
     query = None if arguments.query == "none" else arguments.query
-    with spelled(_spell):
+    with spelled(of_saved("root", "query", "delimiter", root="FILE")):
         rows, notes = predict_file(
             arguments.model, arguments.file, arguments.out, query=query, delimiter=arguments.delimiter
         )
     print("\n".join([f"wrote {arguments.out}: {rows} rows", *notes]))
-
-
-def _spell(name: str, *value: object) -> str:
-    """An option of this command, or a setting of the training, which decides how the columns are read."""
-    from ..settings.spelling import as_keys, as_options
-
-    if name in ("root", "query", "delimiter"):
-        return as_options({"root": "FILE"})(name, *value)
-    return f"{as_keys('data.load', {})(name, *value)} in the training"

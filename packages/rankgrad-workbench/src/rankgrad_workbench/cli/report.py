@@ -22,21 +22,15 @@ from .arguments import add_trust, require
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_OR_FILE", help="folder of a run, or embeddings")
-    parser.add_argument(
-        "-o", "--out", type=Path, help="file to write (default: report.html, in the run or, for several runs, here)"
-    )
-    parser.add_argument("--title", help="heading of the page (default: names of the data and the runs)")
-    parser.add_argument("--map", choices=("pca", "tsne"), default="pca", help="method of the map (default: pca)")
-    parser.add_argument(
-        "--queries",
-        type=int,
-        default=4000,
-        help="largest number of queries; if there are more, a sample is used (default: 4000)",
-    )
-    parser.add_argument("--points", type=int, default=2000, help="largest number of points on the map (default: 2000)")
-    parser.add_argument("-k", "--items", type=int, default=10, help="neighbours shown for each query (default: 10)")
-    parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the images that an npz or parquet names")
+    add = parser.add_argument
+    add("runs", type=Path, nargs="+", metavar="RUN_OR_FILE", help="folder of a run, or embeddings")
+    add("-o", "--out", type=Path, help="file to write (default: report.html, in the run or, for several runs, here)")
+    add("--title", help="heading of the page (default: names of the data and the runs)")
+    add("--map", choices=("pca", "tsne"), default="pca", help="method of the map (default: pca)")
+    add("--queries", type=int, default=4000, help="most queries; of more, a sample is used (default: 4000)")
+    add("--points", type=int, default=2000, help="largest number of points on the map (default: 2000)")
+    add("-k", "--items", type=int, default=10, help="neighbours shown for each query (default: 10)")
+    add("--images", type=Path, metavar="DIR", help="folder of the images that an npz or parquet names")
     add_trust(parser)
 
 
@@ -47,13 +41,13 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from ..report.content import Extent, read_runs
     from ..report.writing import write_report
     from ..settings import packages
-    from .outputs import check_output, check_page
+    from .outputs import check_output
 
     alone = len(arguments.runs) == 1 and arguments.runs[0].is_dir()
     out = arguments.out or (arguments.runs[0] if alone else Path()) / "report.html"
     check_output(arguments.out, "-o", *arguments.runs, endings=(".html", ".htm"))
-    if arguments.out is None and not alone:  # report.html of a run's folder is the run's
-        check_page(out)
+    if arguments.out is None and not alone and out.exists():  # that of a run's folder is the run's
+        raise FileExistsError(f"{out} exists; name the page with -o")
     path = write_report(
         out,
         read_runs(arguments.runs, trust=packages(arguments.trust), images=arguments.images),

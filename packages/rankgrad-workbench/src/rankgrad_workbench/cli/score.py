@@ -21,17 +21,16 @@ GOES_ON = True
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("model", metavar="CROSS_ENCODER", help="folder of a CrossEncoder; with --download also a name")
-    parser.add_argument("file", type=Path, metavar="FILE", help="jsonl, csv, tsv or parquet with texts")
-    parser.add_argument("-o", "--out", type=Path, required=True, help="file to write: jsonl, csv, tsv or parquet")
-    parser.add_argument("--query", default="auto", metavar="COLUMN", help="column of the queries (default: query, ...)")
-    parser.add_argument(
-        "--document", default="auto", metavar="COLUMN", help="column of the documents (default: document, ...)"
-    )
-    parser.add_argument("--delimiter", metavar="SIGN", help="column separator of a csv (default: comma)")
-    parser.add_argument("--batch-size", type=int, default=32, help="pairs in a batch (default: 32)")
-    parser.add_argument("--max-tokens", type=int, help="cut pairs after this number of tokens (default: the model's)")
-    parser.add_argument("--download", action="store_true", help="read the model from the hub if it is no folder")
+    add = parser.add_argument
+    add("model", metavar="CROSS_ENCODER", help="folder of a CrossEncoder; with --download also a name")
+    add("file", type=Path, metavar="FILE", help="jsonl, csv, tsv or parquet with texts")
+    add("-o", "--out", type=Path, required=True, help="file to write: jsonl, csv, tsv or parquet")
+    add("--query", default="auto", metavar="COLUMN", help="column of the queries (default: query, ...)")
+    add("--document", default="auto", metavar="COLUMN", help="column of the documents (default: document, ...)")
+    add("--delimiter", metavar="SIGN", help="column separator of a csv (default: comma)")
+    add("--batch-size", type=int, default=32, help="pairs in a batch (default: 32)")
+    add("--max-tokens", type=int, help="cut pairs after this number of tokens (default: the model's)")
+    add("--download", action="store_true", help="read the model from the hub if it is no folder")
     add_machine(parser)
 
 
@@ -46,18 +45,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from .outputs import check_output
 
     check_output(arguments.out, "-o", arguments.file)
-    device = machine(arguments)
+    device, names = machine(arguments), ("query", "document", "delimiter", "batch_size", "max_tokens", "download")
+    given = {name: getattr(arguments, name) for name in names}
     with group(timeout=PATIENCE), spelled(as_options({})):
-        pairs, column = score_file(
-            arguments.model,
-            arguments.file,
-            arguments.out,
-            query=arguments.query,
-            document=arguments.document,
-            delimiter=arguments.delimiter,
-            batch_size=arguments.batch_size,
-            max_tokens=arguments.max_tokens,
-            download=arguments.download,
-            device=device,
-        )
+        pairs, column = score_file(arguments.model, arguments.file, arguments.out, device=device, **given)
     say(f"wrote {arguments.out}: {pairs:,} pairs, scored in the column {column}")

@@ -22,24 +22,17 @@ from .arguments import add_machine, add_trust, machine, require
 
 def options(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument(
-        "queries",
-        nargs="+",
-        metavar="QUERY",
-        help="image files, folders of images, or sentences; without --index the first one is a run or an index",
-    )
-    parser.add_argument("--index", type=Path, help="file that rankgrad index or embed wrote, or a run")
-    parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
-    parser.add_argument(
-        "--min-score",
-        type=_score,
-        metavar="SCORE",
-        help="leave out results with a lower score; auto: below the threshold of the run's held-out queries",
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="html file to write, with the pictures")
-    parser.add_argument("--json", action="store_true", help="print json instead of a table")
-    parser.add_argument("--model", type=Path, metavar="RUN", help="path of the model, if it was moved")
-    parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the gallery's images, if they were moved")
+    add = parser.add_argument
+    what = "image files, folders of images, or sentences; without --index the first one is a run or an index"
+    add("queries", nargs="+", metavar="QUERY", help=what)
+    add("--index", type=Path, help="file that rankgrad index or embed wrote, or a run")
+    add("-k", type=int, default=10, help="number of results (default: 10)")
+    what = "leave out results with a lower score; auto: below the threshold of the run's held-out queries"
+    add("--min-score", type=_score, metavar="SCORE", help=what)
+    add("--html", type=Path, metavar="FILE", help="html file to write, with the pictures")
+    add("--json", action="store_true", help="print json instead of a table")
+    add("--model", type=Path, metavar="RUN", help="path of the model, if it was moved")
+    add("--images", type=Path, metavar="DIR", help="folder of the gallery's images, if they were moved")
     add_machine(parser)
     add_trust(parser)
 

@@ -102,12 +102,10 @@ def several_options(parser: argparse.ArgumentParser, holds: str, folder: str) ->
         holds: what the folder of -o holds.
         folder: the default of -o.
     """
-    parser.add_argument(
-        "-o", "--out", type=Path, default=Path(folder), help=f"folder of the {holds} (default: {folder})"
-    )
-    parser.add_argument(
-        "-j", "--jobs", type=int, default=1, help="runs at the same time; they share the CPU cores (default: 1)"
-    )
+    what = f"folder of the {holds} (default: {folder})"
+    parser.add_argument("-o", "--out", type=Path, default=Path(folder), help=what)
+    what = "runs at the same time; they share the CPU cores (default: 1)"
+    parser.add_argument("-j", "--jobs", type=int, default=1, help=what)
 
 
 def compare_losses(arguments: argparse.Namespace, settings: list[str], command: str) -> None:

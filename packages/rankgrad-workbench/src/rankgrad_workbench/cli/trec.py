@@ -26,31 +26,17 @@ def gains(text: str) -> dict[int, float]:
 
 #: Options that need --qrels.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "metrics": dict(
-        type=metrics,
-        help="metrics, comma-separated, by their names in trec_eval, ir_measures or ranx: map,nDCG@10,P.5,10; "
-        "official: those that trec_eval prints",
-    ),
+    "metrics": dict(type=metrics, help="as trec_eval, ir_measures or ranx: map,nDCG@10,P.5,10; official: trec_eval's"),
     "level": dict(type=int, help="lowest grade that counts as relevant (default: 1)"),
     "gains": dict(type=gains, metavar="GRADE=GAIN,...", help="gains for nDCG, as 1=1,2=3 (default: the grade)"),
-    "missing": dict(
-        choices=("zero", "skip"),
-        help="a judged query that is missing in a run file: zero counts it as 0, skip leaves it out (default: zero)",
-    ),
+    "missing": dict(choices=("zero", "skip"), help="judged queries that a run file lacks: count 0 (default), or none"),
     "depth": dict(type=int, help="number of documents that are kept of each list (default: all)"),
     "judged_only": dict(action="store_true", help="remove documents without a judgement from the lists"),
     "groups": dict(type=Path, metavar="CSV", help="file with the columns query and group: also report each group"),
     "baseline": dict(metavar="NAME", help="compare every other run only with this one (default: all pairs)"),
     "fuse": dict(action="store_true", help="add the reciprocal rank fusion of all run files as a run named fusion"),
-    "trec_eval": dict(
-        type=int,
-        choices=(9, 10),
-        help="version of trec_eval whose numbers are printed; pytrec_eval gives those of version 9 (default: 10)",
-    ),
-    "lines": dict(
-        choices=("all", "each"),
-        help="print the lines of trec_eval. all: means over all queries; each: also every query, as trec_eval -q",
-    ),
+    "trec_eval": dict(type=int, choices=(9, 10), help="version whose numbers are printed (default: 10)"),
+    "lines": dict(choices=("all", "each"), help="print the lines of trec_eval: means, or also each query as with -q"),
 }
 
 

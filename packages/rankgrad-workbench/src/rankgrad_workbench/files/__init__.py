@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,36 +26,6 @@ from rankgrad.common.text import shown
 _TEMPORARY = re.compile(r"\.(.+?)(?:\.([0-9a-f]{8}))?\.(\d+)\.tmp")
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
-
-
-class _Named(io.FileIO):
-    """A file whose errors name it, since the system names no file for a full disk.
-
-    Args:
-        place: the file to open.
-        mode: as for the built-in `open`, binary.
-        path: its name in errors.
-    """
-
-    def __init__(self, place: str, mode: str, path: Path) -> None:
-        super().__init__(place, mode)
-        self.path = path
-
-    def write(self, content: Any) -> int:
-        """Write bytes."""
-        with _naming(self.path):
-            return super().write(content)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Context for work on this one file: an error of the system that names no file names this one."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
-        raise
 
 
 @contextmanager
@@ -81,16 +50,15 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     place = path.with_name(temporary(path.name))
     try:
         _remove_dead(path)
-        with io.BufferedRandom(_Named(os.fspath(place), "x+b", path)) as file:
-            yield cast(IO[bytes], file)
-        with _naming(path):
-            _sync(place)  # opened again, since a library may have replaced the file
+        with place.open("x+b") as file:
+            yield file
+        _sync(place)  # opened again, since a library may have replaced the file
         os.replace(place, path)
         if hasattr(os, "O_DIRECTORY"):  # other systems cannot open a folder
-            with _naming(path):
-                _sync(path.parent)
+            _sync(path.parent)
     except OSError as error:
-        if str(place) in (str(error.filename), str(error.filename2)):
+        # the system names no file for a full disk
+        if error.errno is not None and error.filename in (None, str(place)):
             error.filename = str(path)
             if error.filename2 is not None:
                 del error.filename2
@@ -110,8 +78,8 @@ def _sync(path: Path) -> None:
 
 def append_text(path: Path, text: str) -> None:
     """Append to a text file in UTF-8, which is made if it does not exist."""
-    with io.BufferedWriter(_Named(os.fspath(path), "ab", path)) as file:
-        file.write(text.encode())
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import platform
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from . import read_json, write_text
@@ -83,12 +83,8 @@ def lock(folder: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
         LockedError: another process has the lock; the message has its id, its machine and its start time.
         OSError: the system or the file system has no locks.
     """
-    require_posix(what)
     refuse_links(folder / LOCK)
-    with _locked(folder / LOCK, max(wait, SOON)) as taken:
-        if not taken:
-            holder = _holder(folder / HOLDER)
-            raise LockedError(f"{what} is in use: {folder} is locked by {holder}. Wait for it, or stop it")
+    with _locked(folder / LOCK, what, max(wait, SOON)):
         try:
             who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             write_text(folder / HOLDER, json.dumps(who))
@@ -98,32 +94,30 @@ def lock(folder: Path, what: str, *, wait: float = 0.0) -> Iterator[None]:
                 (folder / name).unlink(missing_ok=True)
 
 
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
+def alone(path: Path) -> AbstractContextManager[None]:
     """Context with the lock of a file, for which it waits. The file stays. The lock ends with the process."""
-    require_posix(f"writing {path}")
-    with _locked(path, -1):
-        yield
+    return _locked(path, f"writing {path}", -1)
 
 
 @contextmanager
-def _locked(path: Path, wait: float) -> Iterator[bool]:
-    """Context with the lock of a file: True; or False if another process has it for longer than `wait` seconds."""
+def _locked(path: Path, what: str, wait: float) -> Iterator[None]:
+    """Context with the lock of a file, for which it waits some seconds."""
+    require_posix(what)
     from filelock import FileLock, Timeout  # here, since the library needs numpy and torch alone
 
     held = FileLock(path, timeout=wait)
     try:
         held.acquire()
     except Timeout:
-        yield False
-        return
+        holder = _holder(path.with_name(HOLDER))
+        raise LockedError(f"{what} is in use: {path.parent} is locked by {holder}. Wait for it, or stop it") from None
     except (NotImplementedError, OSError) as error:
         raise OSError(
             f"{path.parent} cannot be locked ({getattr(error, 'strerror', error)}): its file system has no locks, or "
             "they are disabled. Choose a folder on another disk, or mount it with locks (NFS: without nolock)"
         ) from None
     try:
-        yield True
+        yield
     finally:
         held.release()
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Sequence
 from copy import deepcopy
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rankgrad.common.text import shown
 
 from ..files.elsewhere import unknown
-from .allowed import TARGET, ConfigError, find, is_own, packages
+from .allowed import ConfigError, is_own, packages
 from .checking import PATHS, WORDS, check_kinds, check_names, check_needed, check_values
 from .hints import check_known, no_setting, unknown_option
 from .hydra import GIVEN, composed, groups_in, literal, options, trusted, with_defaults_of_data
@@ -49,7 +48,6 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
     words = tuple(_without_grammar(override) for override in with_defaults_of_data(overrides, name))
     try:
         config = deepcopy(composed(words, name))
-        _leave_out_defaults(config, overrides, trust)
         check_needed(config, default, overrides)
         check_kinds(config, default, overrides, name)
         check_values(config)
@@ -93,18 +91,3 @@ def _without_grammar(override: str) -> str:
         return override
     # a shell does not expand the ~ of data.root=~/photos
     return f"{key}={literal(os.path.expanduser(value) if key in PATHS else value)}"
-
-
-def _leave_out_defaults(config: DictConfig, overrides: Sequence[str], trust: Sequence[str]) -> None:
-    """Leave out the settings that a class of the user's own, named by KEY._target_=, does not take and nobody gave."""
-    given = dict(override.split("=", 1) for override in overrides)
-    for key, target in given.items():
-        place, _, last = key.rpartition(".")
-        if last != TARGET or not is_own(target, trust):
-            continue
-        takes = inspect.signature(find(target, None, trust=trust, where=key)).parameters
-        node = OmegaConf.select(config, place)
-        for name in [*node] if not any(each.kind is each.VAR_KEYWORD for each in takes.values()) else ():
-            if name not in (TARGET, *takes) and not {f"{place}.{name}", f"+{place}.{name}"} & {*given}:
-                with open_dict(node):
-                    del node[name]

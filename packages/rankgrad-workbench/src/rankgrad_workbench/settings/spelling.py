@@ -57,6 +57,25 @@ def as_options(places: Mapping[str, str]) -> Spelling:
     return spell
 
 
+def of_saved(*options: str, **places: str) -> Spelling:
+    """Spell arguments for a command that reads a run: as its options, or as settings of the training.
+
+    Args:
+        options: arguments that are options of the command.
+        places: see `as_options`.
+
+    >>> of_saved("root")("text", "sentence")
+    'data.load.text=sentence in the training'
+    """
+
+    def spell(name: str, *value: object) -> str:
+        if name in options:
+            return as_options(places)(name, *value)
+        return f"{as_keys('data.load', {})(name, *value)} in the training"
+
+    return spell
+
+
 def as_word(value: object) -> str:
     r"""A value as it is typed on a command line; a tab, which cannot be typed there, as its escape.
 

@@ -16,7 +16,7 @@ from ...datasets.known import known_rows
 from ...datasets.rows import Rows
 from ...runs.folder import Run
 from ...settings import load, make
-from ...settings.spelling import as_keys, as_options
+from ...settings.spelling import of_saved
 from ...training.state import other_data
 from .building import load_table, model_of
 from .evaluating import evaluate_model
@@ -66,7 +66,7 @@ def _new_rows(settings: RetrievalSettings, run: Run, root: Path) -> tuple[Rows, 
     if "root" not in settings.data.load:
         raise ValueError(f"{shown(run.folder)} was trained on {settings.data.name}, which no other place can hold")
     given = {"root": str(root), **{name: value for name, value in WHOLE.items() if name in settings.data.load}}
-    with spelled(_spell):
+    with spelled(of_saved("root")):
         table: Rows = make({**settings.data.load, **given}, slot="data", trust=settings.trust)
     table = table.select("test" if "test" in table.splits else table.splits[0])
     what, own = table.takes, settings.data.load["root"]
@@ -86,13 +86,6 @@ def _new_rows(settings: RetrievalSettings, run: Run, root: Path) -> tuple[Rows, 
         notes.append(f"{int(known.sum())} of {len(table)} {what} are training {what} of the run and are left out.")
         table = table.take((~known).nonzero().flatten().tolist())
     return table, notes
-
-
-def _spell(name: str, *value: object) -> str:
-    """The option --root of the command, or a setting of the training, which decides how the data is read."""
-    if name == "root":
-        return as_options({})(name, *value)
-    return f"{as_keys('data.load', {})(name, *value)} in the training"
 
 
 __all__ = ["evaluate_on", "is_own_data"]

@@ -23,7 +23,7 @@ from rankgrad.scores.rows import JudgedRows
 from ...files import read_npz, write_npz
 from ...runs.folder import Run
 from ...settings.allowed import ConfigError
-from ...settings.spelling import as_keys, as_options
+from ...settings.spelling import of_saved
 from .copies import copies_of, marks_of
 from .model import Ranker, load_ranker
 from .table import ScoreTable, load_table
@@ -133,7 +133,7 @@ def evaluate_run(
         given = reading_of(plain(load(run.config, trust)))
         ranker = load_ranker(run.weights)
         own = {"split": None, "test_fraction": None, "features": ranker.encoding.names, "drop": ()}
-        with spelled(_spell):
+        with spelled(of_saved("root")):
             table = load_table(root, **{**given, **own, "categorical": [*ranker.encoding.words]})
         table, notes = _not_trained_on(table, ranker, run)
         scores = ranker.score(table, device)
@@ -189,13 +189,6 @@ def reading_of(settings: Any) -> dict[str, Any]:
         if not all(isinstance(each, str) for each in value) if many else not isinstance(value, (one, NoneType)):
             raise ConfigError(f"data.load.{name} must be text or empty; got {brief(value)}. {AGAIN}")
     return dict(section)
-
-
-def _spell(name: str, *value: object) -> str:
-    """The option --root of the command, or a setting of the training, which decides how the columns are read."""
-    if name == "root":
-        return as_options({})(name, *value)
-    return f"{as_keys('data.load', {})(name, *value)} in the training"
 
 
 __all__ = ["evaluate_run", "read_scores", "reading_of", "save_scores"]
