@@ -10,7 +10,7 @@ import torch
 from text_models import bert_folder
 
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.index.export_texts import export_texts
+from rankgrad_workbench.index.export import export_texts
 from rankgrad_workbench.models import EmbeddingModel, convnet
 from rankgrad_workbench.models.ngrams import ngram_model
 from rankgrad_workbench.models.sentence_transformer import sentence_transformer_model
@@ -155,28 +155,6 @@ def test_the_encoder_of_the_queries_must_be_that_of_the_run(tmp_path: Path, caps
     assert main(["export", str(weights), "-o", str(tmp_path / "out")]) == 2
     assert "queries.pt, the encoder of the queries, does not exist" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-class LibraryError(Exception):
-    """An error of a library that is none of the system."""
-
-
-@pytest.mark.parametrize("kind", [LibraryError, OSError])
-def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path: Path, capsys, monkeypatch, kind):
-    weights = save_weights(tmp_path / "model.pt", ngram_model(4, 50).eval(), {"data": {}})
-
-    def full(*_: object, **__: object) -> None:
-        raise kind("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(theirs.SentenceTransformer, "save", full)
-    capsys.readouterr()
-    assert main(["export", str(weights), "-o", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert said.strip().splitlines() == [
-        f"rankgrad: {tmp_path / 'out'}: No space left on device. Free some space on the disk, and run the same command "
-        "again"
-    ]
-    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
 
 def test_a_model_of_texts_is_no_folder_with_the_name_of_a_file(tmp_path: Path, capsys):

@@ -32,9 +32,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Write the file, and print how to prepare an image."""
     require("the folder of a run, or its model.pt", arguments.model)
-    from ..index.export import export
-    from ..index.export_onnx import export_onnx
-    from ..index.export_texts import export_texts
+    from ..index.export import export, export_texts
     from ..models.build import taking
     from ..models.record import read_record
     from ..runs.folder import Run, check_kind
@@ -58,8 +56,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         return
     out = out or Path("model.pt2")
     check_output(out, "-o", arguments.model, endings=(".pt2", ".onnx"))
-    write, trust = export_onnx if onnx else export, packages(arguments.trust)
-    about = write(arguments.model, out, images=arguments.images, normalize=arguments.normalize, trust=trust)
+    trust = packages(arguments.trust)
+    about = export(arguments.model, out, images=arguments.images, normalize=arguments.normalize, trust=trust)
     taken, checked = about["input"], about["checked"]
     what = f"{taken['colour']} images" if taken["name"] == "images" else taken["name"]
     shape = ", ".join(map(str, taken["shape"]))
