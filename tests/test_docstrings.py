@@ -83,7 +83,7 @@ WITHOUT_EXAMPLE = {  # name -> why
     "rankgrad.adapters.cross_encoder.CrossEncoderLoss": "needs the files of a model, see docs/frameworks.md",
     "rankgrad_workbench.datasets.glyphs.load_glyphs": "draws 8436 images; docs/datasets.md calls it",
     "rankgrad_workbench.index.export.export": "needs a trained model; docs/finding-images.md calls it",
-    "rankgrad_workbench.index.file.embed_file": "needs a trained model; docs/finding-images.md calls it",
+    "rankgrad_workbench.index.embed.embed_file": "needs a trained model; docs/finding-images.md calls it",
     "rankgrad_workbench.index.query.find": "needs a trained model; docs/finding-images.md calls it",
     "rankgrad_workbench.runs.compare.compare": "trains each run in a process of its own",
     "rankgrad_workbench.tasks.retrieval.task.train": "trains; docs/training.md calls it",

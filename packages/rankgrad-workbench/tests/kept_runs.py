@@ -20,7 +20,7 @@ from small_tables import one_list
 from small_tables import settings as of_table
 
 from rankgrad_workbench.index import Index
-from rankgrad_workbench.index.folder import embed_folder
+from rankgrad_workbench.index.embed import embed_folder
 from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.retrieval import task as retrieval
 from rankgrad_workbench.tasks.scores.task import train as train_scores

@@ -11,7 +11,7 @@ from rankgrad_workbench.cli import main
 from rankgrad_workbench.datasets import load_folder
 from rankgrad_workbench.datasets.folder import read_folder
 from rankgrad_workbench.files import read_npz
-from rankgrad_workbench.index.folder import embed_folder
+from rankgrad_workbench.index.embed import embed_folder
 
 
 def picture(path: Path) -> Path:

@@ -166,7 +166,7 @@ def test_what_cannot_be_scored_is_one_line(model, texts, tmp_path, capsys, monke
     out = tmp_path / "out.jsonl"
     assert "write .jsonl or .parquet" in fails(capsys, "score", model, lists, "-o", tmp_path / "out.csv")
     assert "is a file that this command reads" in fails(capsys, "score", model, lists, "-o", lists)
-    assert "is not one of .jsonl" in fails(capsys, "score", model, lists, "-o", tmp_path / "out.json")
+    assert "give a name that ends in .jsonl" in fails(capsys, "score", model, lists, "-o", tmp_path / "out.json")
     assert "--download takes a model" in fails(capsys, "score", "owner/none", lists, "-o", out)
     assert "there is no file" in fails(capsys, "score", model, tmp_path, "-o", out)
     empty = write_lines(tmp_path / "empty.jsonl", [{"query": texts[0], "pos": [], "neg": []}])

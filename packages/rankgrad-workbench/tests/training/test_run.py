@@ -18,7 +18,7 @@ from small_runs import cut_off, make_photos, same_results, small, train
 
 from rankgrad.evaluation import Report
 from rankgrad_workbench.files.folders import HOLDER
-from rankgrad_workbench.index.folder import embed_folder
+from rankgrad_workbench.index.embed import embed_folder
 from rankgrad_workbench.models.build import build_model
 from rankgrad_workbench.models.weights import load_weights
 from rankgrad_workbench.report.content import read_runs

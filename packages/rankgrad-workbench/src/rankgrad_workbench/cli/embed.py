@@ -87,8 +87,7 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
     from rankgrad.common.text import shown
 
     from ..datasets.images import skipped_lines
-    from ..index.file import embed_file
-    from ..index.folder import embed_folder, embeddings_file
+    from ..index.embed import embed_file, embed_folder, embeddings_file
     from ..runs.folder import Run
     from ..settings import packages
 
