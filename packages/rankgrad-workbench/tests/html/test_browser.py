@@ -17,8 +17,7 @@ from report_contents import SMOOTH_AP, content, large
 from small_runs import make_photos
 
 from rankgrad import trec
-from rankgrad_workbench.index.page import write_answers
-from rankgrad_workbench.index.query import Answer, Hit
+from rankgrad_workbench.index.query import Answer, Hit, write_answers
 from rankgrad_workbench.report.content import Extent
 from rankgrad_workbench.report.writing import write_comparison, write_report
 from rankgrad_workbench.tasks.retrieval.page import Content

@@ -10,7 +10,7 @@ import pytest
 from small_runs import make_photos, make_texts, small, small_texts, train
 
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.index.run import index_of_run
+from rankgrad_workbench.index.gallery import index_of_run
 from rankgrad_workbench.runs.folder import Run
 
 
@@ -65,7 +65,7 @@ def test_who_does_not_say_where_to_search_is_told_how(texts, tmp_path, capsys):
     for words, said in (
         (["search", "my card"], "To search your own: rankgrad embed RUN DIR_OR_FILE"),
         (["search", str(texts.folder)], "there is no query for"),
-        (["search", str(lean.folder), "my card"], "holds no embeddings.npz and no model.pt: train it"),
+        (["search", str(lean.folder), "my card"], "holds no embeddings.npz and no model.pt: finish the run"),
     ):
         capsys.readouterr()
         assert main(words) == 2

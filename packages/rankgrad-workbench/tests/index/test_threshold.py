@@ -15,9 +15,8 @@ from small_runs import make_photos, small, train
 
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.index import Index, Origin
+from rankgrad_workbench.index.gallery import Threshold, index_of_run, threshold_of
 from rankgrad_workbench.index.query import as_text, find
-from rankgrad_workbench.index.run import index_of_run
-from rankgrad_workbench.index.threshold import Threshold, threshold_of
 from rankgrad_workbench.runs.folder import Run
 
 

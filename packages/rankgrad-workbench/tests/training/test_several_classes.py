@@ -17,7 +17,7 @@ from rankgrad.losses import HAPLoss, SmoothAPLoss
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.datasets import DATASETS, TextTable, load_text
 from rankgrad_workbench.datasets.rows import numbered_several
-from rankgrad_workbench.index.run import index_of_run
+from rankgrad_workbench.index.gallery import index_of_run
 from rankgrad_workbench.models.weights import load_weights
 from rankgrad_workbench.settings import ConfigError, compose
 from rankgrad_workbench.tasks.retrieval.task import build

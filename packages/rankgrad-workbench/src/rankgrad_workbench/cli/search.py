@@ -49,10 +49,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     from rankgrad.common.text import shown
 
-    from ..index.gallery import Index
-    from ..index.page import write_answers
-    from ..index.query import as_records, as_text, find, query_files
-    from ..index.run import index_of_run
+    from ..index.gallery import Index, index_of_run
+    from ..index.query import as_records, as_text, find, query_files, write_answers
     from ..runs.folder import Run
     from ..settings import packages
     from .outputs import check_output

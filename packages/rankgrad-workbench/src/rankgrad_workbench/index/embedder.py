@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from rankgrad.ranks.normalize import unit_rows
 
-from ..datasets.base import ImageSet, Table
+from ..datasets.base import Table, read_image
 from ..datasets.rows import numbered
-from ..datasets.transforms import InkEval, Transform
+from ..datasets.transforms import Transform
 from ..files import sha256_of
 from ..models.embedding_model import EmbeddingModel, moved, place_of
 from ..models.state_dicts import DIVERGED, not_finite, sample
@@ -27,14 +26,11 @@ from ..tasks.search.encoders import load_encoders
 BATCH = 64  # images read and embedded at once
 
 
-class GroundWarning(UserWarning):
-    """The model learned bright ink on a dark background, but the drawings are dark on bright."""
-
-
 @dataclass(frozen=True)
 class Inverted:
     """A transform of the inverted images: 255 - pixel, then the inner transform.
 
+    >>> from rankgrad_workbench.datasets.transforms import InkEval
     >>> blank = torch.full((1, 2, 2), 255, dtype=torch.uint8)
     >>> Inverted(InkEval(size=2))([blank], torch.tensor([0]), epoch=0).max()
     tensor(0.)
@@ -53,7 +49,7 @@ class Embedder:
 
     Args:
         model: in eval mode.
-        transform: of its evaluation.
+        transform: of its evaluation; for texts, puts their prompt before them.
         reading: how its training read files: `shorter_side`, `draft`, see `datasets.Table`.
         weights: the file from which it was loaded.
         sha256: of that file.
@@ -62,6 +58,7 @@ class Embedder:
 
     >>> import tempfile
     >>> from PIL import Image
+    >>> from rankgrad_workbench.datasets.transforms import InkEval
     >>> from rankgrad_workbench.models import convnet
     >>> embedder = Embedder(convnet(embedding_size=2).eval(), InkEval(size=28), {}, Path("model.pt"), sha256="")
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +68,7 @@ class Embedder:
     """
 
     model: EmbeddingModel
-    transform: Transform
+    transform: Callable[..., Any]
     reading: Mapping[str, Any]
     weights: Path
     sha256: str
@@ -113,20 +110,13 @@ class Embedder:
             return _of_search(weights, device)
         data = extra.get("data")
         if not isinstance(data, dict) or "eval_transform" not in data:
-            raise ValueError(
-                f"{weights} does not name the transform of its {takes}, so it is not from a run. Embed with "
-                "training.embed and your own transform"
-            )
+            raise ValueError(f"{weights} names no transform of its {takes}: it is not from a run. Use training.embed")
         where = f"{weights}: data.eval_transform"
         transform: Transform = make(data["eval_transform"], slot="transform", trust=trust, where=where)
-        load = data.get("load", {})
-        side, draft = (load.get("shorter_side"), load.get("draft", False)) if isinstance(load, dict) else (0, False)
-        if not (side is None or (isinstance(side, int) and side > 0)) or not isinstance(draft, bool):
-            raise ValueError(f"{weights} is damaged: data.load has shorter_side={side!r}, draft={draft!r}")
-        reading = {"shorter_side": side, "draft": draft}
-        model = model if device is None else model.to(device)
+        load: Any = data["load"] if isinstance(data.get("load"), dict) else {}
+        reading = {name: load[name] for name in ("shorter_side", "draft") if name in load}
         transform = Inverted(transform) if invert else transform
-        return cls(model, transform, reading, weights.absolute(), sha256_of(weights), invert)
+        return cls(model.to(device or "cpu"), transform, reading, weights.absolute(), sha256_of(weights), invert)
 
     def table(self, paths: Sequence[Path], root: Path, classes: Sequence[str] | None = None) -> Table:
         """The files as a table, with the reading settings of the training.
@@ -149,25 +139,12 @@ class Embedder:
             **self.reading,
         )
 
-    def pixels(self, paths: Sequence[Path]) -> Tensor:
-        """[image, channel, height, width] float32: the files as input of the model.
-
-        Raises:
-            OSError: a file cannot be read; it names the file.
-        """
-        paths = [Path(path).absolute() for path in paths]
-        images = ImageSet(self.table(paths, Path(paths[0].anchor)))
-        return self.transform([images[row][0] for row in range(len(paths))], torch.arange(len(paths)), epoch=0)
-
     def __call__(self, given: Sequence[Any]) -> Tensor:
         """[row, dim] float32 embeddings of length 1, on the CPU, of image files, texts or vectors [row, width].
 
         Raises:
-            ValueError: there are no rows.
             OSError: an image cannot be read; it names the file.
         """
-        if not len(given):
-            raise ValueError("nothing to embed: give at least one image, text or vector")
         place = place_of(self.model)
         with torch.inference_mode():
             parts = [
@@ -177,27 +154,16 @@ class Embedder:
         return torch.cat(parts).clone()
 
     def inputs(self, given: Sequence[Any]) -> Any:
-        """What the model takes of image files, texts or vectors."""
-        if self.model.inputs.takes == "images":
-            return self.pixels(given)
-        if self.model.inputs.takes == "texts":
-            return self.transform(given, torch.arange(len(given)), epoch=0)
-        return torch.as_tensor(given)
+        """What the model takes of image files, texts or vectors: of images [image, channel, height, width] float32.
 
-    def check_ground(self, paths: Sequence[Path]) -> None:
-        """Warn if the first drawings are mostly bright, since the model learned bright ink on a dark background."""
-        inner = self.transform.transform if isinstance(self.transform, Inverted) else self.transform
-        if not isinstance(inner, InkEval) or not paths:
-            return
-        bright = float(self.pixels(paths[:BATCH]).mean())
-        if bright > 0.5:  # ink covers less than half of a drawing
-            change = "leave out --invert (invert=True)" if self.invert else "use --invert (invert=True)"
-            warnings.warn(
-                f"this model learned bright ink on a dark background, but these images are mostly bright (mean "
-                f"{bright:.2f} of 1): {change}",
-                GroundWarning,
-                stacklevel=3,
-            )
+        Raises:
+            OSError: a file cannot be read; it names the file.
+        """
+        if self.model.inputs.takes == "vectors":
+            return torch.as_tensor(given)
+        if self.model.inputs.takes == "images":
+            given = [read_image(Path(path), self.model.in_channels, **self.reading) for path in given]
+        return self.transform(given, torch.arange(len(given)), epoch=0)
 
 
 @dataclass(frozen=True)
@@ -217,19 +183,18 @@ class Prompted:
 
 def _of_search(weights: Path, device: torch.device | str | None) -> Embedder:
     """The encoders of a search with their prompts."""
-    encoders = load_encoders(weights)
-    encoders = encoders if device is None else encoders.to(device)
-    place, digest = weights.absolute(), sha256_of(weights)
-    prompted: dict[str, Any] = {side: Prompted(prompt) for side, prompt in encoders.prompts.items()}
-    query, document = (
-        Embedder(encoder, prompted[side], {}, place, digest)
-        for side, encoder in (("query", encoders.query), ("document", encoders.document))
-    )
-    return replace(document, asked=query)
+    encoders = load_encoders(weights).to(device or "cpu")
+    place, digest, prompts = weights.absolute(), sha256_of(weights), encoders.prompts
+    asked = Embedder(encoders.query, Prompted(prompts["query"]), {}, place, digest)
+    return Embedder(encoders.document, Prompted(prompts["document"]), {}, place, digest, asked=asked)
 
 
-def weights_of(source: str | Path) -> Path:
+def weights_of(source: str | Path, instead: str = "") -> Path:
     """The file of weights in the folder of a run; or `source` itself, if it is a file.
+
+    Args:
+        source: the folder or the file.
+        instead: more that the message says.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -237,8 +202,8 @@ def weights_of(source: str | Path) -> Path:
     source = Path(source)
     path = Run(source).weights if source.is_dir() else source
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt")
+        raise FileNotFoundError(f"{path} does not exist: give the folder of a finished run, or its model.pt{instead}")
     return path
 
 
-__all__ = ["Embedder", "GroundWarning", "Inverted", "weights_of"]
+__all__ = ["Embedder", "Inverted", "weights_of"]

@@ -7,7 +7,9 @@ cosine there, too.
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,18 +23,60 @@ from torch import Tensor
 from rankgrad.common.checks import Numbers, integer, tensor
 from rankgrad.common.text import shown
 from rankgrad.ranks.normalize import unit_rows
-from rankgrad.search import of_one_byte, topk
+from rankgrad.ranks.relevance import as_labels
+from rankgrad.search import topk
 
 from ..datasets.rows import numbered
 from ..datasets.vectors import embedding_columns
 from ..files import inside, read_npz, sha256_of
-from ..files.tables.parts import need_whole
 from ..files.tables.vectors import VECTORS, need_ending, need_pyarrow, note_of, write_vectors
+from ..runs.embeddings import joined_classes
+from ..runs.folder import Run
+from ..settings import load, parsed
 from .embedder import Embedder, weights_of
-from .threshold import Threshold
 
+SHARE = 0.95  # of the queries have a right item above the threshold
+ASKED = 1000  # held-out queries that are measured
+FEWEST = 19  # with fewer queries, even the lowest of their scores does not stand for `SHARE` of all
 Array = npt.NDArray[Any]
 COLUMNS = ("embeddings", "names")
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A score, and for what it holds.
+
+    Attributes:
+        score: cosine; `SHARE` of the held-out queries have a right item with at least this score.
+        wrong: fraction of the held-out queries that have a wrong item with at least this score: what a query without
+            any right item in the gallery would show.
+        queries: number of held-out queries with which it was measured.
+        fewest: smallest number of right items that one of them had.
+        most: largest number of right items.
+        others: largest number of wrong items.
+    """
+
+    score: float
+    wrong: float
+    queries: int
+    fewest: int
+    most: int
+    others: int
+
+    def __post_init__(self) -> None:
+        """Refuse what a damaged file may hold."""
+        counts = (self.queries, self.fewest, self.most, self.others)
+        if not (math.isfinite(self.score) and 0 <= self.wrong <= 1 and min(counts) >= 0):
+            raise ValueError(f"a threshold is a finite score, a fraction and four counts; got {vars(self)}")
+
+    def __str__(self) -> str:
+        """What it means, in words."""
+        many = f"{self.fewest:,}" if self.fewest == self.most else f"{self.fewest:,} to {self.most:,}"
+        return (
+            f"{self.score:.4f}: {SHARE:.0%} of {self.queries:,} held-out queries of the run, each with {many} right "
+            f"item{'' if self.most == 1 else 's'}, have one with this score or more, {self.wrong:.0%} a wrong one of "
+            f"{self.others:,}"
+        )
 
 
 @dataclass(frozen=True)
@@ -55,8 +99,7 @@ class Origin:
 
     def __str__(self) -> str:
         """Json, as it stands in a file."""
-        known = {"root": str(self.root), "model": str(self.model), "sha256": self.sha256, "invert": self.invert}
-        return json.dumps(known if self.threshold is None else {**known, "threshold": vars(self.threshold)})
+        return json.dumps(vars(self), default=lambda part: str(part) if isinstance(part, Path) else vars(part))
 
     @classmethod
     def read(cls, text: str) -> Origin:
@@ -67,14 +110,11 @@ class Origin:
         """
         try:
             known = json.loads(text)
-            root, model, sha256, invert = (known[name] for name in ("root", "model", "sha256", "invert"))
-            threshold = known.get("threshold")
-            if not all(isinstance(each, str) for each in (root, model, sha256)) or not isinstance(invert, bool):
-                raise TypeError("root, model and sha256 must be texts, invert true or false")
-            found = None if threshold is None else Threshold(**threshold)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            threshold = None if known.get("threshold") is None else Threshold(**known["threshold"])
+            paths = Path(known["root"]), Path(known["model"])
+            return cls(*paths, str(known["sha256"]), bool(known["invert"]), threshold)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"its origin is damaged ({error})") from None
-        return cls(Path(root), Path(model), sha256, invert, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,21 +182,27 @@ class Index:
         if not path.is_file():
             what = "is a folder, and an index is a file" if path.is_dir() else "does not exist"
             raise FileNotFoundError(f"{shown(path)} {what}: write it with rankgrad embed RUN DIR -o {shown(path)}")
-        need_whole(path)
-        in_rows = path.suffix.lower() == ".parquet"
-        columns = embedding_columns(path, *COLUMNS) if in_rows else read_npz(path, *COLUMNS)
-        text = note_of(path, "origin") if in_rows else str(columns.get("origin", "")) or None
+        columns = embedding_columns(path, *COLUMNS)
+        text = note_of(path, "origin") if path.suffix.lower() == ".parquet" else str(columns.get("origin", ""))
         try:
             if "ref_embeddings" in columns:
                 raise ValueError("it has separate queries and a gallery; an index needs one list of rows")
-            origin = None if text is None else Origin.read(text)
-            names, texts = (_words(columns, name) for name in ("names", "texts"))
-            if origin is not None and not texts:
-                check_inside(names)
-            with np.errstate(over="ignore"):  # what is too large for float32 is not finite: told by `of`
-                return cls.of(columns["embeddings"], names, classes_of(columns), origin, texts)
-        except (ValueError, TypeError) as error:
+            return cls.of_columns(columns, Origin.read(text) if text else None)
+        except (IndexError, TypeError, ValueError) as error:
             raise ValueError(f"{shown(path)}: {error}") from None
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Array], origin: Origin | None) -> Index:
+        """An index of the columns of a file, which may come from somebody else.
+
+        Raises:
+            ValueError: a column has a wrong type or length, or an image is named outside of the folder.
+        """
+        names, texts = (_words(columns, name) for name in ("names", "texts"))
+        if origin is not None and not texts:
+            _check_inside(names)
+        with np.errstate(over="ignore"):  # what is too large for float32 is not finite: told by `of`
+            return cls.of(columns["embeddings"], names, _classes_of(columns), origin, texts)
 
     def save(self, path: str | Path) -> Path:
         """Write the index as a parquet or an npz, as the ending says; an existing file is replaced atomically.
@@ -209,25 +255,14 @@ class Index:
             ValueError: the queries have another width than the index, or are not finite; k < 1.
         """
         queries = tensor(queries, "queries")
-        queries = queries.float() if of_one_byte(queries) else queries
         if queries.dim() != 2 or not queries.is_floating_point() or queries.shape[1] != self.dim:
-            raise ValueError(
-                f"the index holds {self.dim}-d embeddings and needs queries float [query, {self.dim}]; got "
-                f"{queries.dtype} {tuple(queries.shape)}. Did another model make them?"
-            )
+            raise ValueError(f"the index needs float [query, {self.dim}]; got {queries.dtype} {tuple(queries.shape)}")
         k = min(integer(k, "k is the length of the lists", low=1), len(self))
-        rows = queries.detach().float().cpu()
-        if not bool(rows.isfinite().all()):
-            raise ValueError("queries contain NaN or infinity; check the model's output for them")
-        scores, items = topk(unit_rows(rows), self.embeddings, k)
+        scores, items = topk(unit_rows(queries.detach().float().cpu()), self.embeddings, k)
         return scores.float(), items
 
     def embedder(
-        self,
-        model: str | Path | None = None,
-        *,
-        trust: Sequence[str] = (),
-        device: torch.device | str | None = None,
+        self, model: str | Path | None = None, *, trust: Sequence[str] = (), device: torch.device | str | None = None
     ) -> Embedder:
         """The model with which the gallery was embedded.
 
@@ -241,31 +276,15 @@ class Index:
             ValueError: it is another model, or the index names none.
         """
         if self.origin is None:
-            raise ValueError(
-                "this index does not name the model of its embeddings, so it cannot be searched with files or "
-                "sentences: make the embeddings with rankgrad embed, or search with vectors (Index.topk)"
-            )
-        try:
-            weights = weights_of(self.origin.model if model is None else model)
-        except FileNotFoundError as error:
-            if model is not None:
-                raise
-            raise FileNotFoundError(f"{error}. If the run was moved, give its folder with --model RUN") from None
+            raise ValueError("the index names no model: make it with rankgrad embed, or search with vectors (topk)")
+        weights = weights_of(self.origin.model if model is None else model, "; if the run was moved, with --model RUN")
         if sha256_of(weights) != self.origin.sha256:
-            raise ValueError(
-                f"{weights} is not the model that made this index (another SHA-256), and scores between two models "
-                "have no meaning. Embed the folder again, or give the right model with --model"
-            )
+            raise ValueError(f"{weights} is not the model that made this index (another SHA-256): give it with --model")
         return Embedder.load(weights, invert=self.origin.invert, trust=trust, device=device)
 
     def at(self, root: str | Path) -> Index:
-        """Return this index for images that were moved to another folder.
-
-        Raises:
-            ValueError: the index names no folder.
-        """
-        if self.origin is None:
-            raise ValueError("this index does not name the folder of its images")
+        """Return this index, which has an origin, for images that were moved to another folder."""
+        assert self.origin is not None, "the index names no folder"
         return replace(self, origin=replace(self.origin, root=Path(os.path.abspath(root))))
 
 
@@ -284,7 +303,7 @@ def check_place(out: Path) -> None:
         need_pyarrow()
 
 
-def check_inside(names: Sequence[str]) -> None:
+def _check_inside(names: Sequence[str]) -> None:
     """Raise if a file names an image outside of its folder: its author could show any file of this machine.
 
     Raises:
@@ -298,42 +317,127 @@ def check_inside(names: Sequence[str]) -> None:
 
 def _words(columns: Mapping[str, Array], name: str) -> list[str]:
     """A column of texts; an empty list if there is none. Names may be integers."""
-    column = columns.get(name)
-    if column is None:
-        return []
+    column = columns.get(name, np.empty(0, object))
     values: list[Any] = column.tolist()
-    kinds = (str, int) if name == "names" else (str,)
-    if column.ndim != 1 or not all(isinstance(value, kinds) and not isinstance(value, bool) for value in values):
+    kinds = (str, int) if name == "names" else str
+    if column.ndim != 1 or column.dtype.kind == "b" or not all(isinstance(value, kinds) for value in values):
         raise ValueError(f"{name} must be texts [row]; got {column.dtype} {column.shape}")
     return list(map(str, values))
 
 
-def classes_of(columns: Mapping[str, Array]) -> list[str] | None:
+def _classes_of(columns: Mapping[str, Array]) -> list[str] | None:
     """The name of the class of each row; None: there are no classes.
 
     Raises:
         ValueError: labels are neither integers nor texts, or a label has no name.
 
-    >>> classes_of({"labels": np.array([-7, 1_000_000_000])})
+    >>> _classes_of({"labels": np.array([-7, 1_000_000_000])})
     ['-7', '1000000000']
     """
-    labels = columns.get("labels")
+    labels, names = columns.get("labels"), columns.get("class_names")
     if labels is None:
         return None
+    if names is not None and labels.dtype.kind == "b" and labels.ndim == 2:  # rows of several classes
+        return joined_classes(labels, list(map(str, names.tolist())))
     values: list[Any] = labels.tolist()
-    whole = labels.ndim == 1 and labels.dtype.kind in "iu"
-    if labels.ndim != 1 or not (whole or all(isinstance(value, str) for value in values)):
+    texts = names is None and all(isinstance(value, str) for value in values)  # the labels are their own names
+    if labels.ndim != 1 or not (texts or labels.dtype.kind in "iu"):
         raise ValueError(f"labels must be integers or texts, one per row; got {labels.dtype} {labels.shape}")
-    if "class_names" not in columns:  # the labels are their own names
+    if names is None:
         return list(map(str, values))
-    names = columns["class_names"]
-    if not whole or names.ndim != 1:
-        raise ValueError("class_names [class] need labels that are integers, indices into them; remove class_names")
     for label in values:
         if not 0 <= label < len(names):
-            there = f"no name for class {label}: {len(names)} class_names were given"
-            raise ValueError(f"{there}. Complete them, or remove them")
+            raise ValueError(f"no name for class {label} in {len(names)} class_names: complete them, or remove them")
     return [str(names[label]) for label in values]
 
 
-__all__ = ["Index", "Origin", "check_inside", "check_place", "classes_of"]
+def index_of_run(folder: str | Path, trust: Sequence[str] = ()) -> Index:
+    """The evaluated rows of a run as an index in memory.
+
+    If the run has separate queries and a gallery, the index holds the gallery.
+
+    Args:
+        folder: of a finished run.
+        trust: packages whose classes its settings may name.
+
+    Raises:
+        FileNotFoundError: the folder is not a run, or it has no embeddings or no model.
+        ValueError: a file is damaged.
+    """
+    run = Run(Path(folder))
+    lacking = [path.name for path in (run.config, run.embeddings, run.weights) if not path.is_file()]
+    if lacking:
+        raise FileNotFoundError(f"{folder} holds no {' and no '.join(lacking)}: finish the run, without lean=true")
+    columns = read_npz(run.embeddings, "embeddings", "labels", "names", "class_names")
+    if "ref_embeddings" in columns:
+        apart = {name[4:]: column for name, column in columns.items() if name.startswith("ref_")}
+        columns = {**apart, "class_names": columns["class_names"]}
+    data, place = load(run.config, trust).data, run.weights.absolute()
+    root = data.get("root")
+    if "images" in data.load:  # root is a list of images, and their folder is beside or above it
+        root = data.load.images or Path(root).parent
+    origin = Origin(Path(root or "."), place, sha256_of(place), threshold=threshold_of(place))
+    return Index.of_columns(columns, origin)
+
+
+def threshold_of(weights: Path, classes: Sequence[str] | None = None) -> Threshold | None:
+    """The threshold of the run in whose folder these weights are, for an index, measured on its held-out rows.
+
+    The best of many right items scores higher than the only one. So the threshold is measured with as many right items
+    for each held-out query as the classes of the index have.
+
+    Args:
+        weights: the model.pt of a run.
+        classes: [row] the classes of the index, "" where there is none. A held-out query is compared with as many right
+            items as a class of the index has, drawn at random, and with as many wrong ones. Without any class, it is
+            compared with one right item, so that the threshold holds for any number of them. None: the index is the
+            held-out gallery of the run itself.
+
+    Returns:
+        The threshold; None: it cannot be measured, because the run has no embeddings of held-out rows, or fewer than
+        `FEWEST` of these have a right item.
+    """
+    run = Run(weights.parent)
+    known = weights.name == run.weights.name and run.config.is_file() and run.embeddings.is_file()
+    if not known or parsed(run.config).get("evaluation", {}).get("split") == "train":
+        return None  # such as those of a step: the embeddings are not of these weights
+    columns = read_npz(run.embeddings, "embeddings", "labels")
+    apart = "ref_embeddings" in columns
+    of = "ref_" if apart else ""
+    asked, items = (
+        unit_rows(torch.from_numpy(np.ascontiguousarray(columns[f"{name}embeddings"], np.float32))) for name in ("", of)
+    )
+    labels, item_labels = as_labels(columns["labels"], columns[f"{of}labels"])
+    sizes = [*Counter(name for name in classes or () if name).values()] or [1]
+    draw = torch.Generator().manual_seed(0)
+    found: list[tuple[float, float, int, int]] = []
+    drawn = torch.randperm(len(asked), generator=draw)[:ASKED]
+    blocks = (zip(rows.tolist(), asked[rows] @ items.T, strict=True) for rows in torch.split(drawn, 100))
+    for row, scores in (pair for block in blocks for pair in block):
+        own = labels[row]
+        relevant = item_labels == own if own.ndim == 0 else (item_labels & own).any(1)
+        others = torch.ones(len(items), dtype=torch.bool)
+        if not apart:
+            others[row] = False
+        right, wrong = scores[relevant & others], scores[~relevant & others]
+        if classes is not None:
+            size = sizes[int(torch.randint(len(sizes), (), generator=draw))]
+            right, wrong = _some(right, size, draw), _some(wrong, len(classes) - size, draw)
+        if len(right):
+            highest = float(wrong.max()) if len(wrong) else -math.inf
+            found.append((float(right.max()), highest, len(right), len(wrong)))
+    if len(found) < FEWEST:
+        return None
+    best, worst, rights, wrongs = zip(*found, strict=True)
+    # of one more query, the score is below the n-th lowest with a probability of n / (queries + 1)
+    score = sorted(best)[int((1 - SHARE) * (len(found) + 1) + 1e-9) - 1]
+    share = sum(each >= score for each in worst) / len(found)
+    return Threshold(score, share, len(found), min(rights), max(rights), max(wrongs))
+
+
+def _some(scores: Tensor, count: int, draw: torch.Generator) -> Tensor:
+    """So many of the scores, drawn at random; all of them if there are fewer."""
+    return scores[torch.randperm(len(scores), generator=draw)[:count]] if count < len(scores) else scores
+
+
+__all__ = ["Index", "Origin", "check_place"]

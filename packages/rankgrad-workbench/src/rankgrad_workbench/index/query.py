@@ -1,23 +1,33 @@
-"""Searches an index with images or sentences. The results are records, text or json."""
+"""Searches an index with images or sentences. The results are records, text, json, or a page.
+
+The page is one HTML file with each query and its results. It loads nothing and runs no script.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from rankgrad.common.checks import integer, number
-from rankgrad.common.text import shown
+from rankgrad.common.text import aligned, shown
 
+from ..datasets.base import read_image
 from ..datasets.folder import find_images
-from ..datasets.images import SkippedWarning, check_image, skipped_lines
+from ..datasets.images import SkippedWarning, skipped_lines
+from ..report.html.images import Images
+from ..report.html.neighbours import Asked, Neighbour
+from ..report.html.templates import write_page
 from .embedder import Embedder
-from .gallery import Index
-from .threshold import FEWEST, Threshold
+from .gallery import FEWEST, Index, Threshold
+
+SIDE = 160  # longest side of a stored picture in pixels; the page shows them at about 110
 
 
 @dataclass(frozen=True)
@@ -87,62 +97,36 @@ def find(
     k = integer(k, "k is the number of results per query", low=1)
     if min_score == "auto":
         if index.threshold is None:
-            raise ValueError(
-                "this index has no threshold, so min_score=auto (--min-score auto) cannot be used: give a number, or "
-                "make the embeddings with rankgrad embed RUN, where the run kept the embeddings of held-out rows, and "
-                f"at least {FEWEST} of these have a right item"
-            )
+            raise ValueError(f"this index has no threshold (it needs {FEWEST} held-out queries): give a number")
         min_score = index.threshold.score
     least = -math.inf if min_score is None else number(min_score, "min_score is a cosine, or auto")
-    find_all = _find_texts if index.texts else _find_images
+    asked: list[Any] = [_sentence(query) if index.texts else Path(query) for query in queries]
+    embedder = index.embedder() if embedder is None else embedder
+    if index.texts:  # of the same model, smaller embeddings are the first columns
+        vectors = (embedder.asked or embedder)(asked)[:, : index.dim]
+    else:
+        vectors = embedder(asked)
+    scores, rows = index.topk(vectors, k + 1)
     return [
-        replace(answer, hits=tuple(hit for hit in answer.hits if hit.score >= least), threshold=index.threshold)
-        for answer in find_all([*queries], index, k, embedder)
+        Answer(query, _hits(index, query, k, least, zip(*found, strict=True)), index.threshold)
+        for query, *found in zip(asked, scores.tolist(), rows.tolist(), strict=True)
     ]
 
 
-def _find_images(queries: list[str | Path], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
-    """The k images of a gallery that are most similar to each image."""
-    paths = [Path(query) for query in queries]
-    embedder = index.embedder() if embedder is None else embedder
-    embeddings, length = embedder(paths), k + 1
-    while True:
-        scores, rows = index.topk(embeddings, length)
-        answers = [
-            Answer(path, _hits(index, path, k, zip(score, row, strict=True)))
-            for path, score, row in zip(paths, scores.tolist(), rows.tolist(), strict=True)
-        ]
-        # links to the query's file are left out too, so a list may need more rows
-        if length >= len(index) or all(len(answer.hits) == k for answer in answers):
-            return answers
-        length *= 2
+def _sentence(query: str | Path) -> str:
+    if not str(query).strip() or os.path.isfile(query):  # also for a sentence that is too long for a name
+        raise ValueError(f"the index holds texts, so a query is a sentence; got {shown(query)!r}")
+    return str(query)
 
 
-def _find_texts(given: list[str | Path], index: Index, k: int, embedder: Embedder | None) -> list[Answer]:
-    """The k texts of a gallery that are most similar to each sentence."""
-    queries = [str(query) for query in given]
-    for query in queries:
-        if not query.strip():
-            raise ValueError("a query is empty; give a sentence")
-        if os.path.isfile(query):  # also for a sentence that is too long for a name
-            raise ValueError(f"the index holds texts, so a query is a sentence; {shown(query)} is a file")
-    embedder = index.embedder() if embedder is None else embedder
-    if embedder.model.inputs.takes != "texts":
-        raise ValueError(f"the model of this index takes {embedder.model.inputs.takes}, not sentences")
-    # of the same model, smaller embeddings are the first columns
-    scores, rows = index.topk((embedder.asked or embedder)(queries)[:, : index.dim], k)
-    nearest = zip(queries, scores.tolist(), rows.tolist(), strict=True)
-    return [
-        Answer(query, tuple(_hit(index, *place) for place in zip(range(1, k + 1), score, row, strict=False)))
-        for query, score, row in nearest
-    ]
-
-
-def _hits(index: Index, query: Path, k: int, nearest: Iterable[tuple[float, int]]) -> tuple[Hit, ...]:
-    """The k nearest images without the query itself."""
-    own = query.resolve()
-    others = ((score, row) for score, row in nearest if index.path(row).resolve() != own)
-    return tuple(_hit(index, rank, *place) for rank, place in zip(range(1, k + 1), others, strict=False))
+def _hits(
+    index: Index, query: str | Path, k: int, least: float, nearest: Iterable[tuple[float, int]]
+) -> tuple[Hit, ...]:
+    """The k nearest rows without the image that is the query."""
+    own = query.resolve() if isinstance(query, Path) else None
+    others = ((score, row) for score, row in nearest if own is None or index.path(row).resolve() != own)
+    found = zip(range(1, k + 1), others, strict=False)
+    return tuple(_hit(index, rank, score, row) for rank, (score, row) in found if score >= least)
 
 
 def _hit(index: Index, rank: int, score: float, row: int) -> Hit:
@@ -155,27 +139,21 @@ def query_files(given: Sequence[str | Path]) -> list[Path]:
 
     Raises:
         FileNotFoundError: a file or folder does not exist.
-        ValueError: a file is not a readable image, or a folder has none.
+        ValueError: a folder has no readable image.
 
     Warns:
         SkippedWarning: some files of a folder cannot be used.
     """
     files: list[Path] = []
     for entry in map(Path, given):
-        if entry.is_dir():
-            images, skipped = find_images(entry)
-            if not images:
-                raise ValueError("\n".join([f"no readable image below {shown(entry)}", *skipped_lines(skipped)]))
-            if skipped:
-                warnings.warn("\n".join(skipped_lines(skipped)), SkippedWarning, stacklevel=2)
-            files += images
-        elif not entry.exists():
+        if not entry.exists():
             raise FileNotFoundError(f"no image or folder at {shown(entry)}")
-        else:
-            reason = check_image(entry)
-            if reason is not None:
-                raise ValueError(f"{shown(entry)} cannot be a query: {reason}")
-            files.append(entry)
+        images, skipped = find_images(entry) if entry.is_dir() else ((entry,), ())
+        if not images:
+            raise ValueError("\n".join([f"no readable image below {shown(entry)}", *skipped_lines(skipped)]))
+        if skipped:
+            warnings.warn("\n".join(skipped_lines(skipped)), SkippedWarning, stacklevel=2)
+        files += images
     return files
 
 
@@ -184,55 +162,110 @@ def as_text(answers: Sequence[Answer]) -> str:
 
     >>> print(as_text([Answer(Path("q.png"), (Hit(1, 0.9, "cat", "cat/3.png", Path("photos/cat/3.png")),))]))
     q.png
-      rank   score  class  path
-         1  0.9000  cat    photos/cat/3.png
+      rank  score   class  path
+      1     0.9000  cat    photos/cat/3.png
     """
-    lines: list[str] = []
+    parts = []
     for answer in answers:
         named = isinstance(answer.query, str) and not any(hit.class_name for hit in answer.hits)
-        names = [shown(hit.name if named else hit.class_name) for hit in answer.hits]
-        called = "name" if named else "class"
-        width = max([len(called), *map(len, names)])
-        what, item = ("text", "text") if isinstance(answer.query, str) else ("path", "image")
-        words = {None: "", True: "  yes  ", False: "  no   "}
-        head = "" if answer.threshold is None else "  like?"
-        lines += [*([""] if lines else []), shown(answer.query), f"  rank   score{head}  {called:{width}}  {what}"]
-        lines += [
-            f"  {hit.rank:4}  {hit.score:6.4f}{words[answer.alike(hit)]}  {name:{width}}  "
-            f"{shown(hit.path if hit.text is None else hit.text)}"
-            for hit, name in zip(answer.hits, names, strict=True)
+        table = [
+            [
+                "rank",
+                "score",
+                "like?",
+                "name" if named else "class",
+                "path" if isinstance(answer.query, Path) else "text",
+            ]
         ]
-        if answer.threshold is not None and not any(answer.alike(hit) for hit in answer.hits):
-            lines.append("  nothing like this: no result reaches the threshold")
+        for hit in answer.hits:
+            like = {None: "", True: "yes", False: "no"}[answer.alike(hit)]
+            name, what = hit.name if named else hit.class_name, hit.path if hit.text is None else hit.text
+            table.append([f"{hit.rank}", f"{hit.score:.4f}", like, shown(name), shown(what)])
+        if answer.threshold is None:
+            table = [[*row[:2], *row[3:]] for row in table]
+        lines = aligned(table, left=len(table[0])).split("\n")
+        if answer.threshold is not None and not any(map(answer.alike, answer.hits)):
+            lines.append("nothing like this: no result reaches the threshold")
         elif not answer.hits:
-            lines.append(f"  no results: the index holds no other {item} with such a score")
-    known = next((answer.threshold for answer in answers if answer.threshold is not None), None)
-    return "\n".join([*lines, *([] if known is None else ["", f"threshold {known}"])])
+            lines.append("no results: the index holds nothing else with such a score")
+        parts.append("\n  ".join([shown(answer.query), *lines]))
+    parts += [f"threshold {answer.threshold}" for answer in answers[:1] if answer.threshold is not None]
+    return "\n\n".join(parts)
 
 
 def as_records(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     """The answers as plain values, for json.
 
     >>> as_records([Answer(Path("q.png"), ())])
-    [{'query': 'q.png', 'hits': []}]
+    [{'query': 'q.png', 'threshold': None, 'hits': []}]
     """
     return [
         {
             "query": str(answer.query),
-            **({} if answer.threshold is None else {"threshold": answer.threshold.score}),
+            "threshold": None if answer.threshold is None else answer.threshold.score,
             "hits": [
-                {
-                    "rank": hit.rank,
-                    "score": hit.score,
-                    "class": hit.class_name,
-                    **({} if answer.threshold is None else {"like": answer.alike(hit)}),
-                    **({"path": str(hit.path)} if hit.text is None else {"name": hit.name, "text": hit.text}),
-                }
+                {"class": hit.class_name, "path": str(hit.path), "like": answer.alike(hit)}
+                | {name: getattr(hit, name) for name in ("rank", "score", "name", "text")}
                 for hit in answer.hits
             ],
         }
         for answer in answers
     ]
+
+
+def write_answers(
+    path: str | os.PathLike[str], answers: Sequence[Answer], *, facts: Mapping[str, object] | None = None
+) -> Path:
+    """Write the page. An existing file is replaced.
+
+    A repeated picture is stored once. A file that cannot be read is shown by its name.
+
+    Args:
+        path: the file; its folder must exist.
+        answers: from `query.find`.
+        facts: name -> value, below the heading.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    images = Images(SIDE)
+
+    def picture(file: Path) -> str | None:
+        with suppress(OSError):  # moved or damaged since the index was made: the page shows only its name
+            return images.get(file, partial(read_image, file, 3))
+        return None
+
+    def asked(file: Path | str) -> Asked:
+        if isinstance(file, str):
+            return Asked(None, "query", "", "", text=file)
+        return Asked(picture(file), f"query {file.name}", file.name, "" if file.parent == Path() else str(file.parent))
+
+    def neighbour(hit: Hit, right: bool | None) -> Neighbour:
+        seen = picture(hit.path) if hit.text is None else None
+        name = hit.class_name or ("" if hit.text is None else hit.name)
+        return Neighbour(seen, hit.rank, hit.score, name, str(hit.path), right, Path(hit.name).name, hit.text)
+
+    return write_page(
+        path,
+        "index/page.html",
+        styles=["report/html/base.css", "report/html/neighbours.css", "index/page.css"],
+        images=images,
+        title="What is like these?",
+        texts=any(hit.text is not None for answer in answers for hit in answer.hits),
+        facts=[("queries", f"{len(answers):,}"), *(facts or {}).items()],
+        threshold=answers[0].threshold if answers else None,
+        answers=[
+            (
+                asked(answer.query),
+                answer.threshold is not None and not any(map(answer.alike, answer.hits)),
+                [neighbour(hit, answer.alike(hit)) for hit in answer.hits],
+            )
+            for answer in answers
+        ],
+    )
 
 
 __all__ = ["Answer", "Hit", "as_records", "as_text", "find", "query_files"]
