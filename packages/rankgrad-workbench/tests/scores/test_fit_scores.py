@@ -94,7 +94,7 @@ def test_a_model_that_gives_no_scores_is_told_before_the_training(table, tmp_pat
 def test_what_is_no_table_no_label_or_no_loss_of_lists_is_told(table, tmp_path):
     with pytest.raises(TypeError, match="ScoreTable"):
         fit_scores([[1.0]], net)
-    with pytest.raises(ValueError, match="relevance"):
+    with pytest.raises(TypeError, match="relevance"):
         fit_scores(ScoreTable.of([[1.0], [2.0]]), net)
     with pytest.raises(ConfigError, match="from_lists"):
         fit_scores(table, net, nn.MSELoss(), out=tmp_path / "run", settings=QUICK, quiet=True)

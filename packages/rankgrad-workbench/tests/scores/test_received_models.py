@@ -15,10 +15,8 @@ from torch import Tensor
 
 from rankgrad_workbench.index.embedder import Embedder
 from rankgrad_workbench.models import load_weights, save_weights, vector_model
-from rankgrad_workbench.tasks.scores.encoding import Encoding
-from rankgrad_workbench.tasks.scores.model import build_model, load_ranker, save_ranker
-from rankgrad_workbench.tasks.scores.predict import predict_file
-from rankgrad_workbench.tasks.scores.saved import evaluate_run
+from rankgrad_workbench.tasks.scores.model import Encoding, build_model, load_ranker, save_ranker
+from rankgrad_workbench.tasks.scores.saved import evaluate_run, predict_file
 from rankgrad_workbench.tasks.scores.settings import Model
 from rankgrad_workbench.tasks.scores.table import load_table
 
@@ -56,7 +54,7 @@ WEIGHTS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "whole": (lambda values: values.to(torch.int8), "1 have no values, or whole or complex ones, .*: 0.weight"),
     "bool": (lambda values: values > 0, "1 have no values, or whole or complex ones, .*: 0.weight"),
     "a word": (lambda values: "0", "state not as rankgrad writes it"),
-    "NaN": (lambda values: values * torch.nan, "the weights 0.weight have NaN or infinity"),
+    "NaN": (lambda values: values * torch.nan, "0.weight has NaN or infinity"),
 }
 
 

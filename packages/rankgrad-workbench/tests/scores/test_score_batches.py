@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rankgrad.scores.batches import QueryBatches, StratifiedBatches
-from rankgrad_workbench.tasks.scores.lists import ScoreRows, list_data
 from rankgrad_workbench.tasks.scores.settings import Batches
+from rankgrad_workbench.tasks.scores.task import list_data
 
 RELEVANT = torch.arange(100) % 10 == 0
 QUERY = torch.arange(20).repeat_interleave(torch.arange(20) % 4 + 1)
@@ -83,8 +83,7 @@ def test_batches_are_a_function_of_seed_and_epoch_and_go_on_in_the_middle(make):
 
 
 def test_rows_come_with_their_relevance_and_query():
-    rows = ScoreRows(torch.arange(50.0).unsqueeze(1), QUERY % 3, QUERY)
-    data = list_data(rows, Batches(queries_per_batch=5), seed=0)
+    data = list_data(torch.arange(50.0).unsqueeze(1), QUERY % 3, QUERY, Batches(queries_per_batch=5), seed=0)
     for inputs, relevance, query in data.train_dataloader():
         place = inputs.squeeze(1).long()
         assert torch.equal(relevance, (QUERY % 3)[place]) and torch.equal(query, QUERY[place])

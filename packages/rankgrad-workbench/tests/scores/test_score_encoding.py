@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rankgrad_workbench.models.state_dicts import read_plain, write_plain
-from rankgrad_workbench.tasks.scores.encoding import Encoding
+from rankgrad_workbench.tasks.scores.model import Encoding
 from rankgrad_workbench.tasks.scores.table import ScoreTable
 
 
@@ -155,11 +155,6 @@ def test_numbers_that_are_not_as_in_training_are_told_of_new_rows():
         "x: 1 of 5 values are far from those of the training rows, such as 1e+09.",
     ]
     assert not encoding.unknown(table(x=NEAR, far=NEAR, gap=NEAR))
-
-
-def test_ten_remarks_on_columns_are_shown():
-    many = Encoding.fitted(table(**{f"x{place}": np.append(NEAR, 1e9) for place in range(14)}))
-    assert len(many.summary().splitlines()) == 12 and many.summary().endswith("and 4 more remarks on columns.")
 
 
 def test_an_encoding_of_far_values_is_stored():

@@ -14,8 +14,8 @@ import torch
 from rankgrad.common.checks import spelled
 from rankgrad.scores import JudgedRows
 from rankgrad_workbench.settings.spelling import as_keys
-from rankgrad_workbench.tasks.scores.encoding import Encoding
-from rankgrad_workbench.tasks.scores.table import ScoreTable, load_rows, load_table
+from rankgrad_workbench.tasks.scores.model import Encoding
+from rankgrad_workbench.tasks.scores.table import ScoreTable, load_table
 
 TABLES = Path(os.environ.get("RANKGRAD_DATA", "")) / "tables"
 real = pytest.mark.skipif(not (TABLES / "cardio.npz").is_file(), reason="needs RANKGRAD_DATA/tables")
@@ -95,7 +95,7 @@ def test_columns_of_a_parquet_may_be_integers_with_gaps_bools_decimals_and_dicti
 def test_columns_may_be_called_by_their_numbers(tmp_path):
     # pandas writes so
     trained = load_table(written(tmp_path, "0,1,label\n5,6,0\n7,8,1\n"), test_fraction=None)
-    table, _ = load_rows(written(tmp_path, "0,1\n5,6\n7,8\n", "new.csv"), list(trained.features))
+    table = load_table(written(tmp_path, "0,1\n5,6\n7,8\n", "new.csv"), label=None, features=list(trained.features))
     np.testing.assert_array_equal(table.features["1"], [6, 8])
 
 
@@ -228,12 +228,11 @@ def test_a_column_may_say_the_split(tmp_path):
         load_table(path, split="part")
 
 
-def test_a_summary_says_rows_grades_and_queries_without_a_relevant_row():
+def test_a_summary_says_rows_grades_and_queries():
     table = ScoreTable.of({"x": np.arange(6.0), "city": ["A"] * 6}, [0, 2, 0, 0, 1, 3], [0, 0, 1, 2, 2, 2])
     summary = table.summary()
-    for part in ("6 rows", "2 features (1 of words)", "3 relevant", "0 to 3", "3 queries of 1 to 3", "1 of them"):
+    for part in ("6 rows", "2 features (1 of words)", "3 relevant", "0 to 3", "3 queries of 1 to 3"):
         assert part in summary
-    assert "of them" not in table.subset([0, 1, 3, 4]).summary()
 
 
 def test_a_column_that_is_named_for_a_role_is_not_taken_for_another(tmp_path):
@@ -293,9 +292,6 @@ WRONG = {
     "an infinite feature": ("x,label\n1,0\n-inf,1\n", {}, "line 3.*'x' is infinite"),
     "a word among numbers": ("x,label\n1,0\n2,1\n3,0\nabc,1\n", {}, r"line 5.*'x' is 'abc'.*categorical=\['x'\]"),
     "a number for Python alone": ("x,label\n1,0\n2,1\n3,0\n1_000,1\n", {}, "line 5.*'1_000'"),
-    "decimal commas": ("label;x\n0;1,5\n1;2,5\n", {"delimiter": ";"}, r"line 2: 'x' is '1,5'.*categorical"),
-    "thousands with commas": ('label,x\n0,"1,234.5"\n1,"2,345,678"\n', {}, r"line 2: 'x' is '1,234\.5'.*no comma"),
-    "thousands with points": ("label;x\n0;1.234,5\n1;2.345,6\n", {"delimiter": ";"}, r"line 2: 'x' is '1\.234,5'"),
     "no header": ("1,0\n2,1\n", {}, "no column 'label'. It has 1, 0"),
     "no header, and a value twice": ("1,0,0\n2,0,1\n", {}, "line 1.*'0' twice.*no header"),
     "no rows": ("x,label\n", {}, r"rows\.csv has no rows"),
@@ -348,7 +344,7 @@ def test_arrays_of_an_npz_that_are_wrong_are_refused(tmp_path):
     features[1, 1] = np.inf
     for arrays, message in (
         ({"X": features, "y": [0, 1, 1]}, "row 1: 'x1' is infinite"),
-        ({"X": np.ones((3, 2)), "y": [0, 1]}, r"'y' has the shape \(2,\); .* each of 3 rows"),
+        ({"X": np.ones((3, 2)), "y": [0, 1]}, r"'y' has the shape \(2,\), not one for 3 rows"),
         ({"X": np.ones((3, 2, 2)), "y": [0, 1, 1]}, r"'X'.*\(3, 2, 2\)"),
         ({"X": np.ones((0, 2)), "y": []}, "no rows"),
         ({"X": np.ones((2, 2)), "x1": [1, 2], "y": [0, 1]}, "'x1'"),

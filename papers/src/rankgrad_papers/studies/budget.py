@@ -100,7 +100,7 @@ def curve(task: ScoresTask, steps: int) -> list[tuple[int, float, float]]:
         for batch in sampler.batches(epoch):
             if done == steps:
                 break
-            inputs, relevance, query = task.data.dataset.__getitems__(batch)  # type: ignore[attr-defined]
+            inputs, relevance, query = task.data.collate(batch)
             optimizer.zero_grad()
             task.module.loss.from_lists(model(inputs), relevance, query).backward()  # type: ignore[operator]
             optimizer.step()
@@ -133,11 +133,12 @@ def logistic(task: ScoresTask) -> dict[str, float]:
     """AP of scikit-learn's logistic regression on the training rows."""
     from sklearn.linear_model import LogisticRegression
 
-    rows, parts = task.data.dataset, task.parts
+    parts = task.parts
+    assert parts.train.relevance is not None
     model = LogisticRegression(max_iter=5000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some tables are separable, so the weights never settle
-        model.fit(rows.inputs.numpy(), rows.relevance.numpy())  # type: ignore[attr-defined]
+        model.fit(task.encoding.encode(parts.train).numpy(), (parts.train.relevance > 0).numpy())
     scores = torch.from_numpy(model.decision_function(task.encoding.encode(parts.test).numpy()))
     return {"AP": 100 * values_of(scores, parts.test, ["AP"])["AP"]}
 

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from rankgrad.common.checks import spelled
 
     from ..settings.spelling import of_saved
-    from ..tasks.scores.predict import predict_file
+    from ..tasks.scores.saved import predict_file
     from .outputs import check_output
 
     check_output(arguments.out, "-o", arguments.file, arguments.model)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import nn
 
 from rankgrad.losses.called import CalledLoss
-from rankgrad.scores.division import held_out
 
 from ...runs.folder import Run
 from ...settings import GIVEN, GROUPS, ConfigError, compose, replaced
@@ -90,7 +87,6 @@ def fit_scores(
     3 columns encoded as 3 numbers
     batches of 128 rows, 17 of them relevant; 1 an epoch
     loss InfoNCELoss with tau=0.1, the default for one list; loss=NAME takes another
-    few relevant rows choose the epoch: 4. ...
     trainer.max_epochs 2, as given; at most 2 steps
     ['AP', 'P@100', 'ROC AUC', 'ROC AUC@FPR=0.05']
     """
@@ -105,14 +101,13 @@ def fit_scores(
     }
     if isinstance(table, (str, Path)):
         table = load_table(table, test_fraction=None)
-    if not isinstance(table, ScoreTable):
-        raise TypeError(f"table must be a ScoreTable, see ScoreTable.of and load_table; got {type(table).__name__}")
-    if table.relevance is None:
-        raise ValueError("table has no relevance, which training needs")
+    if not isinstance(table, ScoreTable) or table.relevance is None:
+        raise TypeError("table must be a ScoreTable with relevance, see ScoreTable.of and load_table")
     own = own_settings(settings) | {name: value for name, value in keywords.items() if value is not None}
     own |= {"trainer.enable_progress_bar": False} if quiet else {}
     config = _settings(loss, out, own, model is None)
-    given = GivenScorer(model, _divided(table, config.data.load), None if isinstance(loss, str) else loss)
+    load = config.data.load
+    given = GivenScorer(model, table.with_test(load.test_fraction, load.seed), None if isinstance(loss, str) else loss)
     changes: list[str] = []
     if resume and out is None:
         raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
@@ -141,16 +136,6 @@ def _settings(loss: str | nn.Module, out: str | Path | None, own: dict[str, Any]
     if not isinstance(loss, str):
         values["loss"] = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": repr(loss)}
     return replaced(compose(words, "scores"), values)
-
-
-def _divided(table: ScoreTable, load: Mapping[str, Any]) -> ScoreTable:
-    """The table with a split. If it has none, some rows or queries are held out for the test."""
-    if table.split is not None:
-        return table
-    assert table.relevance is not None
-    query = None if table.query is None else table.query.numpy()
-    test = held_out(table.relevance.numpy(), query, load["test_fraction"], load["seed"])
-    return replace(table, split=np.where(test, "test", "train"))
 
 
 __all__ = ["fit_scores"]

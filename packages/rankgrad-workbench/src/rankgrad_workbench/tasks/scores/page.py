@@ -27,6 +27,11 @@ from ...settings.kinds import TASKS
 
 TILES = 4
 WRONG = 10  # listed rows of each kind
+CURVES = (  # attribute of `Curves`, and heading, label of the horizontal axis, metric that is the area
+    ("roc", ("ROC", "false positive rate", "ROC AUC")),
+    ("precision_recall", ("Precision and recall", "recall", "AP")),
+    ("gain", ("Gain", "share of all rows, best first", "")),
+)
 POINTS = charts.LINE_POINTS  # largest number of points of a curve
 
 
@@ -72,24 +77,23 @@ def write_page(run: Run, report: ScoreReport, trust: Sequence[str] = ()) -> Path
         report: evaluation of its test rows.
         trust: packages whose classes its settings may name.
     """
-    return write_report(run.page, [_described(run, report, True, trust)])
+    return write_report(run.page, [read(run, report, trust=trust)])
 
 
 def read(
-    run: Run, *, known: dict[str, Any] | None = None, pictures: bool = True, trust: Sequence[str] = ()
+    run: Run, report: ScoreReport | None = None, *, known: Any = None, pictures: bool = True, trust: Sequence[str] = ()
 ) -> ScoresContent:
     """Read the content of a run, finished or not. Notes name what is missing.
 
     Args:
         run: the folder.
+        report: evaluation of its test rows, if it is not in the folder yet.
         known: not used; see `report.retrieval.read`.
         pictures: False: only metrics and curves of the training.
         trust: packages whose classes its settings may name.
     """
-    return _described(run, ScoreReport.from_json(run.after) if run.finished else None, pictures, trust)
-
-
-def _described(run: Run, report: ScoreReport | None, pictures: bool, trust: Sequence[str]) -> ScoresContent:
+    if report is None and run.finished:
+        report = ScoreReport.from_json(run.after)
     common = read_common(run, report, trust)
     common["before"] = ScoreReport.from_json(run.before) if run.before.exists() else None
     data = common["config"]["data"]
@@ -112,30 +116,13 @@ def _one_list(run: ScoresContent) -> Mapping[str, npt.NDArray[Any]] | None:
 
 
 def _ranking(runs: Sequence[ScoresContent]) -> Section:
-    """For one list: the curves ROC, precision and recall, and gain. For queries: their values, the worst first."""
-    of_lists = {
-        kind: curves_of(rows["score"], rows["relevance"], most=POINTS)
-        for kind, run in enumerate(runs)
-        if (rows := _one_list(run)) is not None
-    }
-    drawn = []
-    if of_lists:
-        across = {
-            "ROC": ("false positive rate", "ROC AUC", {kind: each.roc for kind, each in of_lists.items()}),
-            "Precision and recall": ("recall", "AP", {kind: each.precision_recall for kind, each in of_lists.items()}),
-            "Gain": ("share of all rows, best first", "", {kind: each.gain for kind, each in of_lists.items()}),
-        }
-        drawn = [_chart(runs, title, x, area, curves) for title, (x, area, curves) in across.items()]
-    by_query = {
-        kind: _sorted(run.after.per_query[run.headline[0]])
-        for kind, run in enumerate(runs)
-        if run.after is not None and run.after.per_query
-    }
-    if by_query:
-        metric = runs[next(iter(by_query))].headline[0]
-        drawn.append(_chart(runs, f"{metric} of each query", "share of the queries, worst first", metric, by_query))
-    body = render("tasks/scores/curves.html", runs=runs, curves=drawn, lists=bool(of_lists))
-    return Section("ranking", "Ranking", body if drawn else Markup())
+    """For one list: the curves ROC, precision and recall, and gain."""
+    lists = {kind: rows for kind, run in enumerate(runs) if (rows := _one_list(run)) is not None}
+    found = {kind: curves_of(rows["score"], rows["relevance"], most=POINTS) for kind, rows in lists.items()}
+    if not found:
+        return Section("ranking", "Ranking", Markup())
+    drawn = [_chart(runs, *words, {kind: getattr(c, name) for kind, c in found.items()}) for name, words in CURVES]
+    return Section("ranking", "Ranking", render("tasks/scores/curves.html", runs=runs, curves=drawn))
 
 
 def _chart(runs: Sequence[ScoresContent], title: str, x: str, area: str, curves: Mapping[int, Curve]) -> Markup:
@@ -144,13 +131,6 @@ def _chart(runs: Sequence[ScoresContent], title: str, x: str, area: str, curves:
     series = [charts.Series(runs[kind].name if several else "", curve.points, kind) for kind, curve in curves.items()]
     summary = "" if several or area not in runs[0].values else f"{area} {percent(runs[0].values[area])}"
     return charts.lines(title, series, x, summary=summary, x_range=(0, 1), y=(0, 1))
-
-
-def _sorted(values: npt.NDArray[np.float64]) -> Curve:
-    """The values of the counted queries, lowest first, against the fraction of the queries."""
-    counted = np.sort(values[~np.isnan(values)])
-    share = np.linspace(0, 1, min(len(counted), POINTS))
-    return Curve(share, np.quantile(counted, share, method="nearest"))
 
 
 def _queries(runs: Sequence[ScoresContent]) -> Section:

@@ -106,16 +106,11 @@ def files_of(root: Path) -> list[tuple[str, Path]]:
         if not path.is_file() or not split or path.suffix in (*SIZES, *BESIDE):
             continue
         if split in files:
-            raise ValueError(
-                f"{shown(root)} has {shown(files[split].name)} and {shown(path.name)}, both for {split}; keep one"
-            )
+            raise ValueError(f"{shown(root)} has {shown(files[split].name)} and {shown(path.name)}, both for {split}")
         files[split] = path
     if "train" not in files:
         there = ", ".join(shown(path.name) for path in sorted(root.iterdir())[:10]) or "nothing"
-        raise ValueError(
-            f"the folder {shown(root)} has no training file, such as train.csv; it has {there}. Rename the file, or "
-            f"give the file in place of the folder: {setting('root', 'FILE')}"
-        )
+        raise ValueError(f"{shown(root)} has no training file, such as train.csv; it has {there}")
     return [(split, files[split]) for split in ("train", "val", "test") if split in files]
 
 
@@ -145,8 +140,8 @@ def _read_file(split: str, path: Path, wanted: Chosen, words: Chosen, delimiter:
     for name, column in values.items():
         if column.shape != rows.shape:
             raise ValueError(
-                f"{shown(path)}, row 0: {name!r} has the shape {column.shape}; a column must have one value for each "
-                f"of {len(rows)} rows, and only X has several. To leave this column out: {setting('drop', [name])}"
+                f"{shown(path)}, row 0: {name!r} has the shape {column.shape}, not one for {len(rows)} rows: "
+                f"{setting('drop', [name])} leaves it out"
             )
     sizes = beside(path, SIZES)
     if sizes and wanted("query") and not {*QUERY} & {*values}:
@@ -163,10 +158,7 @@ def _from_sizes(path: Path, rows: int) -> Array:
     except ValueError as error:
         raise ValueError(f"{shown(path)} must have a number of rows on each line: {shown(error)}") from None
     if sum(sizes) != rows or min(sizes) < 0:
-        raise ValueError(
-            f"{shown(path)}: the queries have {sum(sizes)} rows together, but {shown(path.stem)} has {rows}. Write "
-            "both files again, or remove this one"
-        )
+        raise ValueError(f"{shown(path)}: the queries have {sum(sizes)} rows together, but the file has {rows}")
     return np.repeat(np.arange(1, len(sizes) + 1), sizes)
 
 
@@ -198,8 +190,7 @@ def as_column(
     for row, value in enumerate(cells.tolist()):
         if not isinstance(value, (str, int, float, date, Decimal, NoneType)):
             raise ValueError(
-                f"{place(row)}: {name!r} is a {type(value).__name__}; a column must have numbers, texts or dates. To "
-                f"leave this column out: {setting('drop', [name])}"
+                f"{place(row)}: {name!r} is a {type(value).__name__}: {setting('drop', [name])} leaves it out"
             )
     codes, kinds = pandas.factorize(cells)  # [row] number of its value, -1 for a missing one; the different values
     known = [_word(kind, of_words) for kind in kinds]
@@ -225,31 +216,15 @@ def _numbers(words: Array, codes: Array, name: str, place: Place) -> Array | Non
         for row in np.flatnonzero(wrong)[:1]:
             raise ValueError(
                 f"{place(row)}: {name!r} is {shown(words[codes[row]])!r}, but most values of this column are numbers. "
-                "Correct it, leave it empty if it is missing, or read the column as words: "
-                f"{setting('categorical', [name])}"
+                f"Correct it, leave it empty if it is missing, or read words: {setting('categorical', [name])}"
             )
         return np.array(found, np.float64)
-    written = [word is not None and _WRITTEN.fullmatch(word) is not None for word in words]
-    rows = np.flatnonzero(np.array(written)[codes[:COMPARED]])
-    if len(rows) > most:  # they would count as words
-        raise ValueError(
-            f"{place(rows[0])}: {name!r} is {shown(words[codes[rows[0]]])!r}; write numbers with a point and no comma, "
-            f"unit or other sign. If these are not numbers: {setting('categorical', [name])}"
-        )
     return None
-
-
-# numbers as people and spreadsheets write them: 1,5 or 1.234,5 or 12.5% or $ 3 or 3 EUR or (3) or 1'250 or a long minus
-_WRITTEN = re.compile(
-    r"\W*([A-Z]{3})?\W*[0-9]+([.,'’\s][0-9]{3})*([.,][0-9]+)?([eE][-+]?[0-9]+)?\W*([A-Z]{3}|°[CF])?\W*"
-)
 
 
 def _finite(numbers: Array, name: str, place: Place) -> Array:
     for row in np.flatnonzero(np.isinf(numbers))[:1]:
-        raise ValueError(
-            f"{place(row)}: {name!r} is infinite; give a finite value, or leave the cell empty if the value is missing"
-        )
+        raise ValueError(f"{place(row)}: {name!r} is infinite; give a finite value, or leave the cell empty")
     return numbers
 
 

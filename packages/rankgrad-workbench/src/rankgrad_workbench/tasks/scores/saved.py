@@ -1,4 +1,4 @@
-"""Write, read and evaluate the scores of a finished run; or evaluate its model on another file."""
+"""Write, read and evaluate the scores of a finished run; evaluate its model on another file, or score its rows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from rankgrad.common.checks import spelled
 from rankgrad.common.checks import tensor as as_tensor
 from rankgrad.common.files import AGAIN
 from rankgrad.common.text import brief, shown
-from rankgrad.scores.evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, evaluate_scores
+from rankgrad.scores.evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, alike, evaluate_scores
 from rankgrad.scores.rows import JudgedRows
 
+from ...datasets.tabular import AUTO, no_columns
 from ...files import read_npz, write_npz
+from ...files.tables.written import write_columns
 from ...runs.folder import Run
-from ...settings.allowed import ConfigError
+from ...settings import ConfigError, parsed, plain
 from ...settings.spelling import of_saved
-from .copies import copies_of, marks_of
 from .model import Ranker, load_ranker
-from .table import ScoreTable, load_table
+from .reading import files_of, read_columns
+from .table import AUTOMATIC, ScoreTable, copies_of, load_table, marks_of
 
+FORMATS = (".csv", ".parquet", ".npz")  # of scores
 Array = npt.NDArray[Any]
 
 
@@ -93,7 +96,6 @@ def evaluate_run(
     extra: Sequence[str] = (),
     bootstrap: int = 1000,
     device: torch.device | str = "cpu",
-    trust: Sequence[str] = (),
 ) -> ScoreReport:
     r"""Evaluate the test rows of a run again, or all rows of another file with the model of the run.
 
@@ -104,7 +106,6 @@ def evaluate_run(
         extra: names of more metrics, see `evaluate_scores`.
         bootstrap: number of resamples for the intervals; 0: none.
         device: where the rows of another file are scored.
-        trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
         FileNotFoundError: the run is not finished, or a file does not exist.
@@ -128,10 +129,7 @@ def evaluate_run(
     if root is None:
         scores, table = read_scores(run.scores)
     else:
-        from ...settings import load, plain
-
-        given = reading_of(plain(load(run.config, trust)))
-        ranker = load_ranker(run.weights)
+        given, ranker = reading_of(run), load_ranker(run.weights)
         own = {"split": None, "test_fraction": None, "features": ranker.encoding.names, "drop": ()}
         with spelled(of_saved("root")):
             table = load_table(root, **{**given, **own, "categorical": [*ranker.encoding.words]})
@@ -150,9 +148,7 @@ def _not_trained_on(table: ScoreTable, ranker: Ranker, run: Run) -> tuple[ScoreT
     Raises:
         ValueError: it was trained on all of them.
     """
-    trained = read_npz(run.scores).get("trained") if run.scores.exists() else None
-    if trained is None:
-        return table, ["The run does not say which rows it was trained on; some of these may be among them."]
+    trained = read_npz(run.scores, "trained")["trained"]
     marks = np.concatenate([marks_of(rows) for rows in ranker.encoded(table)])
     known = copies_of(marks, None if table.query is None else table.query.numpy(), trained)
     if not known.any():
@@ -165,30 +161,83 @@ def _not_trained_on(table: ScoreTable, ranker: Ranker, run: Run) -> tuple[ScoreT
     return table.subset(~known), [f"{count} of {every} {what} are training {what} of the run and are left out."]
 
 
-def reading_of(settings: Any) -> dict[str, Any]:
+def reading_of(run: Run) -> dict[str, Any]:
     """The settings `data.load` of a run, whose file may come from somebody else.
 
     Raises:
         ConfigError: there are none, or one has the wrong kind.
-
-    >>> reading_of({"data": {"load": {"query": None, "delimiter": ";", "drop": ["id"]}}})
-    {'query': None, 'delimiter': ';', 'drop': ['id']}
-    >>> reading_of({"data": None})
-    Traceback (most recent call last):
-        ...
-    rankgrad_workbench.settings.allowed.ConfigError: data must hold settings; got None. ...
     """
-    section = settings
-    for name in ("data", "load"):
-        section = section.get(name)
-        if not isinstance(section, dict):
-            raise ConfigError(f"{name} must hold settings; got {brief(section)}. {AGAIN}")
-    for name, value in section.items():
-        many = isinstance(value, list) and name in ("features", "drop", "categorical")
-        one = str if name in ("label", "query", "split", "delimiter") else (str, int, float)
-        if not all(isinstance(each, str) for each in value) if many else not isinstance(value, (one, NoneType)):
-            raise ConfigError(f"data.load.{name} must be text or empty; got {brief(value)}. {AGAIN}")
+    try:
+        section = plain(parsed(run.config))
+        for name in ("data", "load"):
+            section = section.get(name)
+            if not isinstance(section, dict):
+                raise ConfigError(f"{name} must hold settings; got {brief(section)}. {AGAIN}")
+        for name, value in section.items():
+            many = isinstance(value, list) and name in ("features", "drop", "categorical")
+            one = str if name in ("label", "query", "split", "delimiter") else (str, int, float)
+            if not all(isinstance(each, str) for each in value) if many else not isinstance(value, (one, NoneType)):
+                raise ConfigError(f"data.load.{name} must be text or empty; got {brief(value)}. {AGAIN}")
+    except ConfigError as error:
+        raise ConfigError(f"{shown(run.config)}: {error}") from None
     return dict(section)
 
 
-__all__ = ["evaluate_run", "read_scores", "reading_of", "save_scores"]
+def predict_file(
+    model: Path, file: Path, out: Path, *, query: str | None = AUTO, delimiter: str | None = None
+) -> tuple[int, list[str]]:
+    r"""Write the scores of a file's rows: columns row, query if there are queries, and score.
+
+    The score of a row does not depend on other rows, so the rows of a query need not follow each other.
+
+    Args:
+        model: folder of a run, or its model.pt.
+        file: any format of `tables.formats`, with the columns of training. A label is not needed, and not read.
+        out: csv, parquet or npz.
+        query: column of the query ids; "auto": the column of the training, if the file has it; None: no ids are
+            written.
+        delimiter: delimiter of a csv; None: that of the training. A tsv has tabs.
+
+    Returns:
+        The number of rows, and remarks on the scores, one sentence each.
+
+    Raises:
+        FileNotFoundError: the run, the file or the folder of `out` does not exist.
+        ValueError: the format is unknown, or a column is missing.
+
+    >>> import tempfile
+    >>> from rankgrad_workbench.tasks.scores.model import Encoding, build_model, save_ranker
+    >>> from rankgrad_workbench.tasks.scores.settings import Model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model, rows, out = (Path(folder, name) for name in ("model.pt", "rows.csv", "scores.csv"))
+    ...     _ = rows.write_text("amount\n12.5\n900\n7\n")
+    ...     encoding = Encoding.fitted(load_table(rows, label=None))
+    ...     save_ranker(model, build_model(Model("linear"), encoding.width), encoding, Model("linear"))
+    ...     print(predict_file(model, rows, out)[0], out.read_text().splitlines()[0])
+    3 row,score
+    """
+    if out.suffix.lower() not in FORMATS:
+        raise ValueError(f"scores are written as {', '.join(FORMATS)}; got {shown(out)}")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"no folder {shown(out.parent)} to write {shown(out.name)} into")
+    run = Run(model if model.is_dir() else model.parent)
+    ranker = load_ranker(run.weights if model.is_dir() else model)
+    encoding, trained = ranker.encoding, reading_of(run) if run.config.is_file() else {}
+    name = trained.get("query", AUTO) if query == AUTO else query
+    names = AUTOMATIC["query"] if name == AUTO else (name,)
+    if delimiter is None and file.suffix.lower() != ".tsv":
+        delimiter = trained.get("delimiter")
+    own: dict[str, Any] = {"label": None, "query": None, "split": None, "delimiter": delimiter}
+    table = load_table(file, features=encoding.names, categorical=[*encoding.words], **own)
+    read = read_columns(files_of(file), names.__contains__, names.__contains__, delimiter)
+    there = next((name for name in names if name in read.values), None)
+    if query not in (None, AUTO, there):
+        raise ValueError(no_columns(shown(file), {"query": query}, read.names))
+    ids = {} if there is None else {"query": np.array([word or "" for word in read.column(there, True, {""})])}
+    scores = ranker.score(table)
+    write = write_npz if out.suffix.lower() == ".npz" else write_columns
+    write(out, {"row": table.rows, **ids, "score": scores.numpy()})
+    return len(table), [*encoding.unknown(table), *alike(scores)]
+
+
+__all__ = ["evaluate_run", "predict_file", "read_scores", "reading_of", "save_scores"]

@@ -78,9 +78,6 @@ class Data:
     validation: float
     encoding: Mapping[str, Any]
 
-    def __post_init__(self) -> None:
-        number(self.validation, "data.validation is a fraction of the training rows", low=0, high=1)
-
 
 @dataclass(frozen=True)
 class ScoreEvaluation:
@@ -102,8 +99,6 @@ class ScoreEvaluation:
     every: int
 
     def __post_init__(self) -> None:
-        if self.split not in ("test", "val"):
-            raise ValueError(f"evaluation.split must be test, or val if fold= is given; got {self.split!r}")
         if self.patience not in (None, AUTO):
             integer(self.patience, "evaluation.patience is a number of steps, null or auto", low=1)
         integer(self.bootstrap, "evaluation.bootstrap is a number of resamples", low=0)
@@ -119,7 +114,7 @@ class ScoreSettings:
         fold: "1/3" holds out the first of three parts of the training rows; None: no part is held out.
         lean: keep only the numbers.
         data: see `Data`.
-        model: arguments of `Model`.
+        model: see `Model`.
         loss: `_target_` and its arguments, or the name "auto".
         sampler: see `Batches`.
         optimizer: see `training.module.TrainedModule`.
@@ -132,7 +127,7 @@ class ScoreSettings:
     fold: str | None
     lean: bool
     data: Data
-    model: Mapping[str, Any]
+    model: Model
     loss: Mapping[str, Any]
     sampler: Batches
     optimizer: Mapping[str, Any]

@@ -22,13 +22,14 @@ from rankgrad.scores.division import held_out
 from rankgrad.scores.rows import JudgedRows, numbered_queries
 
 from ...datasets.tabular import AUTO, as_split, no_columns
-from ...files.tables.text import MISSING
+from ...files.tables.text import MISSING, number_in
 from ...trec.files import QUERY
-from .copies import without_copies
-from .labels import graded, not_judged
-from .reading import BESIDE, FileColumns, as_column, beside, files_of, read_columns
+from .reading import BESIDE, TRUTH, FileColumns, as_column, beside, files_of, read_columns
 
 Array = npt.NDArray[Any]
+LARGEST = 1e9  # extremes of types stand for missing values, and float32 has to tell grades apart
+MOST_GRADES = 32  # whole numbers of a label; with more it is a quantity
+DISTINCT = 0.9  # share of the training rows that are like no other; with fewer, two equal rows are no sign of a copy
 # Role of a column -> names of the columns that "auto" looks for, in this order.
 AUTOMATIC = {"label": ("label", "y"), "query": QUERY, "split": ("split",)}
 
@@ -55,8 +56,6 @@ class ScoreTable(JudgedRows):
     notes: tuple[str, ...] = ()
 
     def _count(self) -> int:
-        if self.split is not None and len(self.split) != len(self.features):
-            raise ValueError(f"split must have one entry for each of {len(self.features)} rows; got {len(self.split)}")
         return len(self.features)
 
     def _columns(self, chosen: Array) -> dict[str, Any]:
@@ -65,10 +64,7 @@ class ScoreTable(JudgedRows):
 
     @classmethod
     def of(  # type: ignore[override]  # a table needs features first
-        cls,
-        features: Numbers | Mapping[str, Any],
-        relevance: Numbers | None = None,
-        query: Labels | None = None,
+        cls, features: Numbers | Mapping[str, Any], relevance: Numbers | None = None, query: Labels | None = None
     ) -> ScoreTable:
         """Make a table from arrays in memory.
 
@@ -108,31 +104,39 @@ class ScoreTable(JudgedRows):
 
     def part(self, split: str) -> ScoreTable:
         """The rows of a split."""
-        if self.split is None:
-            raise ValueError(f"{self.name} is not divided: it has no split {split!r}")
+        assert self.split is not None, "the table is not divided"
         return self.subset(self.split == split)
+
+    def held_out(self, fraction: float, seed: int, name: str = "test_fraction") -> npt.NDArray[np.bool_]:
+        """[row] whether a row is held out, see `division.held_out`."""
+        assert self.relevance is not None
+        query = None if self.query is None else self.query.numpy()
+        return held_out(self.relevance.numpy(), query, fraction, seed, name=name)
+
+    def with_test(self, fraction: float, seed: int) -> ScoreTable:
+        """The table with a test split: its own, or one that is held out from the training rows."""
+        split = np.full(len(self), "train") if self.split is None else self.split.astype("<U5")
+        rows = np.flatnonzero(split == "train")
+        if "test" not in split:
+            split[rows[self.subset(rows).held_out(fraction, seed)]] = "test"
+        return replace(self, split=split)
 
     def summary(self) -> str:
         """One line: the numbers of rows, features, relevant rows and queries, and the range of the grades."""
-        words = self.features.select_dtypes(object).shape[1]
-        width = _count(self.features.shape[1], "feature") + (f" ({words} of words)" if words else "")
-        parts = [f"{_count(len(self), 'row')}, {width}"]
+        words, width = self.features.select_dtypes(object).shape[1], self.features.shape[1]
+        parts = [f"{_count(len(self), 'row')}, {_count(width, 'feature')}{f' ({words} of words)' * (words > 0)}"]
         if self.relevance is not None:
-            grades, highest = self.relevance, float(self.relevance.max())
-            share = f"{int((grades > 0).sum())} relevant ({100 * float((grades > 0).double().mean()):.1f} %)"
-            binary = bool((grades == (grades > 0)).all())
-            parts.append(share + ("" if binary else f", grades {float(grades.min()):g} to {highest:g}"))
+            grades, hits = self.relevance, self.relevance > 0
+            binary = "" if bool((grades == hits).all()) else f", grades {grades.min():g} to {grades.max():g}"
+            parts.append(f"{int(hits.sum())} relevant ({100 * float(hits.double().mean()):.1f} %){binary}")
         if self.query is not None:
             sizes = torch.bincount(self.query)
-            parts.append(f"{_count(len(sizes), 'query')} of {int(sizes.min())} to {int(sizes.max())} rows")
-            without = 0 if self.relevance is None else int((self.query.bincount(self.relevance) == 0).sum())
-            parts += [f"{without} of them without a relevant row"] if without else []
+            parts.append(f"{len(sizes)} queries of {int(sizes.min())} to {int(sizes.max())} rows")
         return f"{self.name}: {'; '.join(parts)}"
 
 
 def _count(number: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _frame(columns: Mapping[str, Array]) -> pandas.DataFrame:
@@ -234,41 +238,11 @@ def load_table(
         relevance, remarks = graded(table, labels, roles["label"], positive)
         table = replace(table, relevance=relevance)
         notes += remarks
-    table = without_copies(replace(table, notes=tuple(notes)), len(files) > 1)
-    return table if table.relevance is None or test_fraction is None else _with_test(table, test_fraction, seed)
-
-
-def load_rows(
-    root: str | Path,
-    features: Sequence[str],
-    *,
-    categorical: Sequence[str] = (),
-    query: str | Sequence[str] = (),
-    delimiter: str | None = None,
-) -> tuple[ScoreTable, Array | None]:
-    """Read rows without labels, and the [row] query ids. The rows of a query need not follow each other.
-
-    Args:
-        root: see `load_table`.
-        features: the columns of the training.
-        categorical: columns among them that are read as words.
-        query: column of the ids, which must exist; or several names: the first existing column is used. None: the
-            file has none of them.
-        delimiter: see `load_table`.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: a column does not exist, or a feature is infinite.
-    """
-    path, names = Path(root), (query,) if isinstance(query, str) else tuple(query)
-    words = {*names, *categorical}
-    read = read_columns(files_of(path), {*names, *features}.__contains__, words.__contains__, delimiter)
-    columns = _features(path, read, features, (), (), categorical)
-    there = [name for name in names if name in read.values]
-    if isinstance(query, str) and not there:
-        raise ValueError(no_columns(shown(path), {"query": query}, read.names))
-    table = ScoreTable(features=columns, rows=read.rows, files=read.files, name=shown(path.name))
-    return table, read.column(there[0], True, {""}) if there else None
+    table = replace(table, notes=tuple(notes))
+    if label is None:
+        return replace(table, split=None)
+    table = without_copies(table, len(files) > 1)
+    return table if test_fraction is None else table.with_test(test_fraction, seed)
 
 
 def _candidates(role: str, roles: Mapping[str, str | None]) -> tuple[str, ...]:
@@ -341,19 +315,143 @@ def _queries(table: ScoreTable, values: Array, name: str) -> tuple[Tensor, tuple
     return torch.from_numpy(np.repeat(np.arange(len(first)), sizes)), tuple(values[first].tolist())
 
 
-def _with_test(table: ScoreTable, fraction: float, seed: int) -> ScoreTable:
-    """The table with a test split: its own, or one drawn from the training rows."""
-    split = np.full(len(table), "train") if table.split is None else table.split.astype("<U5")
-    if "test" in split:
-        if "train" not in split:
-            raise ValueError(f"{table.name} has rows of split test, and none to train on")
+def marks_of(rows: pandas.DataFrame | Tensor) -> npt.NDArray[np.uint64]:
+    """[row] a hash of each row: of its columns, or of its encoded values."""
+    frame = pandas.DataFrame(rows.numpy()) if isinstance(rows, Tensor) else rows
+    marks: npt.NDArray[np.uint64] = pandas.util.hash_pandas_object(frame, index=False).to_numpy().copy()
+    return marks
+
+
+def copies_of(marks: Array, query: Array | None, trained: Array) -> npt.NDArray[np.bool_]:
+    """[row] bool, whether a row was trained on; with queries: whether half of the rows of its query were.
+
+    If many training rows are equal to each other, an equal row says nothing, and none is named.
+
+    Args:
+        marks: [row] hashes of the rows.
+        query: [row] ids from 0 on; None: all rows are one list.
+        trained: hashes of the training rows.
+    """
+    known = np.isin(marks, trained)
+    if len(np.unique(trained)) < DISTINCT * len(trained):
+        return np.full(len(marks), False)
+    return known if query is None else (2 * np.bincount(query, known) >= np.bincount(query))[query]
+
+
+def without_copies(table: ScoreTable, of_files: bool) -> ScoreTable:
+    """The table without the queries of val and test that are in an earlier split, too, with their number in a note.
+
+    Copies of single rows of one list stay, and are counted.
+
+    Args:
+        table: the rows, with a split or without one.
+        of_files: whether each split has a file of its own: then a query is known by its rows, as files may number their
+            queries anew.
+    """
+    if table.split is None:
         return table
-    rows = np.flatnonzero(split == "train")
-    train = table.subset(rows)
-    assert train.relevance is not None
-    query = None if train.query is None else train.query.numpy()
-    split[rows[held_out(train.relevance.numpy(), query, fraction, seed)]] = "test"
-    return replace(table, split=split)
+    marks = marks_of(table.features) if of_files or table.query is None else np.empty(0)
+    query = None if table.query is None else table.query.numpy()
+    stays, notes = np.full(len(table), True), list(table.notes)
+    for split, earlier in (("val", ["train"]), ("test", ["train", "val"])):
+        here, before = table.split == split, np.isin(table.split, earlier)
+        if not here.any() or not before.any():
+            continue
+        known = here.copy()
+        if query is not None and not of_files:
+            known &= np.isin(query, query[before])
+        else:
+            known[here] = copies_of(
+                marks[here], None if query is None else np.unique(query[here], return_inverse=True)[1], marks[before]
+            )
+        if not known.any():
+            continue
+        where = " or ".join(each for each in earlier if (table.split == each).any())
+        if query is None:
+            notes.append(f"{known.sum()} of {here.sum()} rows of {split} equal a row of {where} in all features.")
+            continue
+        count, all_here = len(np.unique(query[known])), len(np.unique(query[here]))
+        if count == all_here:
+            raise ValueError(f"{table.name}: all {count} queries of {split} are in {where}, too; give each one split")
+        notes.append(f"{count} of {all_here} queries of {split} are in {where}, too, and are left out of {split}.")
+        stays &= ~known
+    return replace(table if stays.all() else table.subset(stays), notes=tuple(notes))
 
 
-__all__ = ["ScoreTable", "load_table"]
+def not_judged(words: Array) -> npt.NDArray[np.bool_]:
+    """[row] bool. In LETOR's files -1 is a grade beside 0, 1, ...: the row was not judged. Elsewhere it is a class.
+
+    Args:
+        words: [row] labels, None for a missing one.
+    """
+    grades = {_number(word) for word in pandas.unique(words) if word is not None}
+    judged = {grade for grade in grades if grade is not None and grade != -1}
+    letor = grades == judged | {-1.0} and min(judged, default=1) == 0 < max(judged)
+    return np.array([letor and word is not None and _number(word) == -1 for word in words.tolist()])
+
+
+def _number(word: str) -> float | None:
+    """The number of a label; true and false are 1 and 0. None: it has none."""
+    return TRUTH.get(word.lower(), number_in(word))
+
+
+def graded(rows: JudgedRows, words: Array, name: str, positive: str | float | None) -> tuple[Tensor, list[str]]:
+    """[row] float32 relevance, and remarks on the labels.
+
+    Args:
+        rows: the rows, for messages.
+        words: [row] their labels, None for an empty one.
+        name: name of the column.
+        positive: the label of the relevant rows; None: labels are 0 and 1, or grades.
+
+    Raises:
+        ValueError: a label is missing, negative, infinite or too large, or all are alike; or `positive` is none of
+            them. The message has the row.
+    """
+    codes, kinds = pandas.factorize(words, sort=True)
+    for row in np.flatnonzero(codes < 0)[:1]:
+        raise ValueError(f"{rows.place(row)}: the label {name!r} is empty; give it a value or leave the row out")
+    numbers = [_number(word) for word in kinds]
+    some = ", ".join(map(shown, kinds[:5])) + (", ..." if len(kinds) > 5 else "")
+    name_it = f"Name the label that is relevant: {setting('positive', kinds[np.bincount(codes).argmin()])}"
+    if len({word if number is None else number for word, number in zip(kinds, numbers, strict=True)}) == 1:
+        raise ValueError(
+            f"all {len(words)} rows of {rows.name} have the label {name!r} = {kinds[0]}; at least two different labels "
+            f"are needed. If another column is the label, name it: {setting('label', 'NAME')}"
+        )
+    if positive is not None:
+        given = str(positive).strip()
+        relevant = [word == given for word in kinds]
+        if not any(relevant) and _number(given) is not None:
+            relevant = [number == _number(given) for number in numbers]
+        if not any(relevant):
+            raise ValueError(f"no row of {rows.name} has the label {given!r}; {name!r} has {some}. {name_it}")
+        return torch.from_numpy(np.array(relevant, np.float32)[codes]), []
+    if None in numbers:
+        raise ValueError(f"the label {name!r} of {rows.name} has words: {some}. {name_it}")
+    grades = np.array(numbers, np.float64)[codes]
+    for row in np.flatnonzero(~((grades >= 0) & (grades <= LARGEST)))[:1]:
+        raise ValueError(
+            f"{rows.place(row)}: the label {name!r} is {grades[row]:g}; grades must be in 0 .. {LARGEST:g}. Correct "
+            f"it, or name the label that is relevant: {setting('positive', 1)}"
+        )
+    if rows.query is None and grades.min() > 0:
+        raise ValueError(f"each row of {rows.name} is relevant: {name!r} has {some}; only 0 is irrelevant. {name_it}")
+    return torch.from_numpy(grades.astype(np.float32)), _remarks(rows, grades, name, name_it)
+
+
+def _remarks(rows: JudgedRows, grades: Array, name: str, name_it: str) -> list[str]:
+    """A sentence if the label is a quantity, or if most rows of one list have the relevant one of two labels."""
+    values, relevant = np.unique(grades), int((grades > 0).sum())
+    if (values != np.round(values)).any() or len(values) > MOST_GRADES:
+        return [
+            f"{name!r} has {len(values)} different values, such as {values[-1]:g}, so it looks like a quantity and not "
+            f"like grades. Each value above 0 counts as relevant in AP, ROC AUC, MRR and P@k: {relevant} of "
+            f"{len(grades)} rows. If another column is the label, name it: {setting('label', 'NAME')}"
+        ]
+    if rows.query is not None or 2 * relevant <= len(grades) or len(values) > 2:
+        return []
+    return [f"{relevant} of {len(grades)} rows are relevant. Is the rarer label the one to find? {name_it}"]
+
+
+__all__ = ["ScoreTable", "copies_of", "load_table", "marks_of"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import numpy as np
@@ -17,13 +17,12 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
+from rankgrad.batches.epochs import EpochBatches
 from rankgrad.common.checks import spelled
-from rankgrad.common.text import aligned
-from rankgrad.evaluation.statistics import FEW_DRAWN
 from rankgrad.scores.baselines import begin_at_the_best_constant
-from rankgrad.scores.batches import StratifiedBatches
-from rankgrad.scores.division import held_out
+from rankgrad.scores.batches import QueryBatches, StratifiedBatches
 from rankgrad.scores.evaluation import ScoreReport, evaluate_scores, values_of
 from rankgrad.scores.rows import has_order
 
@@ -40,14 +39,14 @@ from ...training import runner
 from ...training.callbacks import KeepBest
 from ...training.data import EpochData
 from ...training.module import TrainedModule, check_optimizer
-from .copies import marks_of
-from .encoding import Encoding
-from .lists import ScoreRows, list_data
-from .model import build_model, save_ranker, score_rows
+from .model import Encoding, build_model, save_ranker, score_rows
 from .page import write_page
 from .saved import save_scores
-from .settings import AUTO, GIVEN, Model, ScoreSettings
-from .table import ScoreTable, load_table
+from .settings import AUTO, GIVEN, Batches, ScoreSettings
+from .table import ScoreTable, load_table, marks_of
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
+
 
 Evaluated = tuple[ScoreReport, Tensor]  # a report, and the scores of its rows
 SELECT = {False: "AP", True: "NDCG@10"}  # has queries -> metric that chooses the epoch
@@ -116,13 +115,36 @@ class ScoresModule(TrainedModule):
         super().__init__(model, optimizer)
         self.loss = loss
 
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor | None], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of a batch. The loss and the standard deviation of the scores are logged."""
         inputs, relevance, query = batch
         scores = self.model(inputs)
         loss: Tensor = self.loss.from_lists(scores, relevance, query)  # type: ignore[operator]
         self.note(loss, {"spread of scores": scores.detach().std()})
         return loss
+
+
+def list_data(inputs: Tensor, relevance: Tensor, query: Tensor | None, settings: Batches, seed: int) -> EpochData:
+    """Training batches: whole queries if rows have queries, else stratified by relevance.
+
+    Args:
+        inputs: [row, width] encoded rows.
+        relevance: [row] bool or grades.
+        query: [row] long; None: all rows are one list.
+        settings: settings of the batches.
+        seed: seed of their order.
+    """
+    sampler: EpochBatches
+    if query is None:
+        sampler = StratifiedBatches(relevance > 0, settings.batch_size, settings.positives_per_batch, seed)
+    else:
+        sampler = QueryBatches(query, settings.queries_per_batch, seed)
+
+    def batch(rows: list[int]) -> Batch:
+        place = torch.tensor(rows)
+        return inputs[place], relevance[place], None if query is None else query[place]
+
+    return EpochData(cast(Dataset[int], range(len(inputs))), sampler, batch)
 
 
 @dataclass(eq=False)
@@ -136,7 +158,6 @@ class ScoresTask:
         encoding: fitted on the training rows.
         data: the training batches.
         module: the model [row, width] -> [row], and the loss.
-        quiet: show no progress bars.
         trust: packages whose classes the settings may name.
 
     Attributes:
@@ -150,7 +171,6 @@ class ScoresTask:
     encoding: Encoding
     data: EpochData
     module: ScoresModule
-    quiet: bool = False
     trust: Sequence[str] = ()
 
     memories = ()
@@ -163,9 +183,8 @@ class ScoresTask:
     @property
     def settled(self) -> Mapping[str, Any]:
         """Loss, metric, patience and number of epochs."""
-        s = self.settings
-        chosen = {"evaluation.select": s.evaluation.select, "evaluation.patience": self.patience}
-        return {"loss": s.loss, **chosen, "trainer.max_epochs": self.epochs}
+        chosen = {"evaluation.select": self.settings.evaluation.select, "evaluation.patience": self.patience}
+        return {"loss": self.settings.loss, **chosen, "trainer.max_epochs": self.epochs}
 
     def _length(self) -> tuple[int, int | None]:
         """Number of epochs, and steps without a better epoch after which the training ends."""
@@ -200,22 +219,19 @@ class ScoresTask:
         batches = f"batches of {'at most ' if by_query else ''}{sampler.batch_size} rows"
         if isinstance(sampler, StratifiedBatches):
             batches += f", {sampler.positives} of them relevant"
-        lists = "queries" if by_query else "one list"
-        why = f", the default for {lists}; loss=NAME takes another" if by_default else ""
+        of = "queries" if by_query else "one list"
+        why = f", the default for {of}; loss=NAME takes another" if by_default else ""
         lines = [f"{batches}; {len(sampler)} an epoch", f"loss {loss_told(self.settings.loss)}{why}"]
-        if self.keep_best is not None and self.parts.chosen_on is not None:
-            lines += _rough(self.parts.chosen_on)
         return "\n".join([*lines, runner.budget(self.settings.trainer, len(sampler), self.epochs)])
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of the whole table."""
-        table = self.table
         return {
-            "rows": len(table),
-            **of_texts("columns", table.features),
-            **of_values("features", torch.from_numpy(marks_of(table.features).view(np.int64))),
-            **of_values("relevance", table.relevance),
-            **of_values("query", table.query),
+            "rows": len(self.table),
+            **of_texts("columns", self.table.features),
+            **of_values("features", torch.from_numpy(marks_of(self.table.features).view(np.int64))),
+            **of_values("relevance", self.table.relevance),
+            **of_values("query", self.table.query),
         }
 
     def callbacks(self) -> list[Callback]:
@@ -252,7 +268,7 @@ class ScoresTask:
         if self.settings.lean:
             run.state.unlink(missing_ok=True)
             return report.to_json()
-        save_ranker(run.weights, self.module.model, self.encoding, model_of(self.settings))
+        save_ranker(run.weights, self.module.model, self.encoding, self.settings.model)
         seen = [part for part in (self.parts.train, self.parts.chosen_on) if part is not None]
         trained = np.concatenate([marks_of(self.encoding.encode(part)) for part in seen])
         save_scores(run.scores, scores, self.parts.test, trained)
@@ -290,15 +306,9 @@ def divided(table: ScoreTable, settings: ScoreSettings) -> RunRows:
         chosen_on = table.part("val")
     elif evaluation.select is not None and settings.data.validation:
         with spelled(as_keys("data", {})):
-            drawn = _held_out(train, settings.data.validation, settings.seed)
+            drawn = train.held_out(settings.data.validation, settings.seed, "validation")
         train, chosen_on = train.subset(~drawn), train.subset(drawn)
     return RunRows(train, chosen_on, test)
-
-
-def _held_out(table: ScoreTable, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    assert table.relevance is not None
-    query = None if table.query is None else table.query.numpy()
-    return held_out(table.relevance.numpy(), query, fraction, seed, name="validation")
 
 
 def in_fold(table: ScoreTable, fold: int, folds: int) -> npt.NDArray[np.bool_]:
@@ -311,9 +321,9 @@ def in_fold(table: ScoreTable, fold: int, folds: int) -> npt.NDArray[np.bool_]:
     """
     left = np.arange(len(table))
     for earlier in range(1, fold):
-        left = left[~_held_out(table.subset(left), 1 / (folds - earlier + 1), 0)]
+        left = left[~table.subset(left).held_out(1 / (folds - earlier + 1), 0)]
     if fold < folds:  # the last fold has all rows that are left
-        left = left[_held_out(table.subset(left), 1 / (folds - fold + 1), 0)]
+        left = left[table.subset(left).held_out(1 / (folds - fold + 1), 0)]
     inside = np.zeros(len(table), dtype=bool)
     inside[left] = True
     return inside
@@ -323,31 +333,21 @@ def _check_order(train: ScoreTable) -> None:
     """Raise if no training query has rows of different relevance: then no order can be learned."""
     assert train.relevance is not None
     if not has_order(train.relevance if train.query is not None else train.relevance > 0, train.query):
+        of = "" if train.query is None else " of a query"
         raise ConfigError(
-            f"of the {len(train)} training rows no two{'' if train.query is None else ' of a query'} differ in "
-            "relevance, so no order can be learned. If another column has the queries, give data.load.query=COLUMN. If "
-            "there are no queries, give data.load.query=null"
+            f"of the {len(train)} training rows no two{of} differ in relevance. Is another column the query, "
+            "data.load.query=COLUMN, or none, data.load.query=null?"
         )
 
 
-def _rough(rows: ScoreTable) -> list[str]:
-    """A sentence if few rows or queries choose the epoch."""
-    assert rows.relevance is not None
-    hits = rows.relevance > 0
-    kinds = {"relevant rows": int(hits.sum()), "irrelevant rows": int((~hits).sum())}
-    if rows.query is not None:
-        kinds = {"queries with a relevant row": int((rows.query[hits].bincount() > 0).sum())}
-    what = min(kinds, key=lambda kind: kinds[kind])
-    advice = "Hold out more (data.validation=0.4), or keep the last epoch (evaluation.select=null)"
-    return [f"few {what} choose the epoch: {kinds[what]}. {advice}"] if kinds[what] < FEW_DRAWN else []
-
-
-def _takes_lists(loss: nn.Module) -> nn.Module:
-    """The loss, if it takes lists.
+def _loss_of(settings: ScoreSettings, trust: Sequence[str], given: GivenScorer | None) -> nn.Module:
+    """The loss of a run.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: it takes no lists.
     """
+    own = None if given is None else given.loss
+    loss: nn.Module = make(settings.loss, slot="loss", trust=trust, where="loss") if own is None else own
     if not hasattr(loss, "from_lists"):
         raise ConfigError(f"{type(loss).__name__} has no method from_lists, which task=scores needs; choose another")
     return loss
@@ -365,9 +365,8 @@ def _relevance(train: ScoreTable, loss: nn.Module) -> Tensor:
         return grades > 0
     if not getattr(loss, "graded", True):
         raise ConfigError(
-            f"{type(loss).__name__} takes only relevant and irrelevant, but the grades go up to "
-            f"{float(grades.max()):g}. Use a loss for grades such as loss=lambda, or name the label that is relevant: "
-            "data.load.positive=LABEL"
+            f"{type(loss).__name__} takes no grades, which go up to {float(grades.max()):g}: take loss=lambda, or name "
+            "the label that is relevant, data.load.positive=LABEL"
         )
     return grades
 
@@ -385,13 +384,18 @@ def build(
 
     Args:
         config: settings of the run.
-        quiet: show no progress bars.
+        quiet: not used.
         say: function that prints a text: the rows of each part, then batches and loss.
         given: objects in place of settings.
     """
     settings, trust = typed(ScoreSettings, plain(config)), packages(config.get("trust"))
     by_default = settings.loss.get("name") == AUTO
-    loss = _checked(settings, trust, given)
+    check_optimizer(settings.optimizer)
+    if settings.trainer["devices"] not in (1, "1", "auto"):
+        raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
+    if given is None and (settings.model.kind == GIVEN or settings.data.root is None):
+        raise ConfigError("this run was started in Python: call fit_scores again with the model and resume=True")
+    loss = None if by_default else _loss_of(settings, trust, given)
     table = load_table_of(settings) if given is None else given.table
     parts = divided(table, settings)
     train = parts.train
@@ -403,37 +407,21 @@ def build(
         say(note)
     evaluate_scores(torch.zeros(len(parts.test)), parts.test, bootstrap=0)  # rows without a value raise here
     settings = _chosen(settings, parts)
-    loss = _loss_of(settings, trust) if loss is None else loss
+    loss = _loss_of(settings, trust, given) if loss is None else loss
     relevance = _relevance(train, loss)
     encoding = Encoding.fitted(train, **settings.data.encoding)
     say(encoding.summary())
-    rows = ScoreRows(encoding.encode(train), relevance, train.query)
+    inputs = encoding.encode(train)
     if given is None or given.model is None:
-        model = build_model(model_of(settings), encoding.width)
+        model = build_model(settings.model, encoding.width)
         begin_at_the_best_constant(model, loss, relevance)
     else:
-        model = given.built(rows.inputs)
+        model = given.built(inputs)
     module = ScoresModule(model, loss, {**settings.optimizer, "extended": settings.extended})
-    data = list_data(rows, settings.sampler, settings.seed)
-    task = ScoresTask(settings, table, parts, encoding, data, module, quiet, trust)
+    data = list_data(inputs, relevance, train.query, settings.sampler, settings.seed)
+    task = ScoresTask(settings, table, parts, encoding, data, module, trust)
     say(task.chosen(by_default))
     return task
-
-
-def _checked(settings: ScoreSettings, trust: Sequence[str], given: GivenScorer | None) -> nn.Module | None:
-    """The loss, before any row is read; None: it follows from the rows.
-
-    Raises:
-        ConfigError: the settings do not fit.
-    """
-    check_optimizer(settings.optimizer)
-    if settings.trainer["devices"] not in (1, "1", "auto"):
-        raise ConfigError(f"task=scores trains in one process; got trainer.devices={settings.trainer['devices']}")
-    if given is None and (model_of(settings).kind == GIVEN or settings.data.root is None):
-        raise ConfigError("this run was started in Python: call fit_scores again with the model and resume=True")
-    if given is not None and given.loss is not None:
-        return _takes_lists(given.loss)
-    return None if settings.loss.get("name") == AUTO else _loss_of(settings, trust)
 
 
 def _chosen(settings: ScoreSettings, parts: RunRows) -> ScoreSettings:
@@ -445,15 +433,6 @@ def _chosen(settings: ScoreSettings, parts: RunRows) -> ScoreSettings:
         with spelled(as_keys("evaluation", {})):  # a metric that does not fit raises here, before the training
             values_of(torch.zeros(len(parts.chosen_on)), parts.chosen_on, [select])
     return replace(settings, loss=loss, evaluation=replace(evaluation, select=select))
-
-
-def model_of(settings: ScoreSettings) -> Model:
-    """The settings of the network."""
-    return typed(Model, {"hidden": (), **settings.model})
-
-
-def _loss_of(settings: ScoreSettings, trust: Sequence[str]) -> nn.Module:
-    return _takes_lists(make(settings.loss, slot="loss", trust=trust, where="loss"))
 
 
 def check_data(config: DictConfig) -> None:
@@ -471,24 +450,13 @@ train = partial(runner.train, TASK)
 
 def summary(run: Run) -> str:
     """Metrics in per cent with their intervals, and the paths of the results."""
-    report, before, facts = ScoreReport.from_json(run.after), run.read_untrained(), run.read_facts()
-    rows = [["", "before", "after", "95 % interval"]]
-    for name, value in report.values.items():
-        untrained = f"{100 * before[name]:.1f}" if name in before else "-"
-        interval = " - ".join(f"{100 * end:.1f}" for end in report.intervals.get(name, ()))
-        rows.append([name, untrained, f"{100 * value:.1f}", interval])
+    before, facts = run.read_untrained(), run.read_facts()
+    untrained = ", ".join(f"{name} {100 * value:.1f} %" for name, value in before.items())
     kept = f"; the weights are those of epoch {facts['best_epoch']}" if "best_epoch" in facts else ""
-    trained = [aligned(rows), f"trained {facts['steps']} steps{kept}", *report.notes, *remarks_of(run)]
-    page = [f"report: {run.page}"] if run.page.exists() else []
-    return "\n".join([*trained, "", f"run:    {run.folder}", *page, *(f"! {each}" for each in below_before(run))])
+    lines = [str(ScoreReport.from_json(run.after)), *([f"before the training: {untrained}"] if before else [])]
+    lines += [f"trained {facts['steps']} steps{kept}", *remarks_of(run), "", f"run:    {run.folder}"]
+    lines += [f"report: {run.page}"] if run.page.exists() else []
+    return "\n".join([*lines, *(f"! {warned}" for warned in below_before(run))])
 
 
-__all__ = [
-    "GivenScorer",
-    "ScoresModule",
-    "ScoresTask",
-    "TASK",
-    "build",
-    "summary",
-    "train",
-]
+__all__ = ["GivenScorer", "ScoresModule", "ScoresTask", "TASK", "build", "summary", "train"]
