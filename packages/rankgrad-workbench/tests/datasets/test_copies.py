@@ -104,14 +104,9 @@ def test_a_picture_that_is_copied_as_a_file_is_told_once(tmp_path):
         ("cat", "ca\u200bt"),
         ("cat", "\ufeffcat"),
         ("cat", "c\u00adat"),
-        ("cat", "cat\ufe0f"),
         ("CAT", "\uff23\uff21\uff34"),
         ("a b", "a\u00a0b"),
         ("Cat", "cat"),
-        ("cat", "c\u0430t"),
-        ("\u0421\u0410T", "cat"),
-        ("a-b", "a\u2013b"),
-        ("it's", "it\u2019s"),
         ("1", "1.0"),
         ("cat", "cat "),
     ],
@@ -136,11 +131,3 @@ def test_names_that_look_alike_are_named_in_each_column(role, names, tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     what = {"label": "classes", "super_label": "super-labels", "group": "groups"}[role]
     assert f"{what} whose names look alike, and count as different: " in load_text(tmp_path / "rows.jsonl").summary()
-
-
-def test_classes_that_are_measured_numbers_are_named(tmp_path):
-    for labels, told in (([f"{row / 7:.3f}" for row in range(1, 13)], True), ([str(row) for row in range(12)], False)):
-        rows = [f"text {row},{label}" for row, label in enumerate(labels)]
-        (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]))
-        summary = load_text(tmp_path / "rows.csv").summary()
-        assert ("the classes are 12 numbers such as 0.143, 0.286, 0.429, ..., which look measured" in summary) == told

@@ -74,13 +74,12 @@ def test_a_plain_file_needs_two_columns_and_may_have_a_byte_order_mark(tmp_path)
 
 
 BAD = {
-    "missing column": (b"texts,label\na,b\n", r"a.csv has no column 'text'. It has texts, label\. .*: text='texts'$"),
+    "missing column": (b"texts,label\na,b\n", r"a.csv has no column 'text'. It has texts, label\. .*: text='NAME'$"),
     "other delimiter": (b"text;label\na;b\n", r"no column 'text'.* separated by ';': delimiter=';'$"),
-    "both": (b"id;utterance;intent_name\n1;a;b\n", "delimiter=';'. .*: text='utterance' label='intent_name'$"),
-    "a stranger": (b"a1,b1\na,b\n", "and no column 'label'. It has a1, b1. .*: text='NAME' label='NAME'$"),
+    "strangers": (b"a1,b1\na,b\n", "and no column 'label'. It has a1, b1. .*: text='NAME' label='NAME'$"),
     "empty text": (b"text,label\na,b\n  ,b\n", "a.csv, line 3: 'text' is empty"),
     "empty label": (b"text,label\na,b\nc,\n", "a.csv, line 3: 'label' is empty"),
-    "nan": (b"text,label\na,nan\n", "a.csv, line 2: 'label' is 'nan', which is a missing value"),
+    "nan": (b"text,label\na,nan\n", "a.csv, line 2: 'label' is empty or nan"),
     "comma in a text": (b"text,label\na,b\nwell, no,b\n", "a.csv, line 3 has 3 fields, the header 2: .* double quotes"),
     "field too few": (b"text,label\na\n", "a.csv, line 2 has 1 fields, the header 2"),
     "latin-1": ("text,label\na,b\ncafé,b\n".encode("latin-1"), "a.csv, line 3: byte 0xe9 is not UTF-8"),
@@ -105,11 +104,11 @@ def test_a_bad_file_is_named_with_its_row(case, tmp_path):
 def test_rows_that_contradict_each_other_are_both_named(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,label,part\na,x,train\nb,x,train\na,x,train\na,x,test\n")
-    with pytest.raises(ValueError, match=r"line 5 \(test\).*line 2 \(train\): 'a'"):
+    with pytest.raises(ValueError, match=r"line 5 .*line 2, 'a', but part is 'test' here and 'train' there"):
         load_text(path, split="part")
     assert len(load_text(path)) == 4  # twice in one split is no leak
     path.write_text("text,label,part,topic\na,x,train,t\nb,x,train,u\n")
-    with pytest.raises(ValueError, match="line 3: .*'x' .*'u' .*'t' .*line 2"):
+    with pytest.raises(ValueError, match="line 3 .*line 2, 'x', but topic is 'u' here and 't' there"):
         load_text(path, super_label="topic")
     path.write_text("text,label,part\na,x,trained\n")
     with pytest.raises(ValueError, match="line 2: .*; got 'trained'"):
@@ -136,7 +135,7 @@ def test_a_text_under_two_labels_is_told_as_that_where_classes_are_divided(tmp_p
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,x\nb,y\na,y\nc,z\nb,z\nd,w\n")
     for seed in range(4):  # on whatever side the two labels are
-        with pytest.raises(ValueError, match="line 4 .*line 2 .*'a' is 'y' .*'x'"):
+        with pytest.raises(ValueError, match="line 4 .*line 2, 'a', but label is 'y' here and 'x' there"):
             load_text(path, test_fraction=0.5, seed=seed)
     assert len(load_text(path)) == 6  # nothing is divided
 
@@ -144,7 +143,7 @@ def test_a_text_under_two_labels_is_told_as_that_where_classes_are_divided(tmp_p
 def test_messages_of_the_command_name_its_options(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("sentence;intent\na;b\n")
-    with spelled(as_options({})), pytest.raises(ValueError, match="--delimiter ';'. .*: --text sentence$"):
+    with spelled(as_options({})), pytest.raises(ValueError, match="--delimiter ';'$"):
         read_texts(path)
     assert read_texts(path, text="sentence", delimiter=";").texts == ("a",)
 

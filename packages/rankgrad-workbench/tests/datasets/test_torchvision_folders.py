@@ -74,12 +74,6 @@ def test_names_are_found_below_a_data_set_that_keeps_the_labels(folders, monkeyp
     assert given_table(Wrapped(folders[0], moved=7)).class_names == ("7", "8", "9")
 
 
-def test_names_may_stand_in_a_mapping(folders):
-    for folder in folders:
-        del folder.classes
-    assert given_table(*folders).class_names == TRAIN + TEST
-
-
 @pytest.mark.parametrize("of", [pd.Series, pd.Categorical, lambda labels: np.array(labels, dtype=object)])
 def test_labels_of_a_data_frame_are_compared_by_their_words(of):
     points = torch.eye(4)

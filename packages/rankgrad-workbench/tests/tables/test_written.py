@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -15,8 +13,6 @@ WORDS = ["a, b", 'say "x"', "two\nlines", "", "; é"]
 
 @pytest.mark.parametrize(("name", "sign"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t"), ("a.parquet", ",")])
 def test_words_and_numbers_are_read_again(tmp_path, name, sign):
-    if name.endswith("parquet"):
-        pytest.importorskip("pyarrow", reason="comes with an extra")
     write_columns(tmp_path / name, {"text": WORDS, "score": np.arange(5) / 4}, sign)
     rows = [dict(row) for _, row in read_rows(tmp_path / name, None if name.endswith("parquet") else sign)]
     assert [row["text"] or "" for row in rows] == WORDS
@@ -26,11 +22,4 @@ def test_words_and_numbers_are_read_again(tmp_path, name, sign):
 def test_columns_of_unequal_length_are_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(ValueError, match="shorter"):
         write_columns(tmp_path / "a.csv", {"text": ["a", "b"], "score": [1.0]})
-    assert not [*tmp_path.iterdir()]
-
-
-def test_without_pyarrow_the_message_says_what_to_install_and_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ModuleNotFoundError, match="extra 'parquet'"):
-        write_columns(tmp_path / "a.parquet", {"score": [1.0]})
     assert not [*tmp_path.iterdir()]

@@ -262,7 +262,7 @@ class Pair(nn.Module):
         ({"module": Pair()}, TypeError, "must return embeddings, a tensor .* got tuple. Wrap"),
         ({"module": nn.Flatten(0)}, ValueError, r"for 2 inputs it returned torch.float32 \[10\]"),
         ({"data": (inputs(), LABELS[:5])}, ValueError, "48 inputs, 5 labels"),
-        ({"data": inputs()}, TypeError, r"a pair \(inputs, labels\), or a Dataset"),
+        ({"data": inputs()}, TypeError, r"a pair \(inputs, labels\), whose"),
         ({"data": (inputs(), inputs())}, TypeError, "labels of data must be integers, strings"),
         ({"loss": 3}, TypeError, "a name, a loss object, or a function"),
         ({"loss": LABELS}, TypeError, r"loss is a tensor.*fit\(model, \(inputs, labels\)\)"),

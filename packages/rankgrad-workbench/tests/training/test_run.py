@@ -233,7 +233,7 @@ def test_embedding_refuses_before_it_works_for_nothing(photos, finished, tmp_pat
 
 @pytest.mark.parametrize(
     ("classes", "message"),
-    [(0, "has no sub-folders"), (1, "images of one class only"), (2, "ranking needs at least two in each split")],
+    [(0, "has no sub-folders"), (1, r"images of 1 class\(es\)"), (2, "ranking needs at least two in each split")],
 )
 def test_a_folder_with_too_little_in_it_leaves_no_run(tmp_path, classes, message):
     root = tmp_path / "photos"

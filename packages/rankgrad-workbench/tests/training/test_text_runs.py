@@ -178,7 +178,7 @@ def test_what_a_model_does_not_take_is_not_embedded(finished, tmp_path, capsys):
     assert "takes texts: give a file of them" in capsys.readouterr().err
     (tmp_path / "a.csv").write_text("txt\na\n")
     assert main(["embed", str(finished.folder), str(tmp_path / "a.csv"), "-o", str(tmp_path / "a.npz")]) == 2
-    assert "has no column 'text'. It has txt. Say which to take: --text txt" in capsys.readouterr().err
+    assert "has no column 'text'. It has txt. Say which to take: --text NAME" in capsys.readouterr().err
 
 
 def test_a_long_evaluation_before_the_training_is_left_out_and_said(texts, tmp_path, monkeypatch, capsys, with_page):
@@ -334,7 +334,7 @@ def test_a_parquet_is_evaluated_and_reported_like_the_npz_of_its_rows(tmp_path, 
     assert read_runs([Path("a.parquet")])[0].space.texts[3] == "say 3"
     parquet.write_table(pyarrow.table({"embedding": places.tolist()}), "a.parquet")
     assert main(["evaluate", "a.parquet"]) == 2
-    assert "must hold labels; it has embeddings" in capsys.readouterr().err
+    assert "must hold embeddings and labels; it has embeddings" in capsys.readouterr().err
 
 
 def test_labels_that_are_python_objects_are_answered_with_how_to_write_them(tmp_path):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -65,12 +65,12 @@ class Table(Rows):
     box: Tensor | None = None
 
     takes = "images"
+    per_row = ("images", "paths", "pixels", "box")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         rows = len(self.label)
         check_reading(self.channels, self.shorter_side, self.draft)
-        self.need_columns({"paths": self.paths, "pixels": self.pixels})
         images = self.images
         if (images is None) == (self.paths is None):
             raise ValueError(
@@ -110,15 +110,6 @@ class Table(Rows):
     def content(self) -> Mapping[str, str]:
         """Hashes of the sizes and times of the files, or of the pixels of images in memory."""
         return of_files(self.paths) if self.paths is not None else of_values("pixels", self.images)
-
-    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
-        """See `Rows`."""
-        return {
-            "images": None if self.images is None else self.images[where],
-            "paths": None if self.paths is None else tuple(self.paths[row] for row in rows),
-            "pixels": None if self.pixels is None else self.pixels.take(rows),
-            "box": None if self.box is None else self.box[where],
-        }
 
     def picture(self, row: int, side: int) -> Tensor | None:
         """See `Rows`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from .division import divide
 from .fingerprint import of_texts, of_values
 from .images import not_an_image, read_image
 from .rows import Listed, Rows, numbered_several
-from .transforms import Collate
+from .transforms import Collate, Collated
 
 Given = Any  # a Dataset of (input, label) pairs, or a pair of inputs and labels
 
@@ -43,6 +43,7 @@ class GivenTable(Rows):
     paths: tuple[Path, ...] | None = None
 
     takes = "inputs"
+    per_row = ("place", "paths")
 
     def dataset(self) -> Dataset[tuple[Any, int, int]]:
         """See `Rows`."""
@@ -50,18 +51,13 @@ class GivenTable(Rows):
 
     def batches(self, transform: Callable[[Any, Tensor, int], Any]) -> Collate:
         """See `Rows`."""
-        return Collate(transform if self.collate is None else _Joined(self.collate))
+        return Collate(transform if self.collate is None else Collated(self.collate))
 
     def content(self) -> Mapping[str, str]:
         """Hashes of tensors and texts. A Dataset has none: its items may differ at each access."""
         if isinstance(self.inputs, Tensor):
             return of_values("content", self.inputs)
         return {} if self.captions is None else of_texts("content", self.captions)
-
-    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
-        """See `Rows`."""
-        paths = None if self.paths is None else tuple(self.paths[row] for row in rows)
-        return {"place": tuple(self.place[row] for row in rows), "paths": paths}
 
     def described(self) -> str:
         """Shape of one input, where the inputs are one tensor."""
@@ -79,12 +75,10 @@ class GivenTable(Rows):
             return read_image(self.paths[row], 3, side, draft=True)
         if not isinstance(self.inputs, Tensor) or self.inputs.ndim != 4 or self.inputs.shape[1] not in (1, 3):
             return None
-        shown = self.inputs[self.place[row]]
-        if shown.dtype == torch.uint8:
-            return shown
-        shown = shown.float()
-        low, high = shown.min(), shown.max()
-        return (255 * (shown - low) / (high - low).clamp(min=1e-12)).round().to(torch.uint8)
+        image = self.inputs[self.place[row]]
+        low, high = image.min(), image.max()
+        scaled = image if image.dtype == torch.uint8 else 255 * (image.float() - low) / (high - low).clamp(min=1e-12)
+        return scaled.round().to(torch.uint8)
 
 
 class _Inputs(Dataset[Any]):
@@ -98,16 +92,6 @@ class _Inputs(Dataset[Any]):
 
     def __getitem__(self, row: int) -> Any:
         return self.pairs[row][0]
-
-
-@dataclass(frozen=True)
-class _Joined:
-    """A `collate` with the arguments of a transform."""
-
-    collate: Callable[[list[Any]], Any]
-
-    def __call__(self, given: Sequence[Any], index: Tensor, epoch: int) -> Any:
-        return self.collate(list(given))
 
 
 def given_table(
@@ -191,68 +175,56 @@ def _sides(data: Any, what: str) -> tuple[Any, Any, list[str] | None]:
             inputs = torch.from_numpy(np.ascontiguousarray(inputs))
         elif isinstance(inputs, tuple):
             inputs = list(inputs)
-        if not hasattr(inputs, "__getitem__") or not hasattr(inputs, "__len__"):
-            raise TypeError(
-                f"the inputs of {what} must be a tensor, an array, a list or a Dataset with a length; got "
-                f"{type(inputs).__name__}"
-            )
-        if len(inputs) != len(labels):
-            raise ValueError(f"{what} needs one label for each input; got {len(inputs)} inputs, {len(labels)} labels")
-        return inputs, labels, None
-    if not isinstance(data, Dataset) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-        raise TypeError(
-            f"{what} is a pair (inputs, labels), or a Dataset of (input, label) pairs that has a length; got "
-            f"{type(data).__name__}"
-        )
-    labels, paths = _known(data)
-    if labels is None:
-        labels = [_label(data[row], row, what) for row in range(len(data))]
-    return _Inputs(data), labels, paths
+        if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
+            if len(inputs) != len(labels):
+                raise ValueError(
+                    f"{what} needs one label for each input; got {len(inputs)} inputs, {len(labels)} labels"
+                )
+            return inputs, labels, None
+    elif isinstance(data, Dataset) and hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        labels, paths = _known(data)
+        return _Inputs(data), [_label(data, row) for row in range(len(data))] if labels is None else labels, paths
+    raise TypeError(
+        f"{what} is a pair (inputs, labels), whose inputs are a tensor, an array, a list or a sized Dataset, or "
+        f"a sized Dataset of (input, label) pairs; got {type(data).__name__}"
+    )
 
 
-def _known(data: Any) -> tuple[Any, list[str] | None]:
+def _known(data: Any) -> tuple[list[Any] | None, list[str] | None]:
     """(labels, image files) that a Dataset knows without reading its items, as those of torchvision do; None: unknown.
 
     Labels are the names of the classes where the Dataset has them: the same number means another class in the Dataset
     of another folder.
     """
     if isinstance(data, Subset):
-        labels, paths = _known(data.dataset)
-        rows = [int(row) for row in data.indices]
-        return _taken(labels, rows), None if paths is None else [paths[row] for row in rows]
+        of_all, rows = _known(data.dataset), [int(row) for row in data.indices]
+        chosen = [None if column is None else [column[row] for row in rows] for column in of_all]
+        return chosen[0], chosen[1]
     if isinstance(data, ConcatDataset):
         parts = [_known(part) for part in data.datasets]
-        paths = None if any(of is None for _, of in parts) else [path for _, of in parts for path in of or ()]
-        known = all(labels is not None and np.ndim(labels) == 1 for labels, _ in parts)
-        return [label for labels, _ in parts for label in _listed(labels)] if known else None, paths
-    labels = next((getattr(data, name) for name in ("targets", "labels", "_labels") if hasattr(data, name)), None)
+        joined = [
+            None if any(part[side] is None for part in parts) else [each for part in parts for each in part[side] or ()]
+            for side in (0, 1)
+        ]
+        return joined[0], joined[1]
+    given: Any = next((getattr(data, name) for name in ("targets", "labels", "_labels") if hasattr(data, name)), None)
     pairs = next((getattr(data, name) for name in ("samples", "imgs") if hasattr(data, name)), None)
     pairs = pairs if isinstance(pairs, list) and len(pairs) == len(data) and all(map(_names_a_file, pairs)) else None
-    if labels is None and pairs is not None:
-        labels = [pair[1] for pair in pairs]
-    if not hasattr(labels, "__len__") or len(labels) != len(data):
-        labels = None
-    if labels is None and _wraps(data):
-        return _known(data.dataset)
+    if given is None and pairs is not None:
+        given = [pair[1] for pair in pairs]
+    if not hasattr(given, "__len__") or len(given) != len(data):
+        # it may give the items of another Dataset with the same labels, such as one that transforms images
+        inner: Any = getattr(data, "dataset", None)
+        some_rows = {0, len(data) // 2, len(data) - 1} if len(data) else set()
+        same = hasattr(inner, "__len__") and len(inner) == len(data)
+        same = same and all(_label(data, row) == _label(inner, row) for row in some_rows)
+        return _known(inner) if same else (None, None)
+    labels: Any = list(given.tolist() if isinstance(given, (Tensor, np.ndarray)) else given)
     names = getattr(data, "classes", None)
-    numbered = names if isinstance(names, Mapping) else getattr(data, "class_to_idx", None)
-    if not isinstance(names, (list, tuple)) and isinstance(numbered, Mapping):
-        named = sorted(numbered, key=lambda name: str(numbered[name]).zfill(9))
-        names = named if [numbered[name] for name in named] == [*range(len(named))] else None
-    if labels is not None and isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
-        numbers = _listed(labels)
-        whole = all(isinstance(number, int) and 0 <= number < len(names) for number in numbers)
-        labels = [names[number] for number in numbers] if whole and len(set(names)) == len(names) else labels
+    if isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
+        whole = all(isinstance(number, int) and 0 <= number < len(names) for number in labels)
+        labels = [names[number] for number in labels] if whole and len(set(names)) == len(names) else labels
     return labels, None if pairs is None else [str(pair[0]) for pair in pairs]
-
-
-def _wraps(data: Any) -> bool:
-    """Whether a Dataset gives the items of its `dataset` with the same labels, such as one that transforms images."""
-    inner = getattr(data, "dataset", None)
-    if not isinstance(inner, Dataset) or not hasattr(inner, "__len__") or len(inner) != len(data):
-        return False
-    rows = {0, len(data) // 2, len(data) - 1} if len(data) else set()
-    return all(_label(data[row], row, "data") == _label(inner[row], row, "data") for row in rows)
 
 
 def _names_a_file(pair: Any) -> bool:
@@ -261,21 +233,11 @@ def _names_a_file(pair: Any) -> bool:
     return named and not_an_image(Path(pair[0])) is None
 
 
-def _listed(labels: Any) -> list[Any]:
-    return list(labels.tolist() if isinstance(labels, (Tensor, np.ndarray)) else labels)
-
-
-def _taken(labels: Any, rows: list[int]) -> Any:
-    if labels is None or isinstance(labels, (Tensor, np.ndarray)):
-        return None if labels is None else labels[rows]
-    return [labels[row] for row in rows]
-
-
-def _label(pair: Any, row: int, what: str) -> Any:
+def _label(data: Any, row: int) -> Any:
+    pair = data[row]
     if not isinstance(pair, (tuple, list)) or len(pair) < 2:
-        raise TypeError(f"item {row} of {what} must be a pair (input, label); got {type(pair).__name__}")
-    label = pair[1]
-    return label.item() if isinstance(label, Tensor) and label.ndim == 0 else label
+        raise TypeError(f"item {row} of a Dataset must be a pair (input, label); got {type(pair).__name__}")
+    return pair[1].item() if isinstance(pair[1], Tensor) and pair[1].ndim == 0 else pair[1]
 
 
 def _names(labels: Any, what: str) -> list[list[str]]:
@@ -308,9 +270,4 @@ def _both(first: Any, second: Any) -> Any:
                 f"inputs of data and test have different shapes: {list(first.shape)} and {list(second.shape)}"
             )
         return torch.cat([first, second])
-    if isinstance(first, list) and isinstance(second, list):
-        return [*first, *second]
-    return ConcatDataset([first, second])
-
-
-__all__ = ["GivenTable", "given_table", "load_given"]
+    return [*first, *second] if isinstance(first, list) and isinstance(second, list) else ConcatDataset([first, second])

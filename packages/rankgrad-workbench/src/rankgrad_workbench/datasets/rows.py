@@ -10,7 +10,7 @@ import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar, TypeVar
@@ -21,10 +21,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rankgrad.batches.epochs import EpochList
-from rankgrad.common.checks import one_of, setting
+from rankgrad.common.checks import one_of
 from rankgrad.common.text import aligned, brief, shown
 
-from ..files.tables.text import number_in
 from .fingerprint import fingerprint
 from .images import Skipped, skipped_lines, some
 from .transforms import Collate
@@ -32,21 +31,6 @@ from .transforms import Collate
 SPLITS = ("train", "val", "test")
 ROLES = ("query", "gallery", "")
 PROTOCOLS = ("leave_one_out", "query_gallery", "one_gallery")
-
-# invisible, though Unicode counts them as marks or letters: joiners, fillers, selectors of a glyph's variant; and the
-# escapes of `shown`, by which a folder's name may be read
-_INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]"
-    r"|\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
-)
-
-# letters of other alphabets, dashes and quotes that look like those of a keyboard
-_LOOKS = str.maketrans(
-    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420"
-    "\u0421\u0422\u0425\u0406\u0408\u0405\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5"
-    "\u03a7\u03bf\u2010\u2011\u2012\u2013\u2014\u2212\u2018\u2019\u201c\u201d",
-    "aeopcyxijsABEKMHOPCTXIJSABEZHIKMNOPTYXo------''\"\"",
-)
 
 Self = TypeVar("Self", bound="Rows")
 
@@ -100,6 +84,7 @@ class Rows(ABC):
     off_counts: str = ""
 
     takes: ClassVar[str]
+    per_row: ClassVar[tuple[str, ...]] = ()  # columns of the subclass with an entry for each row
 
     # ------------------------------------------------------------------------------------- what each subclass defines
 
@@ -127,15 +112,6 @@ class Rows(ABC):
             transform: for training or for evaluation, see `transforms`.
         """
         return Collate(transform)
-
-    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
-        """Return the columns of the subclass for the given rows.
-
-        Args:
-            rows: row numbers.
-            where: the same numbers as a tensor.
-        """
-        return {}
 
     @property
     def distracting(self) -> Rows | None:
@@ -167,53 +143,46 @@ class Rows(ABC):
         return self.takes.removesuffix("s")
 
     def __post_init__(self) -> None:
-        rows, noun = len(self.label), self.noun
-        _need_labels("label", self.label, "class_names", len(self.class_names), rows, noun)
-        if self.several is not None:
-            self._check_several(self.several)
+        rows, noun, classes = len(self.label), self.noun, len(self.class_names)
+        for name, column, dtype, shape in (
+            ("label", self.label, torch.int64, (rows,)),
+            ("super_label", self.super_label, torch.int64, (rows,)),
+            ("several", self.several, torch.bool, (rows, classes)),
+            ("copies", self.copies, torch.bool, (rows,)),
+        ):
+            if column is not None and (column.dtype != dtype or column.shape != shape):
+                raise ValueError(f"{name} must be {dtype} {list(shape)}; got {column.dtype} {list(column.shape)}")
+        for name, numbers, names in (
+            ("label", self.label, self.class_names),
+            ("super_label", self.super_label, self.super_names),
+        ):
+            if numbers is not None and not ((numbers >= 0) & (numbers < len(names))).all():
+                raise ValueError(
+                    f"{name} must be 0 .. {len(names) - 1}, one of its {len(names)} names, for each {noun}"
+                )
+        if self.several is not None and not self.several.gather(1, self.label.unsqueeze(1)).all():
+            raise ValueError(f"label must be, for each {noun}, one of its classes in several")
         repeated = sorted(name for name, count in Counter(self.class_names).items() if count > 1)
         if repeated:
             raise ValueError(f"class_names must all be different; got {repeated} more than once")
-        self.need_columns({"split": self.split, "names": self.names, "role": self.role, "group": self.group})
-        unknown = sorted(set(self.split) - set(SPLITS))
-        if unknown:
-            raise ValueError(f"split must be one of {SPLITS} for each {noun}; got {unknown}")
-        if self.super_label is not None:
-            _need_labels("super_label", self.super_label, "super_names", len(self.super_names), rows, noun)
-        elif self.super_names:
-            raise ValueError("super_names were given without super_label")
-        if self.copies is not None and (self.copies.dtype != torch.bool or self.copies.shape != (rows,)):
-            raise ValueError(f"copies must be bool [{rows}]; got {self.copies.dtype} {list(self.copies.shape)}")
-        strange = sorted(set(self.role or ()) - set(ROLES))
-        if strange:
-            raise ValueError(f"role must be one of {ROLES} for each {noun}; got {strange}")
+        for name in ("split", "names", "role", "group", *self.per_row):
+            column = getattr(self, name)
+            if column is not None and len(column) != rows:
+                raise ValueError(f"{name} needs one entry per {noun} ({rows}); got {len(column)}")
+        for name, words, known in (("split", self.split, SPLITS), ("role", self.role or (), ROLES)):
+            unknown = sorted(set(words) - set(known))
+            if unknown:
+                raise ValueError(f"{name} must be one of {known} for each {noun}; got {unknown}")
         one_of(self.protocol, "protocol", PROTOCOLS)
         if self.protocol == "query_gallery" and self.role is None:
             raise ValueError(
                 f"protocol 'query_gallery' needs the queries and the gallery of the {self.takes}: give role="
             )
 
-    def _check_several(self, several: Tensor) -> None:
-        shape = (len(self.label), len(self.class_names))
-        if several.dtype != torch.bool or several.shape != shape:
-            raise ValueError(f"several must be bool {list(shape)}; got {several.dtype} {list(several.shape)}")
-        if not several.gather(1, self.label.unsqueeze(1)).all():
-            raise ValueError(f"label must be, for each {self.noun}, one of its classes in several")
-
     @property
     def truth(self) -> Tensor:
         """The classes that define relevance: the class of each row, long [row]; or its classes, bool [row, class]."""
         return self.label if self.several is None else self.several
-
-    def need_columns(self, columns: Mapping[str, Sized | None]) -> None:
-        """Raise unless each column that is not None has one entry per row.
-
-        Raises:
-            ValueError: naming the column.
-        """
-        for column, values in columns.items():
-            if values is not None and len(values) != len(self.label):
-                raise ValueError(f"{column} needs one entry per {self.noun} ({len(self.label)}); got {len(values)}")
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -239,18 +208,14 @@ class Rows(ABC):
     def take(self: Self, rows: Sequence[int]) -> Self:
         """The given rows in the given order. Class numbers, class names and `skipped` are those of the whole table."""
         where = torch.as_tensor(rows, dtype=torch.int64)
-        return replace(
-            self,
-            label=self.label[where],
-            split=tuple(self.split[row] for row in rows),
-            names=tuple(self.names[row] for row in rows),
-            several=None if self.several is None else self.several[where],
-            super_label=None if self.super_label is None else self.super_label[where],
-            group=None if self.group is None else tuple(self.group[row] for row in rows),
-            role=None if self.role is None else tuple(self.role[row] for row in rows),
-            copies=None if self.copies is None else self.copies[where],
-            **self.taken(rows, where),
-        )
+        own = ("label", "split", "names", "several", "super_label", "group", "role", "copies")
+        columns: dict[str, Any] = {name: getattr(self, name) for name in (*own, *self.per_row)}
+        for name, column in columns.items():
+            if isinstance(column, Tensor):
+                columns[name] = column[where]
+            elif column is not None:
+                columns[name] = column.take(rows) if hasattr(column, "take") else tuple(column[row] for row in rows)
+        return replace(self, **columns)
 
     def fingerprint(self) -> dict[str, int | str]:
         """The number of rows, and hashes of their names, labels and content. It identifies the data of a run."""
@@ -309,18 +274,10 @@ class Rows(ABC):
         for what, of_what in (("classes", of_classes), ("super-labels", self.super_names), ("groups", self.group)):
             alike: dict[str, list[str]] = {}
             for name in sorted(set(of_what or ())):
-                alike.setdefault(_seen(name).casefold(), []).append(name)
-            twins = [_told_apart(names) for names in alike.values() if len(names) > 1]
+                alike.setdefault(_seen(name), []).append(brief(ascii(name)))
+            twins = [" / ".join(names) for names in alike.values() if len(names) > 1]
             if twins:
-                more = ", ".join(twins[:5]) + (", ..." if len(twins) > 5 else "")
-                notes.append(f"{what} whose names look alike, and count as different: {more}")
-        numbers = [number_in(name) for name in of_classes]
-        broken = [name for name, number in zip(of_classes, numbers, strict=True) if number is None or number % 1]
-        if None not in numbers and 2 * len(broken) > len(of_classes):
-            notes.append(
-                f"the classes are {len(of_classes)} numbers such as {some(broken, 3)}, which look measured: rows match "
-                "only if they are equal. Make classes of them, or rank the rows by them: task=scores"
-            )
+                notes.append(f"{what} whose names look alike, and count as different: {some(twins)}")
         if self.several is not None:
             counts = self.several.sum(1)
             notes.append(
@@ -336,24 +293,15 @@ class Rows(ABC):
 
 
 def _seen(name: str) -> str:
-    """A name as a reader sees it: without invisible characters, with one spelling of each letter and whole number.
+    """A name as a reader sees it, in any case: without invisible characters, one spelling of letters and whole numbers.
 
     >>> _seen("cafe\u0301\u200b") == _seen("caf\u00e9"), _seen("\uff23\uff21\uff34"), _seen("1.0 ")
-    (True, 'CAT', '1')
+    (True, 'cat', '1')
     """
-    plain = " ".join(unicodedata.normalize("NFKC", name).translate(_LOOKS).split())
-    plain = "".join(c for c in plain if unicodedata.category(c) not in ("Cf", "Cc"))
-    return re.sub(r"(?<=\d)\.0+$", "", " ".join(_INVISIBLE.sub("", plain).split()))
-
-
-def _told_apart(names: Sequence[str]) -> str:
-    r"""Names that look alike, so written that they differ on the page.
-
-    >>> _told_apart(["Cat", "cat"]), _told_apart(["caf\u00e9", "cafe\u0301"])
-    ("'Cat' / 'cat'", "'caf\\xe9' / 'cafe\\u0301'")
-    """
-    hidden = any(" ".join(name.split()) != _seen(name) for name in names)
-    return " / ".join(brief(ascii(name) if hidden else repr(name)) for name in names)
+    escaped = r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"  # by `shown`, in the name of a folder
+    plain = unicodedata.normalize("NFKC", re.sub(escaped, "", name)).casefold()
+    plain = " ".join("".join(c for c in plain if unicodedata.category(c) not in ("Cf", "Cc")).split())
+    return re.sub(r"(?<=\d)\.0+$", "", plain)
 
 
 class Listed(Dataset[tuple[Any, int, int]]):
@@ -386,42 +334,15 @@ class Listed(Dataset[tuple[Any, int, int]]):
         return EpochList(items, indices.epoch) if isinstance(indices, EpochList) else items
 
 
-def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
-    """The different names, sorted, and the number of each row's name.
+def numbered(names: Sequence[str], key: Callable[[str], Any] = str) -> tuple[tuple[str, ...], Tensor]:
+    """The different names, sorted by the key, and the number of each row's name.
 
     >>> numbered(["dog", "cat", "dog"])
     (('cat', 'dog'), tensor([1, 0, 1]))
     """
-    known = tuple(sorted(set(names)))
+    known = tuple(sorted(set(names), key=key))
     number = {name: at for at, name in enumerate(known)}
     return known, torch.tensor([number[name] for name in names], dtype=torch.long)
-
-
-def several_classes(fields: Sequence[str], separator: str, places: Sequence[str]) -> list[list[str]]:
-    """[row] the classes in one field, split at a separator.
-
-    Args:
-        fields: [row] text.
-        separator: between the classes.
-        places: [row] file and line, for the message.
-
-    Raises:
-        ValueError: a class is empty or repeated; naming the row.
-
-    >>> several_classes(["cat|dog", "dog"], "|", ["line 2", "line 3"])
-    [['cat', 'dog'], ['dog']]
-    """
-    if not separator:
-        raise ValueError(
-            f"{setting('separator')} is the text between the classes of a row, such as |; got an empty text"
-        )
-    per_row = []
-    for field, place in zip(fields, places, strict=True):
-        classes = [name.strip() for name in field.split(separator)]
-        if not all(classes) or len(set(classes)) < len(classes):
-            raise ValueError(f"{place}: {brief(field)!r} has a repeated or an empty class")
-        per_row.append(classes)
-    return per_row
 
 
 def numbered_several(
@@ -437,12 +358,11 @@ def numbered_several(
     (('cat', 'dog'), tensor([1, 0]), tensor([[ True,  True],
             [ True, False]]))
     """
-    names = tuple(sorted({name for row in classes for name in row}, key=key))
-    number = {name: at for at, name in enumerate(names)}
+    names, flat = numbered([name for of_row in classes for name in of_row], key)
+    counts = torch.tensor([*map(len, classes)], dtype=torch.long)
     several = torch.zeros(len(classes), len(names), dtype=torch.bool)
-    for row, of_row in enumerate(classes):
-        several[row, [number[name] for name in of_row]] = True
-    return names, torch.tensor([number[row[0]] for row in classes], dtype=torch.long), several
+    several[torch.arange(len(classes)).repeat_interleave(counts), flat] = True
+    return names, flat[counts.cumsum(0) - counts], several
 
 
 def class_columns(
@@ -463,23 +383,7 @@ def class_columns(
     tensor([1, 0])
     """
     class_names, label, several = (*numbered(labels), None) if classes is None else numbered_several(classes)
-    super_names, super_label = ((), None) if supers is None else numbered(supers)
-    return {
-        "label": label,
-        "class_names": class_names,
-        "several": several,
-        "super_label": super_label,
-        "super_names": super_names,
-        "group": None if groups is None else tuple(groups),
-    }
-
-
-def _need_labels(name: str, label: Tensor, names: str, count: int, rows: int, noun: str) -> None:
-    if label.dtype != torch.int64 or label.ndim != 1:
-        raise TypeError(f"{name} must be long [{noun}]; got {label.dtype} {tuple(label.shape)}")
-    if len(label) != rows:
-        raise ValueError(f"{name} needs one entry per {noun} ({rows}); got {len(label)}")
-    if rows and not (0 <= int(label.min()) and int(label.max()) < count):
-        raise ValueError(
-            f"{name} must be 0 .. {count - 1}, one of the {count} {names}; got {int(label.min())} .. {int(label.max())}"
-        )
+    columns = {"label": label, "class_names": class_names, "several": several}
+    if supers is not None:
+        columns["super_names"], columns["super_label"] = numbered(supers)
+    return columns | {"group": None if groups is None else tuple(groups)}

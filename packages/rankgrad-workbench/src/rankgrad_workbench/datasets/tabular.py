@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,26 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from rankgrad.common.checks import setting
-from rankgrad.common.text import BRIEF, brief, shown
+from rankgrad.common.text import brief, shown
 
-from ..files.tables.delimited import other_delimiter, sign_in
+from ..files.tables.delimited import other_delimiter
 from ..files.tables.formats import Row, of_texts, read_rows
 from ..files.tables.text import kind_of, stem_of
 from ..files.tables.users import INTERACTIONS, are_interactions
 from .division import CALLED, divide, split_called
-from .rows import SPLITS, class_columns, several_classes
+from .rows import SPLITS, class_columns
 
 AUTO = "auto"  # use the column if it exists
-# Role of a column -> usual words in its name, most common first. Messages suggest a column by them.
-USUAL = {
-    "text": (
-        *("text", "sentence", "utterance", "query", "question", "title", "message", "content", "body", "comment"),
-        *("review", "description", "document", "prompt"),
-    ),
-    "label": ("label", "class", "intent", "category", "target", "topic", "tag"),
-    "path": ("path", "file", "filename", "image", "img", "name"),
-    "embeddings": ("embedding", "vector", "feature", "values"),
-}
+ROLES = {"query": "query", "queries": "query", "gallery": "gallery", "galleries": "gallery"}  # in a column of splits
 
 
 @dataclass(frozen=True)
@@ -72,14 +61,14 @@ class Columns:
         """
         labels, several = self.values["label"], None
         if separator is not None:
-            several = several_classes(labels, separator, self.places)
+            several = self._several(separator)
             if "split" not in self.values:
                 raise ValueError(
                     f"rows of several classes cannot be divided by class: {shown(self.path)} needs a column with train "
                     f"and test, called split or named by {setting('split', 'NAME')}"
                 )
         elif "super_label" in self.values:
-            self._need_one_super_label()
+            self.need_one("label", "super_label", "All rows of a class must have the same one")
         roles: dict[str, Any] = {}
         further: list[str] = []
         if "split" in self.values:
@@ -98,11 +87,25 @@ class Columns:
             **roles,
         }
 
+    def _several(self, separator: str) -> list[list[str]]:
+        """[row] the classes in its label."""
+        if not separator:
+            raise ValueError(f"{setting('separator')} is the text between the classes of a row, such as |; got none")
+        per_row = [[name.strip() for name in field.split(separator)] for field in self.values["label"]]
+        wrong = next((row for row, names in enumerate(per_row) if not all(names) or len({*names}) < len(names)), None)
+        if wrong is not None:
+            field = brief(self.values["label"][wrong])
+            raise ValueError(f"{self.places[wrong]}: {field!r} has a repeated or an empty class")
+        return per_row
+
     def _splits(self) -> tuple[list[str], dict[str, Any]]:
         """[row] train, val or test; and the columns role and protocol, if query and gallery stand in place of test."""
-        words = [*zip(self.values["split"], self.places, strict=True)]
-        roles = tuple(role_called(word) for word, _ in words)
-        splits = ["test" if role else as_split(*word) for role, word in zip(roles, words, strict=True)]
+        words = self.values["split"]
+        roles = tuple(ROLES.get(word.strip().casefold(), "") for word in words)
+        splits = [
+            "test" if role else as_split(word, place)
+            for role, word, place in zip(roles, words, self.places, strict=True)
+        ]
         if any(roles):  # queries and a gallery may also be evaluated alone
             absent = {"query", "gallery"} - set(roles)
             if absent:
@@ -124,16 +127,22 @@ class Columns:
             )
         return splits, {}
 
-    def _need_one_super_label(self) -> None:
-        """Raise if a class has two super-labels, naming both rows."""
-        supers, first = self.values["super_label"], dict[str, int]()
-        for row, label in enumerate(self.values["label"]):
-            before = first.setdefault(label, row)
-            if supers[before] != supers[row]:
+    def need_one(self, role: str, other: str, todo: str) -> None:
+        """Raise if two rows with the same value in one column have different values in another one.
+
+        Args:
+            role: of the one column.
+            other: of the other column.
+            todo: what is needed, for the message.
+        """
+        first: dict[str, int] = {}
+        values = self.values[other]
+        for row, value in enumerate(self.values[role]):
+            before = first.setdefault(value, row)
+            if values[before] != values[row]:
                 raise ValueError(
-                    f"{self.places[row]}: the class {brief(label)!r} has {self.names['super_label']} "
-                    f"{brief(supers[row])!r} here and {brief(supers[before])!r} in {self.places[before]}; all rows of "
-                    "a class must have the same one"
+                    f"{self.places[row]} has the same {role} as {self.places[before]}, {brief(value)!r}, but "
+                    f"{self.names[other]} is {brief(values[row])!r} here and {brief(values[before])!r} there. {todo}"
                 )
 
 
@@ -195,38 +204,17 @@ def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> s
         wanted: role of a column -> its name.
         known: names of the columns of the file.
 
-    >>> print(no_columns("a.csv", {"text": "text", "label": "label"}, ["id", "sentence", "intent"]))
-    a.csv has no column 'text' and no column 'label'. It has id, sentence, intent. Say which to take: \
-text='sentence' label='intent'
+    >>> no_columns("a.csv", {"text": "text", "label": "label"}, ["text", "intent"])
+    "a.csv has no column 'label'. It has text, intent. Say which to take: label='NAME'"
     """
-    missing = {role: name for role, name in wanted.items() if name not in known}
-    sign = sign_in(known)
-    has = f"It has {', '.join(map(brief, known)) or 'nothing'}"
-    if sign is not None:
-        has += other_delimiter(known)
-        known = known[0].split(sign)
-        missing = {role: name for role, name in wanted.items() if name not in known}
-    free = [name for name in known if name not in wanted.values()]
-    settings = []
-    for role, name in missing.items():
-        candidate = free[0] if len(free) == len(missing) == 1 else _like(role, name, free)
-        free = [column for column in free if column != candidate]
-        settings.append(setting(role, "NAME" if candidate is None or len(candidate) > BRIEF else shown(candidate)))
-    absent = " and ".join(f"no column {name!r}" for name in wanted.values() if name not in known or sign is not None)
-    told = f"{place} has {absent}. {has}"
+    absent = {role: name for role, name in wanted.items() if name not in known}
+    told = f"{place} has {' and '.join(f'no column {name!r}' for name in absent.values())}"
+    told += f". It has {', '.join(map(brief, known)) or 'nothing'}"
     if are_interactions(known):
         return f"{told}. {INTERACTIONS}"
-    return told + (f". Say which to take: {' '.join(settings)}" if settings else "")
-
-
-def _like(role: str, name: str, known: Sequence[str]) -> str | None:
-    """The column that the user probably means: by the usual names of its role, else by a similar name."""
-    parts = {column: re.split(r"[^a-z]+", column.lower()) for column in known}
-    for usual in USUAL.get(role, ()):
-        candidate = next((column for column, words in parts.items() if usual in words or f"{usual}s" in words), None)
-        if candidate is not None:
-            return candidate
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.7)), None)
+    return told + (
+        other_delimiter(known) or f". Say which to take: {' '.join(setting(role, 'NAME') for role in absent)}"
+    )
 
 
 def word(value: Any, column: str, place: str) -> str:
@@ -240,10 +228,8 @@ def word(value: Any, column: str, place: str) -> str:
     Raises:
         ValueError: the value is empty, neither a text nor a whole number, or cannot be written as UTF-8.
     """
-    empty = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
-    if empty or str(value).strip().lower() == "nan":  # pandas writes nan for a missing text
-        what = "empty" if empty else f"{str(value).strip()!r}, which is a missing value"
-        raise ValueError(f"{place}: {column!r} is {what}; give it a value or remove the row")
+    if value is None or value != value or str(value).strip().lower() in ("", "nan"):  # pandas writes nan
+        raise ValueError(f"{place}: {column!r} is empty or nan; give it a value or remove the row")
     if isinstance(value, (float, Decimal)) and value == value // 1:
         return str(int(value))
     if not isinstance(value, (str, int)) or isinstance(value, bool):
@@ -270,9 +256,3 @@ def as_split(value: str, place: str) -> str:
         known = ", ".join(names[0] + (f" ({', '.join(names[1:])})" if names[1:] else "") for names in CALLED.values())
         raise ValueError(f"{place}: a split must be {known}; got {brief(value)!r}")
     return split
-
-
-def role_called(word: str) -> str:
-    """The role that a word in a column of splits means, query or gallery; "" for any other word."""
-    word = word.strip().casefold()
-    return next((role for role in ("query", "gallery") if word in (role, f"{role[:-1]}ies")), "")

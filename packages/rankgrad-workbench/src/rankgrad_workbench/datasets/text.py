@@ -6,13 +6,11 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
-from rankgrad.common.text import brief, shown
+from rankgrad.common.text import shown
 
 from ..files.tables.formats import Row
 from ..files.tables.parts import need_whole
@@ -39,10 +37,7 @@ class TextTable(Rows):
     distractors: tuple[str, ...] = ()
 
     takes = "texts"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.need_columns({"texts": self.texts})
+    per_row = ("texts",)
 
     def dataset(self) -> Dataset[tuple[str, int, int]]:
         """See `Rows`."""
@@ -51,10 +46,6 @@ class TextTable(Rows):
     def content(self) -> Mapping[str, str]:
         """Hash of the texts."""
         return of_texts("content", self.texts)
-
-    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
-        """See `Rows`."""
-        return {"texts": tuple(self.texts[row] for row in rows)}
 
     def described(self) -> str:
         """Median length of the texts."""
@@ -131,13 +122,13 @@ def load_text(
     need_fractions(test_fraction, val_fraction)
     wanted = {"text": text, "label": label, "super_label": super_label, "split": split, "group": group}
     read = read_columns(Path(root), wanted, delimiter)
-    texts = read.values["text"]
-    table = TextTable(texts=tuple(texts), **read.table(separator, test_fraction, val_fraction, seed))
+    columns = read.table(separator, test_fraction, val_fraction, seed)
     if "split" in read.values:
-        _require_apart(texts, table.split, read.places)
+        read.need_one("text", "split", "A text must be in one split only")
     elif test_fraction + val_fraction > 0:
-        _require_one_label(texts, read.values["label"], read.places)
-    return table
+        todo = "Classes are divided into train and test, and a text must not be in both: remove one of the rows, or add"
+        read.need_one("text", "label", f"{todo} a column split")
+    return TextTable(texts=tuple(read.values["text"]), **columns)
 
 
 def read_texts(
@@ -169,32 +160,6 @@ def plain_lines(path: Path) -> Iterator[tuple[str, Row]]:
     for number, line in enumerate(lines_of(path), 1):
         if line.strip():
             yield f"{shown(path)}, line {number}", {"text": line.strip()}
-
-
-def _require_apart(texts: Sequence[str], splits: Sequence[str], places: Sequence[str]) -> None:
-    """Raise if a text is in two splits: the test would contain training data."""
-    first: dict[str, int] = {}
-    for row, text in enumerate(texts):
-        before = first.setdefault(text, row)
-        if splits[before] != splits[row]:
-            raise ValueError(
-                f"{places[row]} ({splits[row]}) has the same text as {places[before]} ({splits[before]}): "
-                f"{brief(text)!r}. A text must be in one split only"
-            )
-
-
-def _require_one_label(texts: Sequence[str], labels: Sequence[str], places: Sequence[str]) -> None:
-    """Raise if a text has two labels: after a division by class, it could be in train and in test."""
-    first: dict[str, int] = {}
-    wrong = [(first[text], row) for row, text in enumerate(texts) if labels[first.setdefault(text, row)] != labels[row]]
-    if wrong:
-        before, row = wrong[0]
-        more = f", and {len(wrong) - 1} more rows are like it" if wrong[1:] else ""
-        raise ValueError(
-            f"{places[row]} has the same text as {places[before]} with another label: {brief(texts[row])!r} is "
-            f"{brief(labels[row])!r} here and {brief(labels[before])!r} there{more}. Classes are divided into train "
-            "and test, and a text must not be in both: remove one of the rows, or add a column split"
-        )
 
 
 def text_table(

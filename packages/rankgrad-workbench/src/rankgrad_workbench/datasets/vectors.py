@@ -56,6 +56,7 @@ class VectorTable(Rows):
     texts: tuple[str, ...] | None = None
 
     takes = "vectors"
+    per_row = ("vectors", "texts")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +65,6 @@ class VectorTable(Rows):
                 f"vectors must be float32 [{len(self.label)}, width]; got {self.vectors.dtype} "
                 f"{tuple(self.vectors.shape)}"
             )
-        self.need_columns({"texts": self.texts})
 
     @property
     def asks(self) -> Mapping[str, int]:
@@ -78,11 +78,6 @@ class VectorTable(Rows):
     def content(self) -> Mapping[str, str]:
         """Hash of the vectors."""
         return of_values("content", self.vectors)
-
-    def taken(self, rows: Sequence[int], where: Tensor) -> Mapping[str, Any]:
-        """See `Rows`."""
-        texts = None if self.texts is None else tuple(self.texts[row] for row in rows)
-        return {"vectors": self.vectors[where], "texts": texts}
 
     def described(self) -> str:
         """Width of the vectors."""
@@ -170,9 +165,9 @@ def embedding_columns(path: Path, *needed: str) -> dict[str, Array]:
         name = next((name for name in others if name in columns), None)
         if name is not None and plural not in columns:
             columns[plural] = columns.pop(name)
-    missing = [name for name in needed if name not in columns]
-    if missing:
-        raise ValueError(f"{shown(path)} must hold {' and '.join(missing)}; it has {_listed(columns)}")
+    if not set(needed) <= set(columns):
+        there = ", ".join(map(shown, columns)) or "nothing"
+        raise ValueError(f"{shown(path)} must hold {' and '.join(needed)}; it has {there}")
     return columns
 
 
@@ -212,10 +207,6 @@ def _names(path: Path, columns: Mapping[str, Array], given: Mapping[str, str | N
     return names
 
 
-def _listed(columns: Mapping[str, Array]) -> str:
-    return ", ".join(shown(name) for name in columns) or "nothing"
-
-
 def _vectors(path: Path, column: Array) -> Tensor:
     if column.ndim != 2 or column.dtype.kind not in "fiu" or 0 in column.shape:
         raise ValueError(
@@ -236,11 +227,9 @@ def _words(places: Sequence[str], name: str, column: Array, names: Array | None)
             f"{places[0].rpartition(', ')[0]} holds {len(places)} embeddings and {' x '.join(map(str, column.shape))} "
             f"{name}; needed is one text or integer for each"
         )
-    values = column.tolist()
-    for place, value in zip(places, values, strict=True):
-        if names is not None and isinstance(value, int) and not 0 <= value < len(names):
-            raise ValueError(f"{place}: there is no name for {name} {value}, of {len(names)}")
-    return [
-        str(names[value]) if names is not None and isinstance(value, int) else word(value, name, place)
-        for place, value in zip(places, values, strict=True)
-    ]
+    if names is not None and column.dtype.kind in "iu":
+        wrong = np.flatnonzero((column < 0) | (column >= len(names)))
+        if len(wrong):
+            raise ValueError(f"{places[wrong[0]]}: there is no name for {name} {column[wrong[0]]}, of {len(names)}")
+        return [str(each) for each in names[column]]
+    return [word(value, name, place) for place, value in zip(places, column.tolist(), strict=True)]

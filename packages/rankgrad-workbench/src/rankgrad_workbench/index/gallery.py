@@ -29,7 +29,7 @@ from rankgrad.search import topk
 from ..datasets.rows import numbered
 from ..datasets.vectors import embedding_columns
 from ..files import inside, read_npz, sha256_of
-from ..files.tables.vectors import VECTORS, need_ending, need_pyarrow, note_of, write_vectors
+from ..files.tables.vectors import VECTORS, need_ending, note_of, write_vectors
 from ..runs.embeddings import joined_classes
 from ..runs.folder import Run
 from ..settings import load, parsed
@@ -294,13 +294,10 @@ def check_place(out: Path) -> None:
     Raises:
         FileNotFoundError: the path is a folder, or its folder does not exist.
         ValueError: the ending is that of another format.
-        ModuleNotFoundError: pyarrow is not installed, and a parquet is to be written.
     """
     if not out.parent.is_dir() or out.is_dir():
         raise FileNotFoundError(f"{shown(out)} cannot be written: give a file in an existing folder")
     need_ending(out, VECTORS)
-    if out.suffix.lower() == ".parquet":  # before the work
-        need_pyarrow()
 
 
 def _check_inside(names: Sequence[str]) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from rankgrad.common.extras import missing
 from rankgrad.common.progress import through
 from rankgrad.common.text import shown
 
@@ -25,12 +24,9 @@ def opened_parquet(path: Path) -> Iterator[Any]:
 
     Raises:
         ValueError: the file is not parquet, or it is damaged, or two columns have one name.
-        ModuleNotFoundError: pyarrow is not installed.
     """
-    try:
-        from pyarrow import ArrowException, parquet
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
+    from pyarrow import ArrowException, parquet
+
     try:
         with parquet.ParquetFile(path) as file:
             twice = next((name for name, count in Counter(file.schema_arrow.names).items() if count > 1), None)
@@ -119,11 +115,9 @@ def csv_arrays(path: Path, wanted: Chosen, words: Chosen, delimiter: str | None)
     Raises:
         ValueError: see `delimited`.
     """
-    try:
-        from pyarrow import ArrowException
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
-    first, header = next(delimited(path, delimiter, show=False), (1, []))
+    from pyarrow import ArrowException
+
+    first, header = next(delimited(path, delimiter), (1, []))
     places = [*map(str, range(len(header)))]
     try:
         texts = {place for place, name in zip(places, header, strict=True) if words(name)}

@@ -74,18 +74,14 @@ def need_all(files: Iterable[Path]) -> None:
         wanted -= {first} if whole else set()  # NAME and NAME_2
     missing = sorted(wanted - numbers)
     if missing:
+        start, end = parts[file].span("number")
+        named = [f"{file.name[:start]}{number:0{end - start}}{file.name[end:]}" for number in missing[:NAMED]]
+        more = f" and {len(missing) - NAMED:,} more" if missing[NAMED:] else ""
         raise ValueError(
             f"{shown(file.parent)} holds {len(numbers)} of {len(wanted | numbers)} parts of {called(file)!r}; missing: "
-            f"{_named(parts[file], file, missing)}. Download them, too. If they are not meant to be here, give the "
-            "others names without numbers"
+            f"{', '.join(named)}{more}. Download them, too. If they are not meant to be here, give the others names "
+            "without numbers"
         )
-
-
-def _named(found: re.Match[str], file: Path, numbers: list[int]) -> str:
-    """The names of missing parts, like that of a part that is there."""
-    start, end = found.span("number")
-    named = [f"{file.name[:start]}{number:0{end - start}}{file.name[end:]}" for number in numbers[:NAMED]]
-    return ", ".join([*named, f"and {len(numbers) - NAMED:,} more"] if numbers[NAMED:] else named)
 
 
 __all__ = ["called", "is_part", "need_all", "need_whole"]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankgrad.common.extras import missing
 from rankgrad.common.text import shown
 
 from .. import Pieces, atomic_write, write_npz
@@ -47,14 +46,13 @@ def write_vectors(path: Path, columns: Mapping[str, Any]) -> None:
     Args:
         path: .parquet, or any other name for an npz; an existing file is replaced.
         columns: name -> array; embeddings [row, dim] may be `Pieces`.
-
-    Raises:
-        ModuleNotFoundError: pyarrow is not installed, and a parquet is written.
     """
     if path.suffix.lower() != ".parquet":
         write_npz(path, columns)
         return
-    pyarrow, parquet = need_pyarrow()
+    import pyarrow
+    from pyarrow import parquet
+
     rows = columns["embeddings"].shape[0]
     given = {name: np.asarray(column) for name, column in columns.items() if name != "embeddings"}
     for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
@@ -81,7 +79,8 @@ def write_vectors(path: Path, columns: Mapping[str, Any]) -> None:
 
 def note_of(path: Path, name: str) -> str | None:
     """A text in the metadata of a parquet that `write_vectors` wrote; None: it has none of this name."""
-    _, parquet = need_pyarrow()
+    from pyarrow import parquet
+
     found = (parquet.read_schema(path).metadata or {}).get(name.encode())
     return None if found is None else found.decode("utf-8", "replace")
 
@@ -100,14 +99,4 @@ def _named(labels: npt.NDArray[Any], names: npt.NDArray[Any]) -> npt.NDArray[Any
     return listed
 
 
-def need_pyarrow() -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.parquet, or an error that says what to install."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
-    return pyarrow, parquet
-
-
-__all__ = ["VECTORS", "need_ending", "need_pyarrow", "note_of", "write_vectors"]
+__all__ = ["VECTORS", "need_ending", "note_of", "write_vectors"]

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankgrad.common.extras import missing
-
 from .. import atomic_write, write_text
 
 
@@ -23,9 +21,6 @@ def write_columns(out: Path, columns: Mapping[str, Sequence[Any] | npt.NDArray[A
         out: the file; .parquet is written by pyarrow, any other name as text.
         columns: name -> [row] values; None is an empty cell.
         sign: separator of the columns of a text.
-
-    Raises:
-        ModuleNotFoundError: pyarrow is not installed.
     """
     lists = {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
     if out.suffix.lower() != ".parquet":
@@ -35,10 +30,8 @@ def write_columns(out: Path, columns: Mapping[str, Sequence[Any] | npt.NDArray[A
         writer.writerows(zip(*lists.values(), strict=True))
         write_text(out, text.getvalue())
         return
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(missing("pyarrow"), name="pyarrow") from None
+    import pyarrow
+    from pyarrow import parquet
+
     with atomic_write(out) as file:
         parquet.write_table(pyarrow.table(dict(columns)), file)
