@@ -169,17 +169,6 @@ def test_an_item_is_image_label_and_row():
     assert data.__getitems__(EpochList([1, 0], epoch=4)).epoch == 4
 
 
-def test_channels_of_images_in_memory_are_converted_as_pillow_does():
-    assert torch.equal(ImageSet(small_table(), channels=3)[2][0], small_table().images[2].expand(3, 2, 2))
-    colour = torch.randint(0, 256, (6, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    data = ImageSet(small_table(images=colour, channels=3), channels=1)
-    for i in range(6):
-        pillow = np.asarray(Image.fromarray(colour[i].permute(1, 2, 0).numpy()).convert("L"))
-        assert np.array_equal(data[i][0][0].numpy(), pillow)
-    with pytest.raises(ValueError, match="channels must be 1"):
-        ImageSet(small_table(), channels=4)
-
-
 def test_files_are_read_in_the_wanted_mode(tmp_path):
     path = save(tmp_path / "a.png", size=(5, 7))
     pillow = Image.open(path)
@@ -716,7 +705,7 @@ def test_to_train_on_all_images_both_settings_are_named(tmp_path, capsys):
     from rankgrad_workbench import cli
 
     root = folder_of(tmp_path / "set", {"a": 3, "b": 3, "c": 3})
-    with pytest.raises(ValueError, match=r"test_fraction=0, in a command with evaluation\.split=train"):
+    with pytest.raises(ValueError, match=r"test_fraction=0 val_fraction=0, in a command with evaluation\.split=train"):
         load_folder(root)
     settings = ["data=folder", f"data.root={root}", "data.load.test_fraction=0", f"out={tmp_path / 'run'}"]
     assert cli.main(["train", *settings]) == 2

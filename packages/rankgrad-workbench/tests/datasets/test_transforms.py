@@ -238,8 +238,8 @@ def test_photo_train_flips_the_stated_share():
         (lambda: InkTrain(stroke=1.5), "stroke is a fraction"),
         (lambda: InkTrain(padding="edge"), "padding must be"),
         (lambda: InkEval(size=2.5), "size is in pixels"),
-        (lambda: PhotoTrain(scale=(0.0, 1.0)), "scale is"),
-        (lambda: PhotoTrain(ratio=(2.0, 1.0)), "ratio is"),
+        (lambda: PhotoTrain(scale=(0.0, 1.0)), "scale is the"),
+        (lambda: PhotoTrain(ratio=(2.0, 1.0)), "ratio its .smallest"),
         (lambda: PhotoTrain(flip=2), "flip is a probability"),
         (lambda: PhotoTrain(color_jitter=-1), "color_jitter"),
         (lambda: PhotoTrain(mean=(0.5,)), "mean and std need one number per channel"),
@@ -264,7 +264,7 @@ def test_wrong_images_are_named():
         InkEval()([torch.zeros(1, 28, 28)], torch.tensor([0]), 0)
     with pytest.raises(ValueError, match="empty batch"):
         InkTrain()([], torch.zeros(0, dtype=torch.long), 0)
-    with pytest.raises(ValueError, match="have 3 channels, an image has 1"):
+    with pytest.raises(TypeError, match=r"mean and std \(3\); got torch.uint8 \(1, "):
         PhotoEval(size=8, resize=8)(ink(1), torch.tensor([0]), 0)
 
 

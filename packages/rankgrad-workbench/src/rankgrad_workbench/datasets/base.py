@@ -129,10 +129,7 @@ class Table(Rows):
 
     def box_of(self, row: int) -> Box | None:
         """(left, top, right, bottom) of the crop of an image; None: the whole image."""
-        if self.box is None:
-            return None
-        left, top, right, bottom = self.box[row].tolist()
-        return left, top, right, bottom
+        return None if self.box is None else tuple(self.box[row].tolist())
 
     def cached(self, where: Cache, folder: Path | str | None = None) -> Table:
         """Return the same table with a cache of its decoded files: `ImageSet` gives identical images, but faster.
@@ -213,24 +210,19 @@ class ImageSet(Dataset[tuple[Tensor, int, int]]):
 
     Args:
         table: the rows to serve, e.g. `table.select("train")`.
-        channels: 1 or 3; None: the table's. Grey images in memory are repeated (1 -> 3); colours are weighted as Pillow
-            weights them (3 -> 1).
 
     Raises:
         OSError: on access to an item whose file cannot be read; it names the file.
 
     >>> table = Table("pair", torch.tensor([0, 1]), ("a", "b"), ("train", "test"), ("0.png", "1.png"), channels=1,
     ...               images=torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
-    >>> image, label, index = ImageSet(table, channels=3)[1]
+    >>> image, label, index = ImageSet(table)[1]
     >>> image.shape, label, index
-    (torch.Size([3, 8, 8]), 1, 1)
+    (torch.Size([1, 8, 8]), 1, 1)
     """
 
-    def __init__(self, table: Table, channels: int | None = None) -> None:
+    def __init__(self, table: Table) -> None:
         self.table = table
-        self.channels = table.channels if channels is None else channels
-        if self.channels not in (1, 3):
-            raise ValueError(f"channels must be 1 (grey) or 3 (RGB); got {self.channels}")
 
     def __len__(self) -> int:
         """Number of images."""
@@ -248,19 +240,10 @@ class ImageSet(Dataset[tuple[Tensor, int, int]]):
         return EpochList(items, indices.epoch) if isinstance(indices, EpochList) else items
 
     def _image(self, index: int) -> Tensor:
-        if self.table.images is not None:
-            return _with_channels(self.table.images[index], self.channels)
         table = self.table
-        assert table.paths is not None
-        if table.pixels is not None and self.channels == table.channels:
+        if table.images is not None:
+            return table.images[index]
+        if table.pixels is not None:
             return table.pixels[index]
-        return read_image(table.paths[index], self.channels, table.shorter_side, table.draft, table.box_of(index))
-
-
-def _with_channels(image: Tensor, channels: int) -> Tensor:
-    if image.shape[0] == channels:
-        return image
-    if channels == 3:
-        return image.expand(3, -1, -1)
-    weights = torch.tensor([19595, 38470, 7471]).view(3, 1, 1)  # ITU-R 601 times 65536, as in Pillow's mode "L"
-    return (((image * weights).sum(0, keepdim=True) + 0x8000) >> 16).to(torch.uint8)
+        assert table.paths is not None
+        return read_image(table.paths[index], table.channels, table.shorter_side, table.draft, table.box_of(index))

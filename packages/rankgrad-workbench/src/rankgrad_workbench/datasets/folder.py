@@ -140,14 +140,12 @@ def _need_division(folder: ClassFolders) -> None:
     if folder.divisions and absent:
         raise ValueError(
             f"{shown(folder.root)} holds {_names([*folder.divisions.values(), *folder.unlabelled])} and no {absent}; "
-            "train/ and test/ are both needed. Add or rename the missing folder, or give the folder that holds the "
-            f"class folders as {setting('root')}"
+            "both are needed. Add or rename the missing folder, or give the folder that holds the class folders as "
+            f"{setting('root')}"
         )
-    flat = next((home for home, classes in folder.classes.items() if not classes), None)
-    if flat is not None:
-        raise ValueError(
-            f"{shown(flat)} has no sub-folders; every class needs a folder of its own with its images in it"
-        )
+    for home, classes in folder.classes.items():
+        if not classes:
+            raise ValueError(f"{shown(home)} has no sub-folders; every class needs a folder of its own with its images")
 
 
 def _need_classes(folder: ClassFolders, good: Sequence[Entry], shares: Sequence[float], skipped: Skipped) -> None:
@@ -156,30 +154,26 @@ def _need_classes(folder: ClassFolders, good: Sequence[Entry], shares: Sequence[
     splits = [*folder.divisions] or [split for split, share in zip(SPLITS, shares, strict=True) if share > 1e-9]
     of_split = {split: {name for here, name, _ in good if here == split} for split in folder.divisions}
     few = next((split for split, classes in of_split.items() if len(classes) < 2), None)
+    wrong = ""
     if not good:
         wrong = f"{root} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}"
     elif few is not None:
-        wrong = (
-            f"{few} has readable images of {len(of_split[few])} class(es); ranking needs at least two in each split. "
-            f"Add classes to it. {shown(folder)}"
-        )
+        wrong = f"{few} has readable images of {len(of_split[few])} class(es); ranking needs at least two in each split"
     elif not of_split and len(names) < 2 * len(splits):
         wrong = (
             f"there are readable images of {len(names)} class(es) ({some(names)}) to divide into {', '.join(splits)}; "
             f"ranking needs at least two in each split. Add classes until there are {2 * len(splits)}, or divide the "
             f"images yourself: folders {_names([folder.root / split for split in splits])} in {root}, with every class "
-            f"in each. To train on all images, and evaluate on them too: {setting('test_fraction', 0)}"
-            + (f" {setting('val_fraction', 0)}" if "val" in splits else "")
-            + f", in a command with evaluation.split=train. {shown(folder)}"
+            f"in each. To train on all images, and evaluate on them too: {setting('test_fraction', 0)} "
+            f"{setting('val_fraction', 0)}, in a command with evaluation.split=train"
         )
     elif len(good) == len(names):
         wrong = (
             f"each of the {len(good)} classes of {root} has one image only. A query must find other images of its "
             f"class: put all images of a class into one folder, such as {shown(good[0][2].parent)}/"
         )
-    else:
-        return
-    raise ValueError("\n".join([wrong, *skipped_lines(skipped)]))
+    if wrong:
+        raise ValueError("\n".join([f"{wrong}. {shown(folder)}", *skipped_lines(skipped)]))
 
 
 @dataclass(frozen=True)
@@ -245,9 +239,9 @@ def read_folder(root: str | Path) -> ClassFolders:
                 f"{setting('root')} must be a folder with one sub-folder per class; {shown(root)} is a file. A list of "
                 "images is data=manifest, texts are data=text, embeddings are data=table"
             )
-    top = _look(root, root)
+    top = next(_levels(root, root))
     divisions, unlabelled = _division(top, root)
-    homes = {home: _look(home, root) for home in divisions.values()} or {root: top}
+    homes = {home: next(_levels(home, root)) for home in divisions.values()} or {root: top}
     images, skipped = list[Entry](), list[tuple[Path, str]]()
     deeper: Path | None = None
     for here in dict.fromkeys((top, *homes.values())):
@@ -323,7 +317,9 @@ def _division(top: _Here, root: Path) -> tuple[dict[str, Path], list[Path]]:
         meant.setdefault(name, []).append(folder)
     classes, unlabelled = meant.pop("", []), meant.pop("unlabelled", [])
     # a class that is called train (a railway train) holds images and no folders
-    divided = all(split in meant and all(_look(home, root).folders for home in meant[split]) for split in SPLITS[::2])
+    divided = all(
+        split in meant and all(next(_levels(home, root)).folders for home in meant[split]) for split in SPLITS[::2]
+    )
     if not meant or (classes and not divided):
         return {}, []
     homes = [folder for folders in meant.values() for folder in folders]
@@ -347,68 +343,48 @@ class _Here:
     Attributes:
         folders: folders, and links to folders.
         files: files, and links to files.
-        odd: (path, reason) of links that cannot be followed, and of folders that a system made.
+        odd: (path, reason) of links that cannot be followed, folders that a system made, and folders without access.
     """
 
-    folders: tuple[Path, ...]
-    files: tuple[Path, ...]
-    odd: tuple[tuple[Path, str], ...]
+    folders: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = ()
+    odd: tuple[tuple[Path, str], ...] = ()
 
 
-def _look(folder: Path, root: Path) -> _Here:
-    """The content of a folder, which is `root` or below it.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
-    folders, files, odd = list[Path](), list[Path](), list[tuple[Path, str]]()
-    with os.scandir(folder) as entries:
-        # the disk is asked about links only: a folder may hold hundreds of thousands of files
-        inside = sorted(
-            (entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
-            for entry in entries
-            if not entry.name.startswith(".")
-        )
-    for name, link, is_folder in inside:
-        path = folder / name
-        if is_folder or (link and path.is_dir()):
+def _levels(folder: Path, root: Path) -> Iterator[_Here]:
+    """The content of a folder, which is `root` or below it, and of all folders in it. No folder is read twice."""
+    refused: list[OSError] = []
+    read = {os.path.realpath(folder): folder}
+    for name, below, files in os.walk(folder, onerror=refused.append, followlinks=True):
+        here, folders, odd = Path(name), list[Path](), list[tuple[Path, str]]()
+        around = [Path(os.path.realpath(each)) for each in (here, *here.parents) if each.is_relative_to(root)]
+        for path in (here / each for each in sorted(below) if not each.startswith(".")):
             target = os.path.realpath(path)
-            around = [each for each in path.parents if each.is_relative_to(root)] if link else []
-            if made_by_system(name):
+            if made_by_system(path.name):
                 odd.append((path, SYSTEM))
-            elif any(Path(os.path.realpath(each)).is_relative_to(target) for each in around):  # this would never end
+            elif any(each.is_relative_to(target) for each in around):  # following this link would never end
                 odd.append((path, f"a link to {target}, a folder that contains it"))
+            elif read.setdefault(target, path) != path:
+                odd.append((path, f"the same folder as {read[target]}"))
             else:
                 folders.append(path)
-        elif link and not path.exists():
-            odd.append((path, "a broken link"))
-        elif path.suffix.lower() not in SIDECARS:
-            files.append(path)
-    return _Here(tuple(folders), tuple(files), tuple(odd))
+        below[:] = [path.name for path in folders]
+        paths = [here / each for each in sorted(files) if not each.startswith(".")]
+        broken = {path for path in paths if path.is_symlink() and not path.exists()}
+        odd += [(path, "a broken link") for path in sorted(broken)]
+        kept = (path for path in paths if path.suffix.lower() not in SIDECARS and path not in broken)
+        yield _Here(tuple(folders), tuple(kept), tuple(odd))
+    yield _Here(odd=tuple((Path(error.filename), error.strerror or type(error).__name__) for error in refused))
 
 
 def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
-    """Files at any depth, each with the reason why it is no image; None: it is an image.
+    """Files at any depth, each with the reason why it is no image; None: it is an image. Links are followed.
 
-    The files of a folder come before those of its sub-folders, sorted by name. Links are followed, but no folder is
-    read twice.
+    The files of a folder come before those of its sub-folders, sorted by name.
     """
-    read: dict[str, Path] = {}
-    waiting = [folder]
-    while waiting:
-        here = waiting.pop()
-        before = read.setdefault(os.path.realpath(here), here)
-        if before != here:
-            yield here, f"the same folder as {before}"
-            continue
-        try:
-            here_is = _look(here, root)
-        except OSError as error:
-            yield here, error.strerror or type(error).__name__
-            continue
-        yield from ((path, not_an_image(path)) for path in here_is.files)
-        yield from here_is.odd
-        waiting += reversed(here_is.folders)
+    for here in _levels(folder, root):
+        yield from ((path, not_an_image(path)) for path in here.files)
+        yield from here.odd
 
 
 def check_images(paths: Sequence[Path]) -> list[str | None]:

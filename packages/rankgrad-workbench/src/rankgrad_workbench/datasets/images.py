@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import yaml
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -29,24 +30,15 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 Skipped = tuple[tuple[str, str], ...]  # (path, reason) of files that cannot be used
-Box = tuple[float, float, float, float]  # left, top, right, bottom; pixels of the upright image
+Box = tuple[float, ...]  # left, top, right, bottom; pixels of the upright image
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "PPM", "MPO", "JPEG2000", "AVIF", "HEIF")
 
-# Files with these extensions are read as images.
-EXTENSIONS = (
-    *(".avif", ".bmp", ".gif", ".heic", ".heif", ".hif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm"),
-    *(".png", ".ppm", ".tif", ".tiff", ".webp"),
-)
-# Files with these extensions may be meant as images: the user is told what to do.
-FOREIGN = {
-    **dict.fromkeys((".svg", ".svgz", ".eps", ".ai", ".ps"), "a drawing and no image: render it to PNG"),
-    ".pdf": "a document and no image: export its pages as PNG or JPEG",
-    **dict.fromkeys((".psd", ".xcf", ".kra"), "a project of a paint program: export it as PNG or JPEG"),
-    **dict.fromkeys((".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"), "a raw photograph: export it"),
-    **dict.fromkeys((".mov", ".mp4", ".avi", ".mkv", ".webm"), "a video: export frames of it"),
-    ".jxl": "JPEG XL can't be read here: convert it to JPEG or PNG",
-}
+_NAMES = yaml.safe_load(Path(__file__).with_name("image_names.yaml").read_text(encoding="utf-8"))
+EXTENSIONS = tuple(_NAMES["images"])
+SIDECARS = tuple(_NAMES["sidecars"])
+FOREIGN: dict[str, str] = {ending: advice for advice, endings in _NAMES["foreign"].items() for ending in endings}
+SYSTEM_FOLDERS = frozenset(_NAMES["system_folders"])
 
 
 class SkippedWarning(UserWarning):
@@ -58,25 +50,6 @@ LISTED = 10  # largest number of lines about skipped files
 EMPTY = "a class folder without an image"
 SYSTEM = "a folder that a system made (small previews, deleted files), left out"
 
-# Files beside images that are not meant as images: captions, annotations, lists.
-SIDECARS = (
-    *(".csv", ".db", ".htm", ".html", ".ini", ".json", ".jsonl", ".log", ".md", ".tsv", ".txt", ".xml", ".xmp"),
-    *(".yaml", ".yml"),
-)
-
-# Folders that servers, cameras' programs and operating systems make by themselves, in small letters. Their images are
-# previews, deleted files and parts of archives: copies of photographs that are elsewhere. Hidden folders are left out
-# without a list.
-SYSTEM_FOLDERS = frozenset(
-    (
-        *("@eadir", "@recycle", "@recently-snapshot", "@sharebin", "@tmp", "@__thumb", "@__qini", "@transcode"),
-        *("#recycle", "#snapshot", "~snapshot", "dfsrprivate", "config.msi", "msdownld.tmp", "$windows.~bt", "thmbnl"),
-        *("$recycle.bin", "$recycle", "$extend", "recycler", "recycled", "recycle.bin", "system volume information"),
-        *("__macosx", "lost+found", "network trash folder", "temporary items", "thevolumesettingsfolder", "_gsdata_"),
-        *("_thumb", "_thumbs", "__thumb", "__thumbs", "_thumbnails", "__thumbnails", "thumbnails", "_vti_cnf"),
-        *("__pycache__", "node_modules"),
-    )
-)
 THUMB = 9, 8  # width and height of the grey picture by which the same picture in another size or format is found
 
 MAX_PIXELS = 178_956_970  # Pillow's default limit; 0.5 GB as RGB
@@ -139,11 +112,19 @@ def read_image(
     array = np.array(image, dtype=np.uint8)  # a copy: torch needs writable memory
     # keep the decoder's layout, rows of pixels: the next step, resizing, is twice as fast on it
     pixels = torch.from_numpy(array).view(image.height, image.width, channels).permute(2, 0, 1)
-    short, long = sorted((height, width))
-    if shorter_side is None or short <= shorter_side:
+    if shorter_side is None or min(height, width) <= shorter_side:
         return resized(pixels, (height, width))
-    longer = int(shorter_side * long / short)  # as torchvision's Resize
-    return resized(pixels, (shorter_side, longer) if height <= width else (longer, shorter_side))
+    return resized(pixels, shorter(height, width, shorter_side))
+
+
+def shorter(height: int, width: int, side: int) -> tuple[int, int]:
+    """(height, width) after the shorter side is resized to `side`; rounds as torchvision's Resize.
+
+    >>> shorter(30, 40, 10)
+    (10, 13)
+    """
+    longer = int(side * max(height, width) / min(height, width))
+    return (side, longer) if height <= width else (longer, side)
 
 
 def resized(pixels: Tensor, size: tuple[int, int]) -> Tensor:
@@ -238,13 +219,11 @@ def skipped_lines(skipped: Sequence[tuple[str, str]]) -> list[str]:
         by_reason: dict[str, list[str]] = {}
         for path, reason in skipped:
             by_reason.setdefault(reason, []).append(shown(path))
-        groups = sorted(by_reason.items(), key=lambda group: -len(group[1]))
         lines = [
             f"  {reason}{f', {len(paths)} times' if len(paths) > 1 else ''}: {some(paths)}"
-            for reason, paths in groups[:LISTED]
+            for reason, paths in sorted(by_reason.items(), key=lambda group: -len(group[1]))
         ]
-        if len(groups) > LISTED:
-            lines.append(f"  ... and {sum(len(paths) for _, paths in groups[LISTED:])} more")
+        lines = [*lines[:LISTED], "  ..."] if len(lines) > LISTED else lines
     return [f"skipped {number_of(skipped)}:", *lines]
 
 
@@ -292,20 +271,15 @@ def _opened(path: Path) -> ImageFile:
     most = max_pixels()
     if VARIABLE in os.environ and (Image.MAX_IMAGE_PIXELS or most) < most:
         Image.MAX_IMAGE_PIXELS = most  # Pillow's own limit, which holds for the whole process
-    try:
+    size = "its pixels"
+    with contextlib.suppress(Image.DecompressionBombError, Image.DecompressionBombWarning):
         image = Image.open(path, formats=_formats())
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise ValueError(_too_large("its pixels are", min(most, 2 * (Image.MAX_IMAGE_PIXELS or most)))) from None
-    if image.width * image.height > most:
-        size = f"its {image.width} x {image.height} pixels are"
+        if image.width * image.height <= most:
+            return image
+        size = f"its {image.width} x {image.height} pixels"
         image.close()
-        raise ValueError(_too_large(size, most))
-    return image
-
-
-def _too_large(what: str, most: int) -> str:
-    return (
-        f"{what} more than {most:,}, which may be an attempt to fill the memory. If you trust the file, set the "
+    raise ValueError(
+        f"{size} are more than {most:,}, which may be an attempt to fill the memory. If you trust the file, set the "
         f"environment variable {VARIABLE} to a larger number"
     )
 
@@ -405,8 +379,6 @@ def _reason(error: Exception, path: Path) -> str:
     if isinstance(error, UnidentifiedImageError):
         if ending in (".heic", ".heif", ".hif") and "HEIF" not in _formats():
             return "HEIC needs one more package: pip install pillow-heif"
-        if ending == ".avif" and "AVIF" not in _formats():
-            return "AVIF needs a newer Pillow: pip install --upgrade pillow"
         return FOREIGN.get(ending, "not an image of a known format")
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

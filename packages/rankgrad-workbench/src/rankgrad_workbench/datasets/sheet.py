@@ -40,6 +40,7 @@ def contact_sheet(table: Table, path: Path | str, classes: int = 24, per_class: 
     from matplotlib import get_data_path
     from matplotlib.ft2font import FT2Font
     from PIL import Image, ImageDraw, ImageFont, ImageOps
+    from torchvision.transforms.v2.functional import to_pil_image
 
     present = torch.unique(table.label).numpy()
     shown = present[np.linspace(0, len(present) - 1, min(classes, len(present))).round().astype(int)].tolist()
@@ -50,13 +51,13 @@ def contact_sheet(table: Table, path: Path | str, classes: int = 24, per_class: 
     titles = [name if set(map(ord, name)) <= set(letters) else f"class {label}" for label, name in names.items()]
     margin, step = 12 + min(260, max(int(font.getlength(title)) for title in titles)), cell + 2
     sheet = Image.new("RGB", (margin + step * max(map(len, rows)), step * len(rows)), "white")
-    draw, images = ImageDraw.Draw(sheet), ImageSet(table, channels=3)
+    draw, images = ImageDraw.Draw(sheet), ImageSet(table)
     for y, (title, row) in enumerate(zip(titles, rows, strict=True)):
         draw.text((4, y * step + cell // 2), title, fill="black", font=font, anchor="lm")
         # over the end of a title that is too long
         draw.rectangle((margin - 2, y * step, sheet.width, (y + 1) * step), fill="white")
         for x, index in enumerate(row):
-            tile = Image.fromarray(images[index][0].permute(1, 2, 0).contiguous().numpy())
+            tile = to_pil_image(images[index][0])
             sheet.paste(ImageOps.contain(tile, (cell, cell)), (margin + x * step, y * step))
     path, picture = Path(path), io.BytesIO()
     path.parent.mkdir(parents=True, exist_ok=True)

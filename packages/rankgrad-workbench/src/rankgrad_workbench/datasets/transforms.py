@@ -27,7 +27,7 @@ from torch.utils.data import default_collate
 from rankgrad.batches.epochs import EpochList
 from rankgrad.common.checks import number, one_of
 
-from .images import resized
+from .images import resized, shorter
 
 Padding = Literal["zeros", "border", "reflection"]
 
@@ -236,9 +236,10 @@ class InkEval:
 
 def _stack_ink(images: Sequence[Tensor], size: int) -> Tensor:
     _need_images(images)
-    if all(image.shape == images[0].shape for image in images):
-        return _resize(torch.stack(list(images)), size)
-    return torch.cat([_resize(image[None], size) for image in images])
+    same = all(image.shape == images[0].shape for image in images)
+    return torch.cat(
+        [_resize(part, size) for part in ([torch.stack([*images])] if same else [i[None] for i in images])]
+    )
 
 
 def _resize(images: Tensor, size: int) -> Tensor:
@@ -305,10 +306,11 @@ class PhotoTrain:
                     f"scale=None crops {self.size} x {self.size} pixels: resize must be at least {self.size}; got "
                     f"resize={self.resize}"
                 )
-        elif not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale is (smallest, largest) area of the crop, within (0, 1]; got {self.scale}")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"ratio is (smallest, largest) width / height of the crop, > 0; got {self.ratio}")
+        elif not (0 < self.scale[0] <= self.scale[1] <= 1 and 0 < self.ratio[0] <= self.ratio[1]):
+            raise ValueError(
+                "scale is the (smallest, largest) area of a crop in (0, 1], ratio its (smallest, largest) width / height; "
+                f"got {self.scale} and {self.ratio}"
+            )
         number(self.flip, "flip is a probability", low=0, high=1)
         number(self.color_jitter, "color_jitter is a fraction", low=0, high=1)
         _need_statistics(self.mean, self.std)
@@ -330,8 +332,7 @@ class PhotoTrain:
         if self.color_jitter:
             c = self.color_jitter
             steps.append(v2.ColorJitter(brightness=c, contrast=c, saturation=c, hue=min(c / 4, 0.5)))
-        pipeline: Callable[[Tensor], Tensor] = v2.Compose(steps)
-        return pipeline
+        return v2.Compose(steps)  # type: ignore[no-any-return]
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size], normalised."""
@@ -375,14 +376,11 @@ class PhotoEval:
         _need_statistics(self.mean, self.std)
 
     def _prepared(self, image: Tensor) -> Tensor:
-        if isinstance(self.resize, int):
-            image = _no_strip(image)
-            height, width = image.shape[-2:]
-            longer = int(self.resize * max(height, width) / min(height, width))
-            size = (self.resize, longer) if height <= width else (longer, self.resize)
-        else:
-            size = self.resize[0], self.resize[1]
-        return _centre(resized(image, size), self.size, self.size)
+        if not isinstance(self.resize, int):
+            return _centre(resized(image, (self.resize[0], self.resize[1])), self.size, self.size)
+        image = _no_strip(image)
+        height, width = image.shape[-2:]
+        return _centre(resized(image, shorter(height, width, self.resize)), self.size, self.size)
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size], normalised; index and epoch are not used."""
@@ -480,15 +478,10 @@ def _need_images(images: Sequence[Tensor], channels: int | None = None) -> None:
     if not images:
         raise ValueError("a transform needs at least one image; got an empty batch")
     for image in images:
-        if image.dtype != torch.uint8 or image.ndim != 3:
+        if image.dtype != torch.uint8 or image.ndim != 3 or channels not in (None, image.shape[0]):
             raise TypeError(
-                f"images must be uint8 [channel, height, width]; got {image.dtype} {tuple(image.shape)}. "
-                "The transform itself converts them to floats."
-            )
-        if channels is not None and image.shape[0] != channels:
-            raise ValueError(
-                f"mean and std have {channels} channels, an image has {image.shape[0]}. "
-                f"Load the images with channels={channels}, or set mean and std to match."
+                f"images must be uint8 [channel, height, width], with a channel for each mean and std ({channels}); "
+                f"got {image.dtype} {tuple(image.shape)}. Load them with channels=, or set mean and std to match"
             )
 
 

@@ -32,7 +32,6 @@ from rankgrad._version import __version__
 from rankgrad.common.extras import missing
 from rankgrad.common.text import shown
 
-from ..datasets.base import ImageSet, Table
 from ..datasets.folder import find_images
 from ..datasets.transforms import InkEval, PhotoEval
 from ..files import atomic_write, read_json, temporary_folder
@@ -299,7 +298,7 @@ def real_inputs(embedder: Embedder, images: str | Path | None, trust: Sequence[s
         except (OSError, TypeError, ValueError) as error:
             instead = ". Give images for the comparison with --images DIR" if takes == "images" else ""
             raise FileNotFoundError(f"the {takes} of this run cannot be read ({error}){instead}") from None
-        given: Any = ImageSet(table, embedder.model.in_channels) if isinstance(table, Table) else table.dataset()
+        given: Any = table.dataset()
         count, read = len(table), lambda row: embedder.transform([given[row][0]], torch.tensor([row]), epoch=0)[0]
     found = []
     for row in sorted({round(place) for place in torch.linspace(0, count - 1, min(CHECKED, count)).tolist()}):

@@ -115,13 +115,20 @@ def csv_arrays(path: Path, wanted: Chosen, words: Chosen, delimiter: str | None)
     Raises:
         ValueError: see `delimited`.
     """
-    from pyarrow import ArrowException
+    from pyarrow import ArrowException, csv, string
 
     first, header = next(delimited(path, delimiter), (1, []))
-    places = [*map(str, range(len(header)))]
+    places = [
+        *map(str, range(len(header)))
+    ]  # several columns may have no name, such as the empty ones of a spreadsheet
     try:
-        texts = {place for place, name in zip(places, header, strict=True) if words(name)}
-        table = _parsed(path, sign_of(path, delimiter)[0], first, places, texts)
+        with opened(path) as file:
+            table = csv.read_csv(
+                file,
+                csv.ReadOptions(column_names=places, skip_rows=first, block_size=2**22),
+                csv.ParseOptions(delimiter=sign_of(path, delimiter)[0], newlines_in_values=True),
+                csv.ConvertOptions(column_types=dict.fromkeys(places, string())),
+            )
     except (ArrowException, ValueError) as error:
         lines = [line for line, _ in delimited(path, delimiter)]  # names the line
         if len(lines) < 2:
@@ -132,37 +139,10 @@ def csv_arrays(path: Path, wanted: Chosen, words: Chosen, delimiter: str | None)
         rows = np.array([line for line, _ in delimited(path, delimiter)][1:], np.int64)
         if len(rows) != len(table):
             raise ValueError(f"{shown(path)} has {len(rows)} rows by its lines, but {len(table)} by its quotes")
-    # several columns may have no name, such as the empty ones of a spreadsheet
     values = {
         name: _cells(table[place], words(name)) for name, place in zip(header, places, strict=True) if wanted(name)
     }
     return Arrays(values, tuple(name for name in header if name not in values), rows)
-
-
-def _parsed(path: Path, sign: str, first: int, places: list[str], texts: set[str]) -> Any:
-    """The table below the header: float64 for columns whose first cells are numbers, if all others are, too."""
-    from pyarrow import ArrowException, csv, float64, string, types
-
-    absent = [spelt for word in MISSING for spelt in {word, word.upper(), word.capitalize()}] + ["NaN"]
-    given = (
-        csv.ReadOptions(column_names=places, skip_rows=first, block_size=2**22),
-        csv.ParseOptions(delimiter=sign, newlines_in_values=True),
-    )
-    with opened(path) as file:
-        schema = csv.open_csv(file, *given, csv.ConvertOptions(null_values=absent)).schema
-    numbers = {
-        name
-        for name, kind in zip(schema.names, schema.types, strict=True)
-        if name not in texts and (types.is_integer(kind) or types.is_floating(kind))
-    }
-    texts_alone = dict.fromkeys(places, string())
-    try:
-        with opened(path) as file:
-            kinds = texts_alone | dict.fromkeys(numbers, float64())
-            return csv.read_csv(file, *given, csv.ConvertOptions(column_types=kinds, null_values=absent))
-    except ArrowException:  # a word among the numbers
-        with opened(path) as file:
-            return csv.read_csv(file, *given, csv.ConvertOptions(column_types=texts_alone))
 
 
 def _lines_in(path: Path) -> int:
@@ -175,11 +155,11 @@ def _lines_in(path: Path) -> int:
 
 def _cells(column: Any, of_words: bool) -> Array:
     """[row] the cells of a column of texts: float64 if all are numbers or missing, else texts."""
-    from pyarrow import ArrowException, array, compute, float64, scalar, string, types
+    from pyarrow import ArrowException, array, compute, float64, scalar, string
 
-    if types.is_floating(column.type):
-        return np.array(column.to_numpy(), dtype=np.float64)  # a copy, which can be written
     if not of_words:
+        with suppress(ArrowException):
+            return np.array(column.cast(float64()).to_numpy())  # a copy, which can be written
         cells = compute.utf8_trim_whitespace(column)
         absent = compute.is_in(compute.utf8_lower(cells), array([*MISSING]))
         with suppress(ArrowException):
