@@ -71,13 +71,13 @@ def test_one_picture_in_two_splits_is_named_whatever_its_size_and_format(tmp_pat
     put(Image.new("RGB", (64, 48), "white"), root / "train" / "a" / "plain.png")
     put(Image.new("RGB", (32, 24), "white"), root / "test" / "d" / "plain.jpg")
     told = (
-        "2 images look like an image of another split, in another size or format "
+        "2 image(s) look like an image of another split, in another size or format "
         "(test/b/small.jpg ~ train/a/0.png, test/b/grey.webp ~ train/c/2.png)"
     )
     assert sorted(load_folder(root).remarks[0]) == sorted(told)
     listed = [f"{path.relative_to(root)},{path.parent.name},{path.parts[-3]}" for path in sorted(root.rglob("*.*"))]
     (tmp_path / "list.csv").write_text("\n".join(["path,label,split", *listed]))
-    assert load_manifest(tmp_path / "list.csv").remarks[0].startswith("2 images look like")
+    assert load_manifest(tmp_path / "list.csv").remarks[0].startswith("2 image(s) look like")
 
 
 @pytest.mark.parametrize("name", ["small/0.jpg", "0-150x150.png", "thumb_0.gif", "previews/SYNOPHOTO_THUMB_M.webp"])
@@ -87,7 +87,7 @@ def test_a_picture_that_is_twice_in_a_class_is_named(tmp_path, name):
     put(photograph(50), root / "a" / "x.png")
     put(photograph(50).point(lambda value: min(value + 1, 255)), root / "a" / "y.png")  # another shot: the same size
     (line,) = load_folder(root).remarks
-    assert line.startswith("1 image looks like another image of the same class, in another size or format (a/")
+    assert line.startswith("1 image(s) look like another image of the same class, in another size or format (a/")
     assert f"a/{name}" in line
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rankgrad_workbench.datasets import load_manifest, load_text
 from rankgrad_workbench.datasets.vectors import load_table as load_vectors
-from rankgrad_workbench.files.tables.arrays import Arrays
+from rankgrad_workbench.files.tables.arrow import Arrays
 from rankgrad_workbench.files.tables.formats import FORMATS, Format, of_arrays, of_texts, read_rows
 from rankgrad_workbench.settings.hints import data_settings
 from rankgrad_workbench.tasks.scores.table import ScoreTable, load_table

@@ -350,7 +350,7 @@ WRONG = [
     (["fold=4/3"], "fold must be like 1/3, the first of three folds; got '4/3'"),
     (["evaluation.batch_size=0"], "evaluation.batch_size counts rows and must be an integer >= 1; got 0"),
     (["data.size=8"], "at least 16 x 16; got 8 x 8"),
-    (["data.load.channels=1"], "mean and std have 3 channels"),
+    (["data.load.channels=1"], r"a channel for each mean and std \(3\)"),
     (["data.workers=-1"], "data.workers counts .*>= 0; got -1"),
     (["threads=0"], "threads counts CPU threads and must be an integer >= 1"),
     (["loss.tau=0"], "loss: tau is a temperature"),

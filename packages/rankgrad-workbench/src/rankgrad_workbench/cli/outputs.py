@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rankgrad.common.text import shown
 
-from ..files.tables.vectors import need_ending
+from ..files.tables.written import need_ending
 from ..runs.folder import Run, written
 
 

@@ -86,7 +86,7 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
     """
     from rankgrad.common.text import shown
 
-    from ..files.tables.vectors import VECTORS
+    from ..files.tables.written import VECTORS
     from ..runs.folder import Run
 
     if index is not None:

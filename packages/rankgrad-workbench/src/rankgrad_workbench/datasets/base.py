@@ -69,28 +69,19 @@ class Table(Rows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rows = len(self.label)
         check_reading(self.channels, self.shorter_side, self.draft)
-        images = self.images
-        if (images is None) == (self.paths is None):
+        if (self.images is None) == (self.paths is None):
             raise ValueError(
                 "a table holds its images either in memory (images=) or as files (paths=): give exactly one of them"
             )
-        if images is not None and (
-            images.dtype != torch.uint8 or images.ndim != 4 or images.shape[:2] != (rows, self.channels)
-        ):
-            raise ValueError(
-                f"images must be uint8 [{rows}, {self.channels}, height, width]; got {images.dtype} "
-                f"{tuple(images.shape)}"
-            )
+        self.need("images", self.images, torch.uint8, len(self), self.channels, None, None)
+        self.need("box", self.box, torch.float32, len(self), 4)
         if self.box is not None:
             self._need_boxes(self.box)
 
     def _need_boxes(self, box: Tensor) -> None:
         if self.paths is None:
             raise ValueError("box needs images as files (paths=); crop images in memory yourself")
-        if not box.is_floating_point() or box.shape != (len(self), 4):
-            raise ValueError(f"box must be float [{len(self)}, 4]; got {box.dtype} {tuple(box.shape)}")
         bad = (~box.isfinite().all(1) | (box[:, 2:] <= box[:, :2]).any(1)).nonzero().flatten().tolist()
         if bad:
             raise ValueError(

@@ -62,25 +62,16 @@ def divide(
     >>> divide(["a", "b", "c", "d"], 0.5, 0.0, seed=0)
     {'c': 'test', 'b': 'test', 'd': 'train', 'a': 'train'}
     """
-
-    def place(name: str) -> bytes:
-        # a name that is not UTF-8 is hashed by its bytes
-        return hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest()
-
-    order = sorted(names, key=place)
+    # a name that is not UTF-8 is hashed by its bytes
+    order = sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest())
     tests, vals = round(test_fraction * len(order)), round(val_fraction * len(order))
+    splits = ["test"] * tests + ["val"] * vals + ["train"] * (len(order) - tests - vals)
     shares = {"train": 1 - test_fraction - val_fraction, "val": val_fraction, "test": test_fraction}
-    counts = {"train": len(order) - tests - vals, "val": vals, "test": tests}
-    few = [split for split, share in shares.items() if share > 1e-9 and counts[split] < 2]
-    if few and test_fraction + val_fraction > 0:
-        change = setting("test_fraction") + (f" or {setting('val_fraction')}" if val_fraction else "")
+    few = next((split for split, share in shares.items() if share > 1e-9 and splits.count(split) < 2), None)
+    if few is not None and test_fraction + val_fraction > 0:
         raise ValueError(
-            f"there {_classes(len(order))} in all, and {few[0]} would get {counts[few[0]]}; ranking needs at least "
-            f"two in each split. Add classes, change {change}, or divide the data yourself: {yourself}"
+            f"there are {len(order)} class(es) in all, and {few} would get {splits.count(few)}; ranking needs at least "
+            f"two in each split. Add classes, change {setting('test_fraction')} or {setting('val_fraction')}, or "
+            f"divide the data yourself: {yourself}"
         )
-    splits = ["test"] * tests + ["val"] * vals + ["train"] * len(order)
     return dict(zip(order, splits, strict=False))
-
-
-def _classes(count: int) -> str:
-    return "is 1 class" if count == 1 else f"are {count} classes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -36,21 +36,17 @@ def of_texts(name: str, texts: Iterable[str]) -> dict[str, str]:
 
 def of_values(name: str, values: Tensor | None) -> dict[str, str]:
     """{name: hash of the tensor}; empty for None."""
-    return {} if values is None else {name: _hash([_bytes(values)])}
+    return {} if values is None else {name: _hash([values.detach().cpu().contiguous().numpy().tobytes()])}
 
 
 def of_files(paths: Iterable[Path]) -> dict[str, str]:
     """Hashes of the sizes and of the times of files. The times reveal a file that was replaced by one of equal size."""
     stats = [os.stat(path) for path in paths]
-    number: Callable[[int], bytes] = lambda value: value.to_bytes(16, "big", signed=True)  # noqa: E731
+    sizes, times = ([stat.st_size for stat in stats], [stat.st_mtime_ns for stat in stats])
     return {
-        "sizes": _hash(number(stat.st_size) for stat in stats),
-        "times": _hash(number(stat.st_mtime_ns) for stat in stats),
+        name: _hash(number.to_bytes(16, "big", signed=True) for number in numbers)
+        for name, numbers in (("sizes", sizes), ("times", times))
     }
-
-
-def _bytes(values: Tensor) -> bytes:
-    return values.detach().cpu().contiguous().numpy().tobytes()
 
 
 def _hash(parts: Iterable[bytes]) -> str:

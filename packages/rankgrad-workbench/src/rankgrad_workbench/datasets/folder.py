@@ -110,9 +110,14 @@ def load_folder(
         small = [pixels for pixels in small if pixels]
     skipped = (*folder.skipped, *broken)
     class_names = sorted({name for _, name, _ in good})
-    _need_classes(folder, good, (1 - test_fraction - val_fraction, val_fraction, test_fraction), skipped)
+    _need_classes(folder, good, skipped)
     if not folder.divisions:
-        split_of = divide(class_names, test_fraction, val_fraction, seed, f"folders train/ and test/. {shown(folder)}")
+        yourself = (
+            "folders train/ and test/ with every class in each. To train on all images, and evaluate on them too: "
+            f"{setting('test_fraction', 0)} {setting('val_fraction', 0)}, in a command with evaluation.split=train. "
+        )
+        yourself += "\n".join([shown(folder), *skipped_lines(skipped)])
+        split_of = divide(class_names, test_fraction, val_fraction, seed, yourself)
         good = [(split_of[name], name, path) for _, name, path in good]
     number = {name: i for i, name in enumerate(class_names)}
     splits, classes, paths = zip(*good, strict=True)
@@ -148,25 +153,16 @@ def _need_division(folder: ClassFolders) -> None:
             raise ValueError(f"{shown(home)} has no sub-folders; every class needs a folder of its own with its images")
 
 
-def _need_classes(folder: ClassFolders, good: Sequence[Entry], shares: Sequence[float], skipped: Skipped) -> None:
-    """Raise unless each split has, or can get, two classes, and a class has two images."""
-    root, names = shown(folder.root), sorted({name for _, name, _ in good})
-    splits = [*folder.divisions] or [split for split, share in zip(SPLITS, shares, strict=True) if share > 1e-9]
+def _need_classes(folder: ClassFolders, good: Sequence[Entry], skipped: Skipped) -> None:
+    """Raise unless each split folder has two classes, and a class has two images. `divide` checks its own splits."""
+    root, names = shown(folder.root), {name for _, name, _ in good}
     of_split = {split: {name for here, name, _ in good if here == split} for split in folder.divisions}
-    few = next((split for split, classes in of_split.items() if len(classes) < 2), None)
+    few = next((split for split, classes in (of_split or {root: names}).items() if len(classes) < 2), None)
     wrong = ""
     if not good:
         wrong = f"{root} has no readable images in its class folders. Expected are {', '.join(EXTENSIONS)}"
     elif few is not None:
-        wrong = f"{few} has readable images of {len(of_split[few])} class(es); ranking needs at least two in each split"
-    elif not of_split and len(names) < 2 * len(splits):
-        wrong = (
-            f"there are readable images of {len(names)} class(es) ({some(names)}) to divide into {', '.join(splits)}; "
-            f"ranking needs at least two in each split. Add classes until there are {2 * len(splits)}, or divide the "
-            f"images yourself: folders {_names([folder.root / split for split in splits])} in {root}, with every class "
-            f"in each. To train on all images, and evaluate on them too: {setting('test_fraction', 0)} "
-            f"{setting('val_fraction', 0)}, in a command with evaluation.split=train"
-        )
+        wrong = f"{few} has readable images of {len(of_split.get(few, names))} class(es); ranking needs at least two"
     elif len(good) == len(names):
         wrong = (
             f"each of the {len(good)} classes of {root} has one image only. A query must find other images of its "

@@ -69,7 +69,6 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
 
     Raises:
         ValueError: if hard or seed is out of range.
-        FileNotFoundError: if a font of matplotlib is missing.
 
     Warns:
         GlyphFontWarning: if the clean letters differ from those of the published results.
@@ -126,8 +125,6 @@ def _outlines(face: str, codes: list[int]) -> list[tuple[Floats, npt.NDArray[np.
     from matplotlib import __version_info__, ft2font, get_data_path
 
     path = Path(get_data_path(), "fonts", "ttf", f"{face}.ttf")
-    if not path.is_file():
-        raise FileNotFoundError(f"the glyphs need the font {path}, which comes with matplotlib; reinstall matplotlib")
     # matplotlib < 3.10 has a plain constant
     flags: Any = getattr(ft2font, "LoadFlags", None)
     unscaled = flags.NO_SCALE if flags else ft2font.LOAD_NO_SCALE  # type: ignore[attr-defined]

@@ -66,31 +66,24 @@ def identical_lines(
     """
     groups = identical_files(paths)
     copies = sum(len(group) - 1 for group in groups)
-    lines = [
-        f"{copies} {'image is a copy' if copies == 1 else 'images are copies'} of another image (identical files)"
-    ] * (copies > 0)
+    lines = [f"{copies} image(s) are copies of another image (identical files)"] if copies else []
     for what, column in (("two splits", splits), ("two classes", classes)):
-        apart = [group for group in groups if len({column[row] for row in group}) > 1]
-        # the first image, and the first that is elsewhere
-        others = [next(row for row in group if column[row] != column[group[0]]) for group in apart]
-        pairs = [f"{names[group[0]]} = {names[other]}" for group, other in zip(apart, others, strict=True)]
-        if apart:
-            lines.append(f"  in {what}: {len(apart)} ({some(pairs)})")
+        # the first image of each group, and the first that is elsewhere
+        others = [(group[0], [row for row in group if column[row] != column[group[0]]]) for group in groups]
+        pairs = [f"{names[one]} = {names[elsewhere[0]]}" for one, elsewhere in others if elsewhere]
+        if pairs:
+            lines.append(f"  in {what}: {len(pairs)} ({some(pairs)})")
     first = {row: group[0] for group in groups for row in group}
-    both = [*zip(splits, classes, strict=True)]
     in_class = [
         (a, b)
-        for a, b in same_pictures(both, small, within=True)
+        for a, b in same_pictures([*zip(splits, classes, strict=True)], small, within=True)
         if paths[a].suffix.lower() != paths[b].suffix.lower() or image_size(paths[a]) != image_size(paths[b])
     ]
-    for where, found in (
-        ("an image of another split", same_pictures(splits, small)),
-        ("another image of the same class", in_class),
-    ):
+    apart = same_pictures(splits, small)
+    for where, found in (("an image of another split", apart), ("another image of the same class", in_class)):
         pairs = [f"{names[a]} ~ {names[b]}" for a, b in found if first.get(a, a) != first.get(b, b)]
         if pairs:
-            count = f"{len(pairs)} image{' looks' if len(pairs) == 1 else 's look'}"
-            lines.append(f"{count} like {where}, in another size or format ({some(pairs)})")
+            lines.append(f"{len(pairs)} image(s) look like {where}, in another size or format ({some(pairs)})")
     return tuple(lines)
 
 
@@ -125,14 +118,11 @@ def same_pictures(groups: Sequence[Hashable], small: Sequence[bytes], *, within:
         for part in torch.split(one, BLOCK):
             low, high = torch.searchsorted(bright, mean[part[[0, -1]]] + torch.tensor([-APART, APART])).tolist()
             some_of = other[low:high]
-            if not len(some_of):
-                continue
             alike = (unit[some_of] @ unit[part].T).masked_fill(some_of[:, None] == part, -1)
             best, at = alike.max(1)  # the most similar one is enough
             near = part[at]
-            found = best > ALIKE
-            for value in (mean, spread):
-                found &= (value[near] - value[some_of]).abs() < APART
+            found = (best > ALIKE) & ((mean[near] - mean[some_of]).abs() < APART)
+            found &= (spread[near] - spread[some_of]).abs() < APART
             for pair in zip(near[found].tolist(), some_of[found].tolist(), strict=True):
                 pairs.setdefault(max(pair), min(pair))
     return sorted((first, second) for second, first in pairs.items())

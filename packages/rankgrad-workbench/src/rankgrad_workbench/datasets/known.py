@@ -42,14 +42,13 @@ def known_rows(rows: Rows, trained: Rows) -> Tensor:
             raise ValueError("images in memory cannot be compared with files")
         return _among(_bytes_of(rows.images), _bytes_of(trained.images))
     paths, before = [*trained.paths, *rows.paths], len(trained)
-    groups = ["train"] * before + ["test"] * len(rows)
     known = torch.zeros(len(rows), dtype=torch.bool)
     for group in identical_files(paths):
         if group[0] < before:
             known[[row - before for row in group if row >= before]] = True
     reasons, small = look_at(paths)
     good = [row for row, reason in enumerate(reasons) if reason is None]
-    for _, later in same_pictures([groups[row] for row in good], [small[row] for row in good]):
+    for _, later in same_pictures([row < before for row in good], [small[row] for row in good]):
         known[good[later] - before] = True
     return known
 

@@ -144,14 +144,10 @@ class Rows(ABC):
 
     def __post_init__(self) -> None:
         rows, noun, classes = len(self.label), self.noun, len(self.class_names)
-        for name, column, dtype, shape in (
-            ("label", self.label, torch.int64, (rows,)),
-            ("super_label", self.super_label, torch.int64, (rows,)),
-            ("several", self.several, torch.bool, (rows, classes)),
-            ("copies", self.copies, torch.bool, (rows,)),
-        ):
-            if column is not None and (column.dtype != dtype or column.shape != shape):
-                raise ValueError(f"{name} must be {dtype} {list(shape)}; got {column.dtype} {list(column.shape)}")
+        self.need("label", self.label, torch.int64, rows)
+        self.need("super_label", self.super_label, torch.int64, rows)
+        self.need("several", self.several, torch.bool, rows, classes)
+        self.need("copies", self.copies, torch.bool, rows)
         for name, numbers, names in (
             ("label", self.label, self.class_names),
             ("super_label", self.super_label, self.super_names),
@@ -178,6 +174,19 @@ class Rows(ABC):
             raise ValueError(
                 f"protocol 'query_gallery' needs the queries and the gallery of the {self.takes}: give role="
             )
+
+    def need(self, name: str, column: Tensor | None, dtype: torch.dtype, *shape: int | None) -> None:
+        """Raise unless a column has this type and shape, in which None is any length; or is None itself.
+
+        Raises:
+            ValueError: naming the column.
+        """
+        if column is None:
+            return
+        lengths = len(shape) == column.ndim and all(map(lambda a, b: a in (None, b), shape, column.shape))
+        if column.dtype != dtype or not lengths:
+            wanted = ", ".join("any" if length is None else str(length) for length in shape)
+            raise ValueError(f"{name} must be {dtype} [{wanted}]; got {column.dtype} {list(column.shape)}")
 
     @property
     def truth(self) -> Tensor:
@@ -278,12 +287,6 @@ class Rows(ABC):
             twins = [" / ".join(names) for names in alike.values() if len(names) > 1]
             if twins:
                 notes.append(f"{what} whose names look alike, and count as different: {some(twins)}")
-        if self.several is not None:
-            counts = self.several.sum(1)
-            notes.append(
-                f"a {self.noun} has {int(counts.min())} to {int(counts.max())} classes, {counts.float().mean():.1f} in "
-                "the mean; the table counts the first of each"
-            )
         if self.protocol != "leave_one_out":
             roles, words = self.role or (), (("query", "queries"), ("gallery", "in the gallery"))
             told = [f"{roles.count(role)} {word}" for role, word in words if role in roles]

@@ -167,13 +167,10 @@ def read_columns(
         ValueError: a column is missing, a value is empty, a row has more or fewer fields than the header, or the file
             is not UTF-8; naming the row.
     """
-    if path.is_dir():
-        raise IsADirectoryError(
-            f"need a file ({', '.join(of_texts())}); {shown(path)} is a folder. Name a file in it; for a folder of "
-            "images use data=folder"
-        )
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {shown(path)}")
+        raise FileNotFoundError(
+            f"there is no file {shown(path)}: needed is one of {', '.join(of_texts())}. For images use data=folder"
+        )
     names: dict[str, str] = {}
     values: dict[str, list[str]] = {}
     places: list[str] = []

@@ -308,7 +308,7 @@ class PhotoTrain:
                 )
         elif not (0 < self.scale[0] <= self.scale[1] <= 1 and 0 < self.ratio[0] <= self.ratio[1]):
             raise ValueError(
-                "scale is the (smallest, largest) area of a crop in (0, 1], ratio its (smallest, largest) width / height; "
+                "scale is the (smallest, largest) area of a crop in (0, 1], ratio its (smallest, largest) form, > 0; "
                 f"got {self.scale} and {self.ratio}"
             )
         number(self.flip, "flip is a probability", low=0, high=1)

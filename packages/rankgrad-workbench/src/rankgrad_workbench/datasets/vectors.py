@@ -60,11 +60,7 @@ class VectorTable(Rows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.vectors.dtype != torch.float32 or self.vectors.ndim != 2 or len(self.vectors) != len(self.label):
-            raise ValueError(
-                f"vectors must be float32 [{len(self.label)}, width]; got {self.vectors.dtype} "
-                f"{tuple(self.vectors.shape)}"
-            )
+        self.need("vectors", self.vectors, torch.float32, len(self), None)
 
     @property
     def asks(self) -> Mapping[str, int]:

@@ -29,7 +29,7 @@ from rankgrad.search import topk
 from ..datasets.rows import numbered
 from ..datasets.vectors import embedding_columns
 from ..files import inside, read_npz, sha256_of
-from ..files.tables.vectors import VECTORS, need_ending, note_of, write_vectors
+from ..files.tables.written import VECTORS, need_ending, note_of, write_vectors
 from ..runs.embeddings import joined_classes
 from ..runs.folder import Run
 from ..settings import load, parsed

@@ -16,7 +16,7 @@ from rankgrad.ranks.relevance import as_labels
 from ..datasets.protocols import trials
 from ..datasets.rows import Rows
 from ..files import Pieces
-from ..files.tables.vectors import write_vectors
+from ..files.tables.written import write_vectors
 
 # Columns of an npz that are arguments of `evaluation.evaluate`, besides embeddings and labels.
 COLUMNS = (
@@ -90,7 +90,7 @@ def save_embeddings(
     bool [row, class].
 
     Args:
-        path: npz or parquet to write, see `tables.vectors`; an existing file is replaced.
+        path: npz or parquet to write, see `tables.written`; an existing file is replaced.
         embeddings: [row, dim]; or pieces of it, of length 1, if the table has no separate queries and gallery.
         table: the rows.
         more: further columns.

@@ -13,8 +13,7 @@ from rankgrad.common.progress import through
 from rankgrad.common.text import shown
 
 from .. import read_npz
-from .arrays import Arrays, Chosen, objects
-from .arrow import csv_arrays, parquet_arrays, parquet_rows
+from .arrow import Arrays, Chosen, csv_arrays, objects, parquet_arrays, parquet_rows
 from .delimited import delimited
 from .objects import lines_of_objects
 from .parts import need_whole
@@ -84,16 +83,14 @@ def format_of(path: Path) -> Format:
     """
     found = FORMATS.get(kind_of(path)) or (SVMLIGHT if looks_like_svmlight(path) else None)
     if found is None:
-        raise _unknown(path, FORMATS, ", and its first line is none of svmlight (GRADE qid:QUERY 1:VALUE ...)")
+        raise _unknown(path, [*FORMATS, "lines of svmlight (GRADE qid:QUERY 1:VALUE ...)"])
     return found
 
 
-def _unknown(path: Path, suffixes: Iterable[str], more: str = "") -> ValueError:
+def _unknown(path: Path, known: Iterable[str]) -> ValueError:
     """The error for a file of another format; `opened` names a packed file."""
     with opened(path):
-        return ValueError(
-            f"{shown(path)} is not one of {', '.join(suffixes)}{more}: write its rows in one of these formats"
-        )
+        return ValueError(f"{shown(path)} is not one of {', '.join(known)}: write its rows in one of these formats")
 
 
 def read_rows(path: Path, delimiter: str | None) -> Iterator[tuple[str, Row]]:

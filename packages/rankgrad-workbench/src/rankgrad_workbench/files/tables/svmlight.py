@@ -11,7 +11,7 @@ import numpy as np
 
 from rankgrad.common.text import shown
 
-from .arrays import Array, Arrays
+from .arrow import Array, Arrays
 from .text import opened, text_of
 
 MOST = 2**31  # largest number of values in a table: 16 GB

@@ -19,7 +19,7 @@ from rankgrad.common.checks import setting
 from rankgrad.common.text import shown
 
 from ...datasets.division import split_called
-from ...files.tables.arrays import Chosen
+from ...files.tables.arrow import Chosen
 from ...files.tables.formats import format_of, read_arrays
 from ...files.tables.text import MISSING, number_in, text_of
 from ...trec.files import QUERY
