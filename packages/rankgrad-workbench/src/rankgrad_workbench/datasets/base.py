@@ -76,18 +76,8 @@ class Table(Rows):
             )
         self.need("images", self.images, torch.uint8, len(self), self.channels, None, None)
         self.need("box", self.box, torch.float32, len(self), 4)
-        if self.box is not None:
-            self._need_boxes(self.box)
-
-    def _need_boxes(self, box: Tensor) -> None:
-        if self.paths is None:
+        if self.box is not None and self.paths is None:
             raise ValueError("box needs images as files (paths=); crop images in memory yourself")
-        bad = (~box.isfinite().all(1) | (box[:, 2:] <= box[:, :2]).any(1)).nonzero().flatten().tolist()
-        if bad:
-            raise ValueError(
-                f"boxes are (left, top, right, bottom), left < right, top < bottom; got {box[bad[0]].tolist()} in row "
-                f"{bad[0]}, the first of {len(bad)}"
-            )
 
     @property
     def asks(self) -> Mapping[str, int]:

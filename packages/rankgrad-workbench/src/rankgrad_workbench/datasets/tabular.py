@@ -15,7 +15,6 @@ from rankgrad.common.text import brief, shown
 from ..files.tables.delimited import other_delimiter
 from ..files.tables.formats import Row, of_texts, read_rows
 from ..files.tables.text import kind_of, stem_of
-from ..files.tables.users import INTERACTIONS, are_interactions
 from .division import CALLED, divide, split_called
 from .rows import SPLITS, class_columns
 
@@ -207,11 +206,8 @@ def no_columns(place: str, wanted: Mapping[str, str], known: Sequence[str]) -> s
     absent = {role: name for role, name in wanted.items() if name not in known}
     told = f"{place} has {' and '.join(f'no column {name!r}' for name in absent.values())}"
     told += f". It has {', '.join(map(brief, known)) or 'nothing'}"
-    if are_interactions(known):
-        return f"{told}. {INTERACTIONS}"
-    return told + (
-        other_delimiter(known) or f". Say which to take: {' '.join(setting(role, 'NAME') for role in absent)}"
-    )
+    take = f". Say which to take: {' '.join(setting(role, 'NAME') for role in absent)}"
+    return told + (other_delimiter(known) or take)
 
 
 def word(value: Any, column: str, place: str) -> str:
