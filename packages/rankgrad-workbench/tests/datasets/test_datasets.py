@@ -7,7 +7,6 @@ import pickle
 import shutil
 import signal
 import threading
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,6 @@ from rankgrad.batches.samplers import EpochList
 from rankgrad_workbench import settings as config
 from rankgrad_workbench.datasets import (
     DATASETS,
-    GlyphFontWarning,
     ImageSet,
     Table,
     contact_sheet,
@@ -152,7 +150,7 @@ def test_summary_counts_splits_and_names_what_a_user_should_know():
         "1 class is in both val and test: not a test on unseen classes",
         "skipped 13 files:",
         "  empty file, 12 times: 0.png, 1.png, 2.png, 3.png, 4.png, ...",
-        "  a document: a/\\x1b[2J.pdf",
+        "  a document, 1 times: a/\\x1b[2J.pdf",
     ]
 
 
@@ -612,33 +610,27 @@ def test_who_changes_the_pixels_of_glyphs_changes_his_own():
 
 def test_glyphs_are_the_same_bits_again_and_change_with_the_seed(glyph_table):
     state = torch.get_rng_state()
-    glyphs._rendered.cache_clear()
+    glyphs._deformed.cache_clear()
     assert torch.equal(load_glyphs(seed=0, hard=0.6).images, glyph_table.images)
     assert torch.equal(torch.get_rng_state(), state)
-    clean = torch.from_numpy(glyphs.render_clean([65, 66]))
+    clean = glyphs.clean_letters()[:24]
     one, other = (glyphs._deform(clean, seed, 0.6).float() for seed in (0, 1))
     assert ((one - other).flatten(1).abs().mean(1) > 5).all()
 
 
-def test_clean_glyphs_have_the_published_hash_and_other_fonts_give_a_warning(monkeypatch):
-    monkeypatch.setattr(glyphs, "_rendered", glyphs._rendered.__wrapped__)  # drawn anew, and not kept
-    monkeypatch.setattr(glyphs, "_deform", lambda clean, seed, hard: clean[:, None, ::2, ::2].contiguous())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", GlyphFontWarning)
-        load_glyphs()
-    monkeypatch.setattr(glyphs, "render_clean", lambda codes: np.zeros((8436, 56, 56), dtype=np.uint8))
-    with pytest.warns(GlyphFontWarning, match="results are not comparable"):
-        load_glyphs()
+def test_clean_glyphs_have_the_published_hash():
+    content = glyphs.clean_letters().numpy().tobytes()
+    assert hashlib.sha256(content).hexdigest() == "14aa1e1c83215b0a7604ed36238f6b1f7fac15fffe0dbd9324298719894c1855"
 
 
-def test_a_filled_outline_is_what_a_font_rasteriser_draws():
+def test_a_clean_letter_is_what_a_font_rasteriser_draws(glyph_table):
     from matplotlib import get_data_path
     from PIL import ImageFont
 
     font = ImageFont.truetype(str(Path(get_data_path(), "fonts", "ttf", "DejaVuSerif-BoldItalic.ttf")), 400)
-    face = glyphs.FACES.index("DejaVuSerif-BoldItalic")
-    for character in "ABg&\u0436\u0567\u10d3\u03c6":  # with holes, counters, curves
-        mine = torch.from_numpy(glyphs.render_clean([ord(character)])[face]).float() / 255
+    clean = glyphs.clean_letters()
+    for character in "ABgh\u0436\u0567\u10d3\u03c6":  # with holes, counters, curves
+        mine = clean[glyph_table.names.index(f"{character} DejaVuSerif-BoldItalic")].float() / 255
         mask, _ = font.getmask2(character, mode="L")
         drawn = torch.from_numpy(np.array(mask, dtype=np.float32).reshape(mask.size[::-1])) / 255
         rows, columns = ((drawn.amax(axis) > 0).nonzero().squeeze(1) for axis in (1, 0))
@@ -652,16 +644,6 @@ def test_a_filled_outline_is_what_a_font_rasteriser_draws():
         assert overlap > 0.9, (character, float(overlap))
 
 
-def test_clean_letters_are_centred_with_their_longest_side_at_62_percent():
-    clean = glyphs.render_clean([ord("W"), ord("l")])
-    assert hashlib.sha256(clean.tobytes()).hexdigest() == hashlib.sha256(glyphs.render_clean([87, 108])).hexdigest()
-    for image in clean:
-        rows, columns = np.flatnonzero(image.max(1)), np.flatnonzero(image.max(0))
-        assert max(len(rows), len(columns)) in (34, 35, 36)  # 0.62 x 56 = 34.7
-        for used in (rows, columns):
-            assert abs(used[0] + used[-1] - 55) <= 1
-
-
 def test_hard_orders_the_difficulty_of_glyphs(glyph_table):
     def nearest_is_right(images: torch.Tensor, label: torch.Tensor) -> float:
         pixels = images.flatten(1).float()
@@ -672,7 +654,7 @@ def test_hard_orders_the_difficulty_of_glyphs(glyph_table):
     test = glyph_table.select("test")
     assert 0.30 < nearest_is_right(test.images, test.label) < 0.40
     few = test.label.unique()[::3]
-    clean = torch.from_numpy(glyphs.render_clean([ord(test.class_names[i]) for i in few.tolist()]))
+    clean = glyphs.clean_letters().view(-1, 12, 56, 56)[few].flatten(0, 1)
     label = few.repeat_interleave(12)
     easy, middle, difficult = (nearest_is_right(glyphs._deform(clean, 0, hard), label) for hard in (0.0, 0.6, 1.0))
     assert easy > 0.8 and easy > middle + 0.2 and middle > difficult + 0.2

@@ -220,7 +220,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file .*a.csv"):
         load_text(tmp_path / "a.csv")
     (tmp_path / "a.xlsx").write_bytes(b"x")
-    with pytest.raises(FileNotFoundError, match="For images use data=folder"):
+    with pytest.raises(FileNotFoundError, match="a folder is for data=folder"):
         load_text(tmp_path)
     with pytest.raises(ValueError, match=r"a.xlsx .*\.csv, .tsv, .jsonl, .parquet"):
         load_text(tmp_path / "a.xlsx")

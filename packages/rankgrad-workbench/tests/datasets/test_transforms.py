@@ -97,13 +97,6 @@ def test_counter_uniform_is_even_and_uncorrelated_between_neighbouring_seeds_epo
     assert correlation.abs().max() < 5 / math.sqrt(20_000)
 
 
-def test_counter_uniform_refuses_an_index_that_is_no_list_of_integers():
-    with pytest.raises(TypeError, match="index must be"):
-        counter_uniform(0, 0, torch.zeros(3), 2)
-    with pytest.raises(TypeError, match="index must be"):
-        counter_uniform(0, 0, torch.tensor(3), 2)
-
-
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_pixels_of_an_image_depend_neither_on_its_batch_nor_on_global_generators(name):
     transform, images = TRANSFORMS[name]

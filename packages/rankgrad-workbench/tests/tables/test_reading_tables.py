@@ -427,9 +427,9 @@ def test_queries_and_a_gallery_may_stand_in_the_column_of_splits(kind, train, tm
 @pytest.mark.parametrize(
     ("splits", "message"),
     [
-        (["train", "query"], "no row of split gallery"),
-        (["train", "gallery"], "no row of split query"),
-        (["query", "gallery", "test"], "line 4 is of split test, but"),
+        (["train", "query"], "has rows of split query; needed"),
+        (["train", "gallery"], "has rows of split gallery; needed"),
+        (["query", "gallery", "test"], "has rows of split gallery, query, test; needed"),
     ],
 )
 def test_queries_need_a_gallery_and_no_other_test(splits, message, tmp_path):

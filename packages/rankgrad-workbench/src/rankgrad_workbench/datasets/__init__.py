@@ -13,7 +13,7 @@ from rankgrad.common.plugins import registered
 from ..files.elsewhere import unknown
 from .base import ImageSet, Table
 from .folder import find_images, load_folder
-from .glyphs import GlyphFontWarning, load_glyphs
+from .glyphs import load_glyphs
 from .images import read_image
 from .inspection import CountWarning, Inspection
 from .manifest import load_manifest
@@ -51,7 +51,6 @@ def find(name: str) -> Callable[..., Rows]:
 __all__ = [
     "DATASETS",
     "CountWarning",
-    "GlyphFontWarning",
     "ImageSet",
     "Inspection",
     "Rows",

@@ -12,9 +12,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from rankgrad.batches.epochs import EpochList
 from rankgrad.common.checks import integer, one_of, setting
 from rankgrad.common.text import shown
 
@@ -23,7 +21,7 @@ from .fingerprint import of_files, of_texts, of_values
 from .images import Box, max_pixels
 from .images import read_image as read_image
 from .rows import SPLITS as SPLITS
-from .rows import Rows
+from .rows import Listed, Rows
 
 Cache = Literal["none", "ram", "disk"]
 
@@ -75,7 +73,7 @@ class Table(Rows):
                 "a table holds its images either in memory (images=) or as files (paths=): give exactly one of them"
             )
         self.need("images", self.images, torch.uint8, len(self), self.channels, None, None)
-        self.need("box", self.box, torch.float32, len(self), 4)
+        self.need("box", self.box, None, len(self), 4)
         if self.box is not None and self.paths is None:
             raise ValueError("box needs images as files (paths=); crop images in memory yourself")
 
@@ -182,7 +180,7 @@ def check_reading(
     max_pixels()
 
 
-class ImageSet(Dataset[tuple[Tensor, int, int]]):
+class ImageSet(Listed):
     """The rows of a table as a torch Dataset: item i is (uint8 [channel, height, width], label, i).
 
     A file is decoded on access, unless the table has a cache (`Table.cached`). The image is turned as its EXIF tag says
@@ -203,28 +201,16 @@ class ImageSet(Dataset[tuple[Tensor, int, int]]):
     """
 
     def __init__(self, table: Table) -> None:
-        self.table = table
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.table)
+        super().__init__(table, table.label)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         """(image, label, index)."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must be 0 .. {len(self) - 1}; got {index}")
-        return self._image(index), int(self.table.label[index]), index
-
-    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int, int]]:
-        """Items of a batch; called by DataLoader's workers in place of one `__getitem__` per index."""
-        items = [self[index] for index in indices]
-        return EpochList(items, indices.epoch) if isinstance(indices, EpochList) else items
-
-    def _image(self, index: int) -> Tensor:
-        table = self.table
-        if table.images is not None:
-            return table.images[index]
-        if table.pixels is not None:
-            return table.pixels[index]
+        table: Table = self.things
+        kept = table.pixels if table.images is None else table.images
+        if kept is not None:
+            return kept[index], self.label[index], index
         assert table.paths is not None
-        return read_image(table.paths[index], table.channels, table.shorter_side, table.draft, table.box_of(index))
+        reading = table.channels, table.shorter_side, table.draft, table.box_of(index)
+        return read_image(table.paths[index], *reading), self.label[index], index

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -34,7 +33,6 @@ from ..files import atomic_write, write_text
 from ..files.folders import alone
 
 T = TypeVar("T")
-Bytes = npt.NDArray[np.uint8]
 Shape = tuple[int, int, int]  # channels, height, width
 TRIED = 64  # images by whose size the space for all of them is estimated
 PART = 1024  # images that wait in memory at most
@@ -62,7 +60,7 @@ class Pixels:
 
     def __init__(self, shapes: Sequence[Shape], starts: Sequence[int], memory: Tensor | Path) -> None:
         self.shapes, self.starts, self.memory = list(shapes), list(starts), memory
-        self._map: Bytes | None = None
+        self._map: Any = None
 
     def __len__(self) -> int:
         """Number of images."""

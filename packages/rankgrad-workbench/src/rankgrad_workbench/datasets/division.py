@@ -68,10 +68,10 @@ def divide(
     splits = ["test"] * tests + ["val"] * vals + ["train"] * (len(order) - tests - vals)
     shares = {"train": 1 - test_fraction - val_fraction, "val": val_fraction, "test": test_fraction}
     few = next((split for split, share in shares.items() if share > 1e-9 and splits.count(split) < 2), None)
+    change = setting("test_fraction") + (f" or {setting('val_fraction')}" if val_fraction else "")
     if few is not None and test_fraction + val_fraction > 0:
         raise ValueError(
             f"there are {len(order)} class(es) in all, and {few} would get {splits.count(few)}; ranking needs at least "
-            f"two in each split. Add classes, change {setting('test_fraction')} or {setting('val_fraction')}, or "
-            f"divide the data yourself: {yourself}"
+            f"two in each split. Add classes, change {change}, or divide the data yourself: {yourself}"
         )
     return dict(zip(order, splits, strict=False))

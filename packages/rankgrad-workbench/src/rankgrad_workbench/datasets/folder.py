@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from rankgrad.common.checks import setting
 from rankgrad.common.progress import through
 from rankgrad.common.text import shown
@@ -30,6 +28,7 @@ from .images import (
     skipped_lines,
     some,
 )
+from .rows import class_columns
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class, beside train and test; ignored
 BESIDE = "lies beside the class folders"
@@ -109,7 +108,6 @@ def load_folder(
         good = [entry for entry, reason in zip(good, reasons, strict=True) if reason is None]
         small = [pixels for pixels in small if pixels]
     skipped = (*folder.skipped, *broken)
-    class_names = sorted({name for _, name, _ in good})
     _need_classes(folder, good, skipped)
     if not folder.divisions:
         yourself = (
@@ -117,15 +115,13 @@ def load_folder(
             f"{setting('test_fraction', 0)} {setting('val_fraction', 0)}, in a command with evaluation.split=train. "
         )
         yourself += "\n".join([shown(folder), *skipped_lines(skipped)])
-        split_of = divide(class_names, test_fraction, val_fraction, seed, yourself)
+        split_of = divide({name for _, name, _ in good}, test_fraction, val_fraction, seed, yourself)
         good = [(split_of[name], name, path) for _, name, path in good]
-    number = {name: i for i, name in enumerate(class_names)}
     splits, classes, paths = zip(*good, strict=True)
     names = tuple(shown(path.relative_to(root).as_posix()) for path in paths)
     table = Table(
         name=root.resolve().name,
-        label=torch.tensor([number[name] for name in classes], dtype=torch.int64),
-        class_names=tuple(class_names),
+        **class_columns(classes),
         split=splits,
         names=names,
         channels=channels,

@@ -1,22 +1,23 @@
-"""Glyphs: images of 703 letters of five scripts in twelve typefaces, rendered when loaded. Nothing is downloaded.
+"""Glyphs: images of 703 letters of five scripts in twelve typefaces, deformed when loaded. Nothing is downloaded.
 
-A class is a character. Its images show it in the DejaVu typefaces that matplotlib contains, deformed. Serif, monospaced
-and italic typefaces draw some letters in different ways, so that a class has several centres. Training letters are
-Latin and Cyrillic; test letters are Greek, Armenian and Georgian. So the classes *and* the scripts of the test are
-unseen. `glyph_codepoints.csv` lists the letters (code point, script, split). Look-alikes were removed from this list.
+A class is a character. Its images show it in the DejaVu typefaces, deformed. Serif, monospaced and italic typefaces
+draw some letters in different ways, so that a class has several centres. Training letters are Latin and Cyrillic; test
+letters are Greek, Armenian and Georgian. So the classes *and* the scripts of the test are unseen.
+`glyph_codepoints.csv` lists the letters (code point, script, split). Look-alikes were removed from this list.
+
+`glyphs.xz` holds the clean letters, [letter x face, 56, 56] uint8, ink 255 on 0; the typefaces of a letter follow each
+other. Their outlines were read from the fonts of DejaVu 2.37 in font units, unhinted, centred, scaled, and filled by
+the non-zero winding rule with 4 samples per pixel, so that no font rasteriser took part.
 """
 
 from __future__ import annotations
 
-import hashlib
+import lzma
 import math
-import warnings
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -34,24 +35,12 @@ FACES = tuple(
 )
 SIZE = 28  # pixels of an image
 
-# of the clean images, as rendered with DejaVu 2.37 (in matplotlib since version 2)
-CLEAN_SHA256 = "14aa1e1c83215b0a7604ed36238f6b1f7fac15fffe0dbd9324298719894c1855"
-
-_FINE = 2 * SIZE  # letters are rendered and deformed at twice the resolution, then averaged, for smooth edges
-_SUBSAMPLES = 2  # per side of a fine pixel
-_INK = 0.62  # longest side of a letter, as a fraction of the frame
-_PIECES = 8  # straight segments per curve of an outline
+_FINE = 2 * SIZE  # letters are deformed at twice the resolution, then averaged, for smooth edges
 _CONTROL = 5  # control points of the elastic displacement, per side
-
-Floats = npt.NDArray[np.float64]
-
-
-class GlyphFontWarning(UserWarning):
-    """The clean glyphs differ from those of the published results, because matplotlib contains other fonts."""
 
 
 def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
-    """Glyphs, built in: 703 letters of five scripts in 12 typefaces, 8436 grey images of 28 x 28, rendered when loaded.
+    """Glyphs, built in: 703 letters of five scripts in 12 typefaces, 8436 grey images of 28 x 28, deformed when loaded.
 
     Each letter is scaled so that its longest side takes 62 % of the frame (an o and an O differ by shape only). It is
     then deformed: stroke width, rotation, zoom, shear, shift, elastic displacement, a straight line across some images,
@@ -69,23 +58,12 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
 
     Raises:
         ValueError: if hard or seed is out of range.
-
-    Warns:
-        GlyphFontWarning: if the clean letters differ from those of the published results.
     """
     number(hard, "hard is the strength of the deformation", low=0, high=1)
     integer(seed, "seed is that of the deformation", low=0, high=2**32 - 1)
     codes, script, split = np.loadtxt(
         Path(__file__).with_name("glyph_codepoints.csv"), dtype=np.int64, delimiter=",", unpack=True
     )
-    images, rendered = _rendered(tuple(codes.tolist()), seed, hard)
-    if rendered != CLEAN_SHA256:
-        warnings.warn(
-            f"the fonts of the installed matplotlib draw the glyphs differently (sha256 {rendered[:12]}, expected "
-            f"{CLEAN_SHA256[:12]}): results are not comparable with published ones",
-            GlyphFontWarning,
-            stacklevel=2,
-        )
     characters = [chr(code) for code in codes]
     per_class = len(FACES)
     return Table(
@@ -95,101 +73,22 @@ def load_glyphs(seed: int = 0, hard: float = 0.6) -> Table:
         split=tuple(SPLITS[s] for s in split for _ in FACES),
         names=tuple(f"{character} {face}" for character in characters for face in FACES),
         channels=1,
-        images=images.clone(),
+        images=_deformed(seed, hard).clone(),
         super_label=torch.from_numpy(script).repeat_interleave(per_class),
         super_names=SCRIPTS,
     )
 
 
-@lru_cache(maxsize=2)  # 7 MB each; rendering takes seconds, and training, its page and an evaluation use the same ones
-def _rendered(codes: tuple[int, ...], seed: int, hard: float) -> tuple[Tensor, str]:
-    """(deformed images, hash of the clean images). Do not write to the result: it is cached."""
-    clean = render_clean(list(codes))
-    return _deform(torch.from_numpy(clean), seed, hard), hashlib.sha256(clean.tobytes()).hexdigest()
+@lru_cache(maxsize=2)  # 7 MB each; training, its page and an evaluation use the same ones
+def _deformed(seed: int, hard: float) -> Tensor:
+    """The deformed images. Do not write to the result: it is cached."""
+    return _deform(clean_letters(), seed, hard)
 
 
-def render_clean(codes: list[int]) -> npt.NDArray[np.uint8]:
-    """The clean letters, [letter x face, 56, 56] uint8, ink 255 on 0; the typefaces of a letter follow each other.
-
-    Outlines are read from the font files in font units, unhinted, and filled here (non-zero winding rule, 4 samples
-    per pixel). The result is the same on any machine, because no font rasteriser is used.
-    """
-    outlines = [_outlines(face, codes) for face in FACES]
-    letters = [outlines[face][i] for i in range(len(codes)) for face in range(len(FACES))]
-    # chunks limit the memory of the sample grids
-    return np.concatenate([_fill(letters[i : i + 512]) for i in range(0, len(letters), 512)])
-
-
-def _outlines(face: str, codes: list[int]) -> list[tuple[Floats, npt.NDArray[np.uint8]]]:
-    """Per letter the points [point, 2] in font units and the matplotlib path codes [point] of its outline."""
-    from matplotlib import __version_info__, ft2font, get_data_path
-
-    path = Path(get_data_path(), "fonts", "ttf", f"{face}.ttf")
-    # matplotlib < 3.10 has a plain constant
-    flags: Any = getattr(ft2font, "LoadFlags", None)
-    unscaled = flags.NO_SCALE if flags else ft2font.LOAD_NO_SCALE  # type: ignore[attr-defined]
-    # before 3.11 letters are eight times as wide without this argument; from 3.11 on the argument gives a warning
-    narrow: dict[str, Any] = {"hinting_factor": 1} if __version_info__ < (3, 11) else {}
-    font: Any = ft2font.FT2Font(str(path), **narrow)
-    outlines = []
-    for code in codes:
-        font.load_char(code, flags=unscaled)
-        outlines.append(font.get_path())
-    return outlines
-
-
-def _fill(letters: list[tuple[Floats, npt.NDArray[np.uint8]]]) -> npt.NDArray[np.uint8]:
-    """[letter, 56, 56] uint8 coverage of outlines, each centred and scaled to `_INK` of the frame."""
-    start, end, letter = _segments(letters)
-    side = _FINE * _SUBSAMPLES
-    low, high = np.full((len(letters), 2), np.inf), np.full((len(letters), 2), -np.inf)
-    for points in (start, end):
-        np.minimum.at(low, letter, points)
-        np.maximum.at(high, letter, points)
-    zoom = (_INK * side / (high - low).max(axis=1))[letter, None]
-    centre = ((low + high) / 2)[letter]
-    flip = np.array([1.0, -1.0])  # font y goes up
-    start, end = ((points - centre) * zoom * flip + side / 2 for points in (start, end))
-
-    # each segment crosses the sample rows whose centre lies between its ends
-    first = np.ceil(np.minimum(start[:, 1], end[:, 1]) - 0.5).astype(np.int64)
-    last = np.ceil(np.maximum(start[:, 1], end[:, 1]) - 0.5).astype(np.int64)
-    crossings = last - first
-    segment = np.repeat(np.arange(len(start)), crossings)
-    row = np.arange(len(segment)) - np.repeat(np.cumsum(crossings) - crossings, crossings) + first[segment]
-    (x0, y0), (x1, y1) = start[segment].T, end[segment].T
-    x = x0 + (row + 0.5 - y0) * ((x1 - x0) / (y1 - y0))
-    winding = np.zeros((len(letters), side, side), dtype=np.int8)
-    np.add.at(
-        winding, (letter[segment], row, np.ceil(x - 0.5).astype(np.int64)), np.where(y1 > y0, 1, -1).astype(np.int8)
-    )
-    inside = (np.cumsum(winding, axis=2, dtype=np.int8, out=winding) != 0).view(np.uint8)
-    step = _SUBSAMPLES  # a sum of strided views is several times faster than a sum over reshaped axes
-    counts = sum(inside[:, dy::step, dx::step] for dy in range(step) for dx in range(step))
-    coverage: npt.NDArray[np.uint8] = (np.asarray(counts, dtype=np.uint16) * 255 // step**2).astype(np.uint8)
-    return coverage
-
-
-def _segments(letters: list[tuple[Floats, npt.NDArray[np.uint8]]]) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
-    """Straight segments of outlines: start [segment, 2], end [segment, 2], letter [segment]."""
-    points = np.concatenate([vertices for vertices, _ in letters])
-    kind = np.concatenate([codes for _, codes in letters])
-    letter = np.repeat(np.arange(len(letters)), [len(codes) for _, codes in letters])
-    move, line, curve, close = 1, 2, 3, 79  # matplotlib.path.Path's codes; TrueType has no cubic curves
-    assert np.isin(kind, (move, line, curve, close)).all()
-    opening = np.maximum.accumulate(np.where(kind == move, np.arange(len(kind)), 0))
-    points = np.where((kind == close)[:, None], points[opening], points)
-    # a curve has two entries, its control point and its end; so every second entry of a run of curves is an end
-    in_curve = kind == curve
-    run = np.cumsum(in_curve) - np.maximum.accumulate(np.where(in_curve, 0, np.cumsum(in_curve)))
-    ends = np.flatnonzero(in_curve & (run % 2 == 0))
-    lines = np.flatnonzero((kind == line) | (kind == close))
-    t = np.linspace(0, 1, _PIECES + 1)[None, :, None]
-    a, control, b = points[ends - 2, None], points[ends - 1, None], points[ends, None]
-    curves = (1 - t) ** 2 * a + 2 * t * (1 - t) * control + t**2 * b  # [curve, piece + 1, 2]
-    start = np.concatenate([points[lines - 1], curves[:, :-1].reshape(-1, 2)])
-    end = np.concatenate([points[lines], curves[:, 1:].reshape(-1, 2)])
-    return start, end, np.concatenate([letter[lines], np.repeat(letter[ends], _PIECES)])
+def clean_letters() -> Tensor:
+    """[letter x face, 56, 56] uint8, in the order of the images."""
+    content = lzma.decompress(Path(__file__).with_name("glyphs.xz").read_bytes())
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, _FINE, _FINE)
 
 
 def _deform(clean: Tensor, seed: int, hard: float) -> Tensor:

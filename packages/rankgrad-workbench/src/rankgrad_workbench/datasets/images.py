@@ -216,14 +216,12 @@ def skipped_lines(skipped: Sequence[tuple[str, str]]) -> list[str]:
         return []
     lines = [f"  {shown(path)}: {reason}" for path, reason in skipped]
     if len(skipped) > LISTED:
-        by_reason: dict[str, list[str]] = {}
+        paths: dict[str, list[str]] = {}
         for path, reason in skipped:
-            by_reason.setdefault(reason, []).append(shown(path))
-        lines = [
-            f"  {reason}{f', {len(paths)} times' if len(paths) > 1 else ''}: {some(paths)}"
-            for reason, paths in sorted(by_reason.items(), key=lambda group: -len(group[1]))
-        ]
-        lines = [*lines[:LISTED], "  ..."] if len(lines) > LISTED else lines
+            paths.setdefault(reason, []).append(shown(path))
+        often = sorted(paths, key=lambda reason: -len(paths[reason]))[:LISTED]
+        lines = [f"  {reason}, {len(paths[reason])} times: {some(paths[reason])}" for reason in often]
+        lines += ["  ..."] * (len(paths) > LISTED)
     return [f"skipped {number_of(skipped)}:", *lines]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
@@ -31,16 +29,11 @@ def known_rows(rows: Rows, trained: Rows) -> Tensor:
     >>> known_rows(texts("to be", "or not"), texts("To  be"))
     tensor([ True, False])
     """
-    if isinstance(rows, TextTable) and isinstance(trained, TextTable):
-        return _among(map(_plain, rows.texts), map(_plain, trained.texts))
-    if isinstance(rows, VectorTable) and isinstance(trained, VectorTable):
-        return _among(_bytes_of(rows.vectors), _bytes_of(trained.vectors))
-    if not (isinstance(rows, Table) and isinstance(trained, Table)):
+    if type(rows) is not type(trained) or not isinstance(rows, (Table, TextTable, VectorTable)):
         raise TypeError(f"only images, texts and vectors are compared; got {rows.takes} and {trained.takes}")
-    if rows.paths is None or trained.paths is None:
-        if rows.images is None or trained.images is None:
-            raise ValueError("images in memory cannot be compared with files")
-        return _among(_bytes_of(rows.images), _bytes_of(trained.images))
+    if not isinstance(rows, Table) or not isinstance(trained, Table) or rows.paths is None or trained.paths is None:
+        there = set(_marks(trained))
+        return torch.tensor([mark in there for mark in _marks(rows)], dtype=torch.bool)
     paths, before = [*trained.paths, *rows.paths], len(trained)
     known = torch.zeros(len(rows), dtype=torch.bool)
     for group in identical_files(paths):
@@ -53,17 +46,11 @@ def known_rows(rows: Rows, trained: Rows) -> Tensor:
     return known
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
-
-
-def _bytes_of(values: Tensor) -> Iterable[bytes]:
-    return (row.tobytes() for row in values.numpy())
-
-
-def _among(marks: Iterable[str | bytes], trained: Iterable[str | bytes]) -> Tensor:
-    there = set(trained)
-    return torch.tensor([mark in there for mark in marks], dtype=torch.bool)
-
-
-__all__ = ["known_rows"]
+def _marks(rows: Rows) -> list[str] | list[bytes]:
+    """[row] a text in any case and spacing, or the bytes of a vector or of an image in memory."""
+    if isinstance(rows, TextTable):
+        return [" ".join(text.split()).casefold() for text in rows.texts]
+    values = rows.vectors if isinstance(rows, VectorTable) else rows.images if isinstance(rows, Table) else None
+    if values is None:
+        raise ValueError("images in memory cannot be compared with files")
+    return [row.tobytes() for row in values.numpy()]

@@ -175,8 +175,8 @@ class Rows(ABC):
                 f"protocol 'query_gallery' needs the queries and the gallery of the {self.takes}: give role="
             )
 
-    def need(self, name: str, column: Tensor | None, dtype: torch.dtype, *shape: int | None) -> None:
-        """Raise unless a column has this type and shape, in which None is any length; or is None itself.
+    def need(self, name: str, column: Tensor | None, dtype: torch.dtype | None, *shape: int | None) -> None:
+        """Raise unless a column has this type and shape, in which None is any; or is None itself.
 
         Raises:
             ValueError: naming the column.
@@ -184,9 +184,9 @@ class Rows(ABC):
         if column is None:
             return
         lengths = len(shape) == column.ndim and all(map(lambda a, b: a in (None, b), shape, column.shape))
-        if column.dtype != dtype or not lengths:
+        if dtype not in (None, column.dtype) or not lengths:
             wanted = ", ".join("any" if length is None else str(length) for length in shape)
-            raise ValueError(f"{name} must be {dtype} [{wanted}]; got {column.dtype} {list(column.shape)}")
+            raise ValueError(f"{name} must be {dtype or 'numbers'} [{wanted}]; got {column.dtype} {list(column.shape)}")
 
     @property
     def truth(self) -> Tensor:

@@ -106,21 +106,17 @@ class Columns:
             for role, word, place in zip(roles, words, self.places, strict=True)
         ]
         if any(roles):  # queries and a gallery may also be evaluated alone
-            absent = {"query", "gallery"} - set(roles)
-            if absent:
+            there = {role or split for role, split in zip(roles, splits, strict=True) if split == "test"}
+            if there != {"query", "gallery"}:
                 raise ValueError(
-                    f"{shown(self.path)} has no row of split {absent.pop()}; queries are ranked against a gallery"
+                    f"the test of {shown(self.path)} has rows of split {', '.join(sorted(there))}; needed are query "
+                    "and gallery, and no test"
                 )
-            for split, role, place in zip(splits, roles, self.places, strict=True):
-                if split == "test" and not role:
-                    raise ValueError(
-                        f"{place} is of split test, but the test has queries and a gallery; say query or gallery"
-                    )
             return splits, {"role": roles, "protocol": "query_gallery"}
-        there = [split for split in SPLITS if split in splits]
-        if "train" not in there or len(there) == 1:
+        found = [split for split in SPLITS if split in splits]
+        if "train" not in found or len(found) == 1:
             raise ValueError(
-                f"all rows of {shown(self.path)} are of split {' and '.join(there)}; rows of train and of test are "
+                f"all rows of {shown(self.path)} are of split {' and '.join(found)}; rows of train and of test are "
                 f"needed. Complete the column, or ignore it with {setting('split', None)}: whole classes are then "
                 f"divided by {setting('test_fraction')}"
             )
@@ -168,7 +164,7 @@ def read_columns(
     """
     if not path.is_file():
         raise FileNotFoundError(
-            f"there is no file {shown(path)}: needed is one of {', '.join(of_texts())}. For images use data=folder"
+            f"there is no file {shown(path)}: needed is one of {', '.join(of_texts())}; a folder is for data=folder"
         )
     names: dict[str, str] = {}
     values: dict[str, list[str]] = {}

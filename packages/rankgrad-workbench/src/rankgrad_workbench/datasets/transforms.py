@@ -66,17 +66,12 @@ def counter_uniform(seed: int, epoch: int, index: Tensor, n: int) -> Tensor:
     Returns:
         [image, n] float32 on CPU.
 
-    Raises:
-        TypeError: if index is not a 1-d integer tensor.
-
     >>> counter_uniform(0, 0, torch.tensor([5, 6]), 2)
     tensor([[0.8621, 0.5052],
             [0.0773, 0.1316]])
     >>> counter_uniform(0, 0, torch.tensor([6]), 2)
     tensor([[0.0773, 0.1316]])
     """
-    if index.ndim != 1 or index.dtype.is_floating_point or index.dtype == torch.bool:
-        raise TypeError(f"index must be [image] integers; got {index.dtype} {tuple(index.shape)}")
     bits = _splitmix(_keys(seed, epoch, index)[:, None] + np.arange(1, n + 1, dtype=np.uint64) * _GAMMA)
     return torch.from_numpy((bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24))
 
@@ -320,19 +315,16 @@ class PhotoTrain:
     def _pipeline(self) -> Callable[[Tensor], Tensor]:
         from torchvision.transforms import v2
 
-        steps: list[Any] = [_no_strip] if isinstance(self.resize, int) else []
-        if self.resize is not None:
-            steps.append(v2.Resize(self.resize, antialias=True))
-        if self.scale is None:
-            steps.append(v2.RandomCrop(self.size))
-        else:
-            steps.append(v2.RandomResizedCrop(self.size, scale=self.scale, ratio=self.ratio, antialias=True))
-        if self.flip:
-            steps.append(v2.RandomHorizontalFlip(self.flip))
-        if self.color_jitter:
-            c = self.color_jitter
-            steps.append(v2.ColorJitter(brightness=c, contrast=c, saturation=c, hue=min(c / 4, 0.5)))
-        return v2.Compose(steps)  # type: ignore[no-any-return]
+        c = self.color_jitter
+        crop = v2.RandomResizedCrop(self.size, scale=self.scale or (1, 1), ratio=self.ratio, antialias=True)
+        steps = [
+            _no_strip if isinstance(self.resize, int) else None,
+            None if self.resize is None else v2.Resize(self.resize, antialias=True),
+            v2.RandomCrop(self.size) if self.scale is None else crop,
+            v2.RandomHorizontalFlip(self.flip) if self.flip else None,
+            v2.ColorJitter(brightness=c, contrast=c, saturation=c, hue=min(c / 4, 0.5)) if c else None,
+        ]
+        return v2.Compose([step for step in steps if step is not None])  # type: ignore[no-any-return]
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size], normalised."""

@@ -20,8 +20,7 @@ from rankgrad.common.text import shown
 from ..datasets.tabular import AUTO
 from ..files import sha256_of, write_text
 from ..files.tables.formats import read_rows
-from ..files.tables.vectors import need_ending
-from ..files.tables.written import write_columns
+from ..files.tables.written import need_ending, write_columns
 from ..models.foreign_settings import check_files
 from ..tasks.search.reading import table_texts
 from .embed import begun

@@ -33,9 +33,8 @@ def need_ending(out: Path, endings: Sequence[str], option: str = "") -> None:
     """
     ending = out.suffix.lower()
     if ending not in endings:
-        *first, last = [each for each in endings if each]
         named = f"ends in {shown(ending)}" if ending else "has no ending"
-        known = " or ".join([", ".join(first), last] if first else [last])
+        known = " or ".join(each for each in endings if each)
         raise ValueError(f"{option} {shown(out)} {named}; give a name that ends in {known}".lstrip())
 
 
