@@ -600,13 +600,6 @@ def test_rows_of_one_list_that_are_in_two_parts_are_counted(tmp_path):
     assert not any("equal" in note for note in load_table(tmp_path).notes)
 
 
-@pytest.mark.parametrize("names", ["user,item,rating", "userId,movieId,rating,timestamp", "user_id,item_id,score"])
-def test_a_file_of_users_and_items_is_told_where_it_belongs(names, tmp_path):
-    row = ",".join("1234"[: names.count(",") + 1])
-    with pytest.raises(ValueError, match=r"docs/recommenders\.md"):
-        load_table(written(tmp_path, f"{names}\n{row}\n{row}\n"))
-
-
 def test_a_label_that_is_the_same_in_all_rows_is_told_before_a_positive_one_is_asked_for(tmp_path):
     path = written(tmp_path, "x,label\n1,no\n2,no\n3,no\n4,no\n")
     for positive in (None, "yes", "no"):

@@ -103,7 +103,7 @@ def test_a_file_without_columns_of_numbers_is_refused_with_the_formats_that_have
 
 def test_columns_that_are_not_read_may_have_any_shape(tmp_path):
     np.savez(tmp_path / "rows.npz", x=[1.0, 2.0, 3.0], y=[0, 1, 0], names=["a", "b"], maps=np.ones((3, 2)))
-    with pytest.raises(ValueError, match=r"'x' has 3 rows, 'names' has 2"):
+    with pytest.raises(ValueError, match=r"'names' has the shape"):
         load_table(tmp_path / "rows.npz", test_fraction=None, drop=["maps"])
     with pytest.raises(ValueError, match=r"row 0: 'maps' has the shape \(3, 2\).*drop=\['maps'\]"):
         load_table(tmp_path / "rows.npz", test_fraction=None, drop=["names"])
@@ -183,15 +183,3 @@ def test_a_format_of_columns_is_enough_for_vectors_and_scores(tmp_path):
 )
 def test_a_path_alone_is_answered_with_the_settings_for_its_format(path, settings):
     assert settings in data_settings(path)
-
-
-@pytest.mark.parametrize("head", ["user,item,rating", "userId,movieId,rating,timestamp", "customer_id;product_id"])
-def test_a_file_of_users_and_items_is_sent_to_the_page_on_recommenders(head, tmp_path):
-    path = tmp_path / "ratings.csv"
-    sign = ";" if ";" in head else ","
-    path.write_text("\n".join([f"sep={sign}", head, *(sign.join("1234"[: head.count(sign) + 1]) for _ in range(3))]))
-    for reader in (load_text, load_manifest, load_table, read):
-        with pytest.raises(ValueError, match=r"see docs/recommenders\.md") as caught:
-            reader(path)
-        assert "text=" not in str(caught.value) and "label=" not in str(caught.value)
-    assert "task=scores" in data_settings(str(path))

@@ -50,7 +50,6 @@ def test_a_field_holds_several_classes(tmp_path):
     assert table.truth is table.several and table.label[:2].tolist() == [0, 0]  # the first that is named
     part = table.select("test")
     assert torch.equal(part.several, table.several[24:]) and part.fingerprint() != table.fingerprint()
-    assert "a text has 1 to 2 classes, 1.5 in the mean" in table.summary()
     assert load_text(make_several(tmp_path / "a.csv")).class_names[1] == "card|loan"  # no separator: one class
 
 
