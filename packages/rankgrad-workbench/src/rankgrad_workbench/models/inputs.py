@@ -13,27 +13,7 @@ from rankgrad.common.checks import integer
 
 
 @dataclass(frozen=True)
-class Input:
-    """The kind of input of a model."""
-
-    takes: ClassVar[str]
-
-    @property
-    def asks(self) -> Mapping[str, int]:
-        """Arguments of the model that depend on the data, such as in_channels; the same as in `Rows.asks`."""
-        return {}
-
-    def ready(self, given: Any) -> Any:
-        """Check a batch and convert it to the memory format of the backbone.
-
-        Raises:
-            TypeError, ValueError: the batch is of another kind or shape.
-        """
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ImageInput(Input):
+class ImageInput:
     """Images [image, channel, height, width] float.
 
     Attributes:
@@ -50,11 +30,11 @@ class ImageInput(Input):
 
     @property
     def asks(self) -> Mapping[str, int]:
-        """See `Input`."""
+        """Arguments of the model that depend on the data; the same as in `Rows.asks`."""
         return {"in_channels": self.channels}
 
     def ready(self, given: Any) -> Tensor:
-        """See `Input`; the memory format is channels_last."""
+        """Check a batch, or raise TypeError or ValueError; the memory format is channels_last."""
         images = _tensor(given, self.takes)
         if images.ndim != 4 or images.shape[1] != self.channels:
             raise ValueError(
@@ -75,20 +55,21 @@ class ImageInput(Input):
 
 
 @dataclass(frozen=True)
-class TextInput(Input):
+class TextInput:
     """Texts: a list of strings."""
 
     takes: ClassVar[str] = "texts"
+    asks: ClassVar[Mapping[str, int]] = {}
 
     def ready(self, given: Any) -> list[str]:
-        """See `Input`."""
+        """Check a batch."""
         if isinstance(given, (str, Tensor)) or not all(isinstance(text, str) for text in given):
             raise TypeError(f"the model takes texts, a list of strings; got a {type(given).__name__}")
         return list(given)
 
 
 @dataclass(frozen=True)
-class VectorInput(Input):
+class VectorInput:
     """Vectors [row, width] float.
 
     Attributes:
@@ -104,11 +85,11 @@ class VectorInput(Input):
 
     @property
     def asks(self) -> Mapping[str, int]:
-        """See `Input`."""
+        """As of images."""
         return {"width": self.width}
 
     def ready(self, given: Any) -> Tensor:
-        """See `Input`."""
+        """Check a batch."""
         vectors = _tensor(given, self.takes)
         if vectors.ndim != 2 or vectors.shape[1] != self.width or not vectors.is_floating_point():
             raise ValueError(
@@ -122,3 +103,6 @@ def _tensor(given: Any, takes: str) -> Tensor:
     if not isinstance(given, Tensor):
         raise TypeError(f"the model takes {takes}, a tensor; got a {type(given).__name__}")
     return given
+
+
+Input = ImageInput | TextInput | VectorInput

@@ -129,37 +129,30 @@ def matched(
     (['a.weight', 'b.weight'], '2 tensors loaded, names without the prefix module.; left out: module.fc.bias')
     """
     wanted = {key: value.shape for key, value in expected.items() if not key.endswith(COUNTER)}
-
-    def result(names: Mapping[str, str], how: str) -> tuple[dict[str, Tensor], str]:
-        """names: of the network -> of the file."""
-        surplus = [key for key in given if key not in names.values() and not key.endswith(COUNTER)]
-        rest = f"; left out: {sample(surplus)}" if surplus else ""
-        counters = {key: value for key, value in expected.items() if key.endswith(COUNTER)}
-        state = {**counters, **{key: given[name] for key, name in names.items()}}
-        return {key: state[key] for key in expected}, f"{len(names)} tensors loaded{how}{rest}"
+    there = [key for key in given if not key.endswith(COUNTER)]
+    first = next(iter(wanted))
+    prefixes = sorted((key.removesuffix(first) for key in there if key.endswith(first)), key=len)
+    ways = [
+        ({key: f"{prefix}{key}" for key in wanted}, prefix and f", names without the prefix {prefix}")
+        for prefix in prefixes
+    ]
+    in_order = dict(zip(wanted, there, strict=False))
+    if len(wanted) <= len(there) <= len(wanted) + 2 and not {*wanted} & {*there}:
+        if all(key.rpartition(".")[2] == name.rpartition(".")[2] for key, name in in_order.items()):
+            ways.append((in_order, ", by their order, as all names differ"))
 
     def allowed(key: str) -> bool:
         return key.endswith(COUNTER) or key.startswith(tuple(f"{name}." for name in unused))
 
-    first = next(iter(wanted))
-    prefixes = [key.removesuffix(first) for key in given if key.endswith(first)]
-    for prefix in sorted(prefixes, key=len):
-        names = {key: f"{prefix}{key}" for key in wanted}
-        others = [key.removeprefix(prefix) for key in given if key not in names.values()]
+    for names, how in ways:
+        left = [key for key in there if key not in names.values()]
         fits = all(name in given and given[name].shape == wanted[key] for key, name in names.items())
         # without a prefix every surplus tensor is an error; below a prefix the file may hold other networks, too
-        if fits and (prefix or all(map(allowed, others))):
-            return result(names, f", names without the prefix {prefix}" if prefix else "")
-    there = [key for key in given if not key.endswith(COUNTER)]
-    pairs = list(zip(wanted, there, strict=False))
-    alike = all(wanted[a] == given[b].shape and _last(a) == _last(b) for a, b in pairs)
-    if alike and len(pairs) == len(wanted) and len(there) - len(pairs) <= 2 and not set(wanted) & set(there):
-        return result(dict(pairs), ", by their order, as all names differ")
+        if fits and (how or all(map(allowed, left))):
+            state = {key: given[names[key]] if key in names else value for key, value in expected.items()}
+            rest = f"; left out: {sample(left)}" if left else ""
+            return state, f"{len(names)} tensors loaded{how}{rest}"
     return {key: value for key, value in given.items() if not allowed(key) or key in expected}, ""
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def weights_file(path: Path) -> Path:
@@ -212,7 +205,7 @@ def timm_model(
             training checkpoint that holds one as `state_dict` or `model` (the averaged copy is preferred). Code in the
             file is not run. The classifier's weights (`fc.*` of a resnet) are left out, because the model has no
             classifier; all others must fit. Their names may differ by a prefix, or altogether if order and shapes
-            decide (`matching.matched`); `EmbeddingModel.origin` says what was found. Weights for colour images are
+            decide (`matched`); `EmbeddingModel.origin` says what was found. Weights for colour images are
             adapted to one channel as timm does, by the sum of the first filters.
         freeze_batch_norm: see `EmbeddingModel`.
         drop_rate: dropout inside the backbone.

@@ -118,11 +118,7 @@ def search_data(lists: QueryLists, settings: SearchBatches, seed: int) -> EpochD
     """The training batches."""
     # each of several processes makes the whole batch, and embeds a share of its texts
     sampler = ShuffledBatches(len(lists), min(settings.queries_per_batch, len(lists)), seed, rank=0, world_size=1)
-    return EpochData(lists, sampler, _as_it_is)
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
+    return EpochData(lists, sampler, collate=lambda batch: batch)
 
 
 def mine(found: Found, positive: Array, lists: QueryLists, settings: Mining) -> dict[int, Array]:

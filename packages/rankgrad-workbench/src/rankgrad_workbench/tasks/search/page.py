@@ -66,24 +66,19 @@ def write_page(run: Run, report: SearchReport, trust: Sequence[str] = ()) -> Pat
         report: its report.
         trust: packages whose classes its settings may name.
     """
-    return write_report(run.page, [_described(run, report, trust)])
+    return write_report(run.page, [read(run, report, trust=trust)])
 
 
-def read(
-    run: Run, *, known: dict[str, Any] | None = None, pictures: bool = True, trust: Sequence[str] = ()
-) -> SearchContent:
+def read(run: Run, report: SearchReport | None = None, *, trust: Sequence[str] = (), **other: Any) -> SearchContent:
     """Read the content of a run, finished or not. Notes name what is missing.
 
     Args:
         run: the folder.
-        known: not used; see `report.retrieval.read`.
-        pictures: not used.
+        report: its report; None: in the folder, if the run is finished.
         trust: packages whose classes its settings may name.
+        other: not used; see `report.retrieval.read`.
     """
-    return _described(run, SearchReport.from_json(run.after) if run.finished else None, trust)
-
-
-def _described(run: Run, report: SearchReport | None, trust: Sequence[str]) -> SearchContent:
+    report = SearchReport.from_json(run.after) if report is None and run.finished else report
     common = read_common(run, report, trust)
     data = common["config"]["data"]
     common["config"]["data"] = {**data, "name": Path(data["root"]).stem}

@@ -210,7 +210,7 @@ def read_named(
     for file in files:
         made.read_texts(file, table, text, needs_name=False)
     made.counted["documents without text, which a search may find"] = sum(each == digest("") for each in table.digests)
-    return replace(table.frozen(), notes=made.notes())
+    return NamedTexts(tuple(table.row), table.texts, made.notes())
 
 
 def beginning(text: str, longest: int = 240) -> str:
@@ -264,9 +264,6 @@ class _Table:
         if known not in self.by_text:
             self.by_text[known] = self.add(f"{self.what[0]}{len(self.texts) + 1}", text, place)
         return self.by_text[known]
-
-    def frozen(self) -> NamedTexts:
-        return NamedTexts(tuple(self.row), self.texts)
 
 
 class _Builder:
@@ -442,7 +439,8 @@ class _Builder:
                 self.counted[f"judgements with the {what} {value:.10g}, which often means that there is none"] += 1
         name = stem_of(path) if path.is_file() else path.name
         judged = Judged(query, document, grade.clip(min=0), score)
-        return Collection(name, self.documents.frozen(), self.queries.frozen(), judged, split, self.notes())
+        documents, queries = (NamedTexts(tuple(each.row), each.texts) for each in (self.documents, self.queries))
+        return Collection(name, documents, queries, judged, split, self.notes())
 
 
 def table_texts(

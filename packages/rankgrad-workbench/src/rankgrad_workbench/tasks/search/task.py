@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lightning as L
 import numpy as np
@@ -110,6 +110,7 @@ class SearchModule(TrainedModule):
         }
 
 
+@dataclass(eq=False)
 class SearchTask:
     """See `training.runner.Task`. `build` makes one from the settings of a run.
 
@@ -117,7 +118,7 @@ class SearchTask:
         settings: of the run.
         lists: the training queries of its collection.
         loss: a loss with `from_scores`.
-        model: the encoders.
+        encoders: the model.
         quiet: show no progress bars.
         pretrained: whether the model begins with weights that were trained before.
         trust: packages whose classes the settings may name.
@@ -126,35 +127,32 @@ class SearchTask:
         epochs: number of epochs.
     """
 
-    memories: Sequence[str] = ()
-    off_counts = ""  # no collection of documents has published counts here
+    settings: SearchSettings
+    lists: QueryLists
+    loss: nn.Module
+    encoders: Encoders
+    quiet: bool = False
+    pretrained: bool = False
+    trust: Sequence[str] = ()
 
-    def __init__(
-        self,
-        settings: SearchSettings,
-        lists: QueryLists,
-        loss: nn.Module,
-        model: Encoders,
-        *,
-        quiet: bool = False,
-        pretrained: bool = False,
-        trust: Sequence[str] = (),
-    ) -> None:
-        self.settings, self.lists, self.encoders, self.trust = settings, lists, model, trust
-        self.collection, self.quiet, self.pretrained = lists.collection, quiet, pretrained
-        self.bars = bool(settings.trainer["enable_progress_bar"]) and not quiet
-        self.data = search_data(lists, settings.sampler, settings.seed)
-        optimizer = {**settings.optimizer, "extended": settings.extended}
-        self.module = SearchModule(model, loss, optimizer, settings.sub_batch, settings.widths)
-        steps, given = runner.steps_of(settings.trainer, len(self.data.sampler)), settings.trainer["max_epochs"]
-        passes, fewest = (
-            (defaults.PASSES_FINE_TUNED, defaults.FEWEST_STEPS_FINE_TUNED)
-            if pretrained
-            else (defaults.PASSES_OF_QUERIES, defaults.FEWEST_STEPS)
-        )
-        self.epochs = defaults.epochs_for(steps, passes, fewest, defaults.MOST_STEPS) if given is None else int(given)
-        average = settings.optimizer["average"]
-        self.averaging = Averaging(model, defaults.share_kept(self.epochs * steps) if average is None else average)
+    memories: ClassVar[Sequence[str]] = ()
+    off_counts: ClassVar[str] = ""  # no collection of documents has published counts here
+
+    def __post_init__(self) -> None:
+        s, self.collection = self.settings, self.lists.collection
+        self.bars = bool(s.trainer["enable_progress_bar"]) and not self.quiet
+        self.data = search_data(self.lists, s.sampler, s.seed)
+        optimizer = {**s.optimizer, "extended": s.extended}
+        self.module = SearchModule(self.encoders, self.loss, optimizer, s.sub_batch, s.widths)
+        steps, self.epochs = runner.steps_of(s.trainer, len(self.data.sampler)), s.trainer["max_epochs"]
+        if self.epochs is None:
+            length = (defaults.PASSES_OF_QUERIES, defaults.FEWEST_STEPS)
+            if self.pretrained:
+                length = (defaults.PASSES_FINE_TUNED, defaults.FEWEST_STEPS_FINE_TUNED)
+            self.epochs = defaults.epochs_for(steps, *length, defaults.MOST_STEPS)
+        average = s.optimizer["average"]
+        share = defaults.share_kept(self.epochs * steps) if average is None else average
+        self.averaging = Averaging(self.encoders, share)
         self.untrained: Found | None = None
         self._embedded: dict[str, StoredRows] = {}
         self._folder: Path | None = None
