@@ -119,7 +119,7 @@ def scrambled(of: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        ({"peft_type": "IA3"}, "has the kind 'IA3', which is not supported"),
+        ({"peft_type": "IA3"}, "has peft_type='IA3', which is not supported"),
         ({"init_lora_weights": "corda"}, "has init_lora_weights='corda', which is not supported"),
         ({"init_lora_weights": "pissa_niter_4"}, "has init_lora_weights='pissa_niter_4', which is not supported"),
         ({"init_lora_weights": ["pissa"]}, "has init_lora_weights="),

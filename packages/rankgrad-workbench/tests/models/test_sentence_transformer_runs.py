@@ -266,11 +266,11 @@ def test_what_only_describes_a_model_is_no_reason_to_refuse_it(tmp_path):
 def test_every_module_of_the_list_is_a_class_of_its_name():
     from sentence_transformers.sentence_transformer import modules
 
-    from rankgrad_workbench.models.foreign_settings import ALLOWED, KNOWN
+    from rankgrad_workbench.models.foreign_settings import LISTS, TYPE
 
-    for name in KNOWN:
+    for name in LISTS["modules"]:
         kind = getattr(modules, name)
-        assert kind.__name__ == name and re.fullmatch(ALLOWED["type"], f"{kind.__module__}.{name}")
+        assert kind.__name__ == name and re.fullmatch(TYPE, f"{kind.__module__}.{name}")
 
 
 def test_word_embeddings_are_read(tmp_path):

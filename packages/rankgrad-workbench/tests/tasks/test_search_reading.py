@@ -268,7 +268,7 @@ def test_a_folder_that_is_no_collection_names_what_is_needed(tmp_path):
     with pytest.raises(ValueError, match=r"holds no queries and documents .*: a folder with corpus.jsonl"):
         read(tmp_path)
     write_lines(tmp_path / "corpus.jsonl", CORPUS)
-    with pytest.raises(ValueError, match=r"has no queries.jsonl"):
+    with pytest.raises(FileNotFoundError, match=r"has no queries: a file is needed, queries.jsonl"):
         read(tmp_path)
     write_lines(tmp_path / "queries.jsonl", QUERIES)
     with pytest.raises(ValueError, match=r"has no judgements: qrels/train.tsv"):
@@ -406,7 +406,7 @@ def test_the_wrong_file_of_a_collection_is_answered_with_the_right_place(tmp_pat
     with pytest.raises(ValueError, match=r"their texts are needed, data.load.corpus=FILE"):
         read(root / "qrels" / "test.tsv")
     qrels = str(root / "qrels" / "test.tsv")
-    with pytest.raises(FileNotFoundError, match=r"corpus='FILE' is needed, too; got .*colours"):
+    with pytest.raises(FileNotFoundError, match=r"colours has no corpus: a file is needed, .*corpus='FILE'"):
         read(qrels, corpus=str(root), queries=str(root / "queries.jsonl"))
     (tmp_path / "table.xlsx").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"table.xlsx is no table of texts \(.csv, .tsv, .jsonl, .parquet\)"):

@@ -144,7 +144,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_same_script(finished, tmp_path)
 
 
 def test_a_run_goes_on_with_its_own_settings_and_data_alone(finished, tmp_path):
-    with pytest.raises(ConfigError, match=r"already holds a run"):
+    with pytest.raises(ConfigError, match="holds a run already"):
         fitted(finished.folder)
     with pytest.raises(ConfigError, match=r"optimizer.lr \(then 0.001, now 0.1\)"):
         fitted(finished.folder, settings={**QUICK, "optimizer.lr": 0.1}, resume=True)

@@ -28,7 +28,7 @@ from rankgrad.common.extras import missing
 
 from ..files import inside
 from .embedding_model import EmbeddingModel, described, moved, place_of
-from .foreign_settings import NEVER, OWN_CODE, check_files
+from .foreign_settings import LISTS, NEVER, OWN_CODE, check_files
 from .heads import EmbeddingHead, Head
 from .inputs import TextInput
 from .state_dicts import misfits, no_larger_than, not_finite, one_line, sample, why_unread
@@ -219,18 +219,6 @@ def _rebuilt(files: Mapping[str, str]) -> Any:
 
 
 ADAPTER, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
-# Settings that are passed on to peft. Any other one must be empty, unless it is about something else than the network.
-PASSED = (
-    *("r", "lora_alpha", "lora_dropout", "lora_bias", "bias", "use_rslora", "use_dora", "fan_in_fan_out"),
-    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern"),
-    *("modules_to_save", "trainable_token_indices", "init_lora_weights"),
-)
-BESIDE = (
-    *("peft_type", "peft_version", "task_type", "auto_mapping", "base_model_name_or_path", "revision"),
-    *("inference_mode", "megatron_core", "qalora_group_size", "loftq_config", "eva_config"),
-)
-# How matrices may begin: without a change of the network, or with one that peft computes again from the network alone.
-BEGINNINGS = (True, False, None, "gaussian", "orthogonal", "eva", "pissa", "olora")
 
 
 def merge_lora(network: nn.Module, folder: Path) -> nn.Module:
@@ -277,21 +265,20 @@ def _settings(folder: Path) -> dict[str, Any]:
     """The settings of an adapter that are passed on to peft."""
     try:
         settings = dict(json.loads((folder / SETTINGS).read_text("utf-8")))
-        kind = settings["peft_type"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{folder / SETTINGS} is not that of a LoRA adapter, or it is damaged ({one_line(error)})"
         ) from None
-    passed = {name: value for name, value in settings.items() if name in PASSED}
-    other = [name for name, value in settings.items() if value and name not in (*PASSED, *BESIDE)]
-    if passed.get("init_lora_weights") not in BEGINNINGS:
-        other.insert(0, "init_lora_weights")
-    if kind != "LORA" or other:
-        what = f"{other[0]}={settings[other[0]]!r}" if kind == "LORA" else f"the kind {kind!r}"
+    passed, beside, beginnings = (LISTS[f"lora_{name}"] for name in ("passed", "beside", "beginnings"))
+    other = [name for name, value in settings.items() if value and name not in (*passed, *beside)]
+    other += ["peft_type"] * (settings.get("peft_type") != "LORA")
+    other += ["init_lora_weights"] * (settings.get("init_lora_weights") not in beginnings)
+    if other:
         raise ValueError(
-            f"the adapter {folder} has {what}, which is not supported: merge it with peft, and save the model"
+            f"the adapter {folder} has {other[0]}={settings.get(other[0])!r}, which is not supported: merge it with "
+            "peft, and save the model"
         )
-    return passed
+    return {name: value for name, value in settings.items() if name in passed}
 
 
 __all__ = ["SentenceEncoder", "sentence_transformer_model", "size_of_weights"]

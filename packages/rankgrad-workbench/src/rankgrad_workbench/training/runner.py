@@ -464,17 +464,27 @@ def own_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(given)
 
 
-def resumed(folder: Path, config: DictConfig, left_out: tuple[str, ...] = ()) -> tuple[DictConfig, list[str]]:
-    """The settings with which `runner.train` resumes a run, and the settings that change.
+def begun(
+    config: DictConfig, out: str | Path | None, resume: bool, left_out: tuple[str, ...] = ()
+) -> tuple[DictConfig, list[str]]:
+    """The settings with which `train` starts a run, or resumes the one that is there; and the settings that change.
 
     Args:
-        folder: folder of the run.
         config: current settings.
+        out: folder of the run; None: a new one.
+        resume: whether a run that is there is resumed.
         left_out: prefixes of settings that are not compared.
 
     Raises:
-        ConfigError: the run has other settings that may not change.
+        ConfigError: there is a run and it is not to be resumed, or it has other settings that may not change.
+        ValueError: a run without a folder cannot be resumed.
     """
+    if resume and out is None:
+        raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
+    if out is None or not Run(folder := Path(out)).config.exists():
+        return config, []
+    if not resume:
+        raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
     then, now = settings_of(load(Run(folder).config)), settings_of(config)
     if now.get(EPOCHS) is None:
         now[EPOCHS] = then.get(EPOCHS)  # the number was chosen from the data

@@ -25,7 +25,7 @@ from ...runs.folder import Run
 from ...settings import GIVEN, GROUPS, ConfigError, compose, make, of_kind, replaced
 from ...settings.spelling import as_word
 from ...training import runner
-from ...training.runner import own_settings, resumed
+from ...training.runner import begun, own_settings
 from .building import Given, read_table
 from .settings import RetrievalSettings, settings_of
 from .task import TASK, EvaluatedEmbeddings, build, summary
@@ -115,8 +115,6 @@ def fit(
     words = [] if like is None else [f"model.like={like[0]}", f"model.trained={as_word(like[1])}"]
     words += ["model.pretrained=true"] if pretrained else []
     config = _settings(data, loss, out, own, quiet, words)
-    if out is not None and not resume and Run(Path(out)).config.exists():
-        raise ConfigError(f"{out} already holds a run; give resume=True to continue it, or choose another out=")
     if isinstance(data, str):
         if test is not None or collate is not None:
             raise ValueError(f"the data set {data!r} has its own test rows and batches; leave out test= and collate=")
@@ -134,12 +132,7 @@ def fit(
         raise ValueError("the model has nothing to train: none of its parameters has requires_grad=True")
 
     task = runner.TaskType[EvaluatedEmbeddings](TASK.kind, TASK.name, partial(build, given=given))
-    changes: list[str] = []
-    if resume:
-        if out is None:
-            raise ValueError("resume=True needs the folder of the run: out=FOLDER")
-        if Run(Path(out)).config.exists():
-            config, changes = resumed(Path(out), config)
+    config, changes = begun(config, out, resume)
     with modes_kept(model):
         if pretrained:
             freeze_batch_norms(model)

@@ -15,7 +15,7 @@ from ...runs.folder import Run
 from ...settings import GIVEN, GROUPS, ConfigError, compose, replaced
 from ...settings.spelling import as_word
 from ...training import runner
-from ...training.runner import own_settings, resumed
+from ...training.runner import begun, own_settings
 from .model import load_ranker
 from .table import ScoreTable, load_table
 from .task import TASK, Evaluated, GivenScorer, build, summary
@@ -108,14 +108,8 @@ def fit_scores(
     config = _settings(loss, out, own, model is None)
     load = config.data.load
     given = GivenScorer(model, table.with_test(load.test_fraction, load.seed), None if isinstance(loss, str) else loss)
-    changes: list[str] = []
-    if resume and out is None:
-        raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
-    if out is not None and Run(Path(out)).config.exists():
-        if not resume:
-            raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
-        chosen = ("loss.", "loss", "evaluation.select", "evaluation.patience")
-        config, changes = resumed(Path(out), config, left_out=chosen)
+    chosen = ("loss.", "loss", "evaluation.select", "evaluation.patience")
+    config, changes = begun(config, out, resume, left_out=chosen)
     kind = runner.TaskType[Evaluated](TASK.kind, TASK.name, partial(build, given=given))
     run = runner.train(kind, config, changes=changes, quiet=quiet)
     if isinstance(model, nn.Module):

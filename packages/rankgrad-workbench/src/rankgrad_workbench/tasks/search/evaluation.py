@@ -110,14 +110,6 @@ class SearchReport(JSONReport):
         return "\n".join([said, "", *self.verdict, *self.notes])
 
 
-@dataclass(frozen=True)
-class EvaluatedSearch:
-    """A report, and the lists of each system."""
-
-    report: SearchReport
-    lists: Mapping[str, Found]
-
-
 def _points(difference: Mapping[str, float] | None) -> str:
     """A difference with its interval, in points."""
     if difference is None:

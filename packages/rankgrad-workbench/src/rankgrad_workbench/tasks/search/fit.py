@@ -10,7 +10,7 @@ from ...runs.folder import Run
 from ...settings import GROUPS, ConfigError, compose, replaced
 from ...settings.spelling import as_word
 from ...training import runner
-from ...training.runner import own_settings, resumed
+from ...training.runner import begun, own_settings
 from .task import TASK, summary
 
 OWN = ("task", "data", "data.root", "model", "loss", "out", "resume")  # settings that are arguments
@@ -69,13 +69,7 @@ def fit_search(
     words += ["trainer.enable_progress_bar=false"] if quiet else []
     config = compose(["task=search", "data.root=given", *words])
     config = replaced(config, {"data.root": str(root), "out": None if out is None else str(out)})
-    changes: list[str] = []
-    if resume and out is None:
-        raise ValueError("resume=True needs the folder of the run: give out=FOLDER")
-    if out is not None and Run(Path(out)).config.exists():
-        if not resume:
-            raise ConfigError(f"{out} holds a run already: resume it with resume=True, or choose another out=")
-        config, changes = resumed(Path(out), config, left_out=("data.root", "loss.highest", "optimizer.average"))
+    config, changes = begun(config, out, resume, left_out=("data.root", "loss.highest", "optimizer.average"))
     run = runner.train(TASK, config, changes=changes, quiet=quiet)
     if not quiet:
         print(summary(run))

@@ -140,44 +140,34 @@ def read(
     """
     path = Path(root)
     made = _Builder(longest, delimiter, [path, corpus, queries])
-    columns = (query, document, grade, split)
-    if path.is_dir():
-        _read_folder(path, made, corpus, queries, columns)
-    elif corpus or queries:
-        made.read_texts(_needed(corpus, "corpus"), made.documents)
-        made.read_texts(_needed(queries, "queries"), made.queries)
-        made.read_judgements(path, "")
-    elif kind_of(path) in of_texts():
-        made.read_pairs(path, columns, "")
-    else:
-        raise ValueError(f"{shown(path)} is no table of texts ({', '.join(of_texts())}). {OTHER}")
-    return made.collection(path)
-
-
-def _read_folder(
-    path: Path, made: _Builder, corpus: str | None, queries: str | None, columns: tuple[str, str, str, str | None]
-) -> None:
-    """The files of a folder: documents, queries and judgements, or tables of pairs that are named after splits."""
-    found = tables(path)
-    if corpus or "corpus" in found:
-        if not (queries or "queries" in found):
-            raise ValueError(f"{shown(path)} has no queries.jsonl. Needed: {LAYOUTS}")
-        for given, name, table in ((corpus, "corpus", made.documents), (queries, "queries", made.queries)):
-            for file in [_needed(given, name)] if given else found[name]:
+    found = tables(path) if path.is_dir() else {}
+    given = {"corpus": corpus, "queries": queries}
+    texts = {name: [Path(file)] if file else found.get(name, []) for name, file in given.items()}
+    if any(texts.values()):
+        for name, table in (("corpus", made.documents), ("queries", made.queries)):
+            if not texts[name] or not texts[name][0].is_file():
+                raise FileNotFoundError(
+                    f"{shown(given[name] or path)} has no {name}: a file is needed, {name}.jsonl in a folder or "
+                    f"{setting(name, 'FILE')}. Needed: {LAYOUTS}"
+                )
+            for file in texts[name]:
                 made.read_texts(file, table)
-        chosen, other = judgements(path)
-        for file, split in chosen:
-            made.read_judgements(file, split)
+        chosen, other = judgements(path) if path.is_dir() else ([(path, "")], [])
+        for file, part in chosen:
+            made.read_judgements(file, part)
     else:
-        chosen, other = of_splits(found)
+        chosen, other = of_splits(found) if path.is_dir() else ([(path, "")], [])
         if not chosen:
             raise ValueError(
                 f"{shown(path)} holds no queries and documents (folders of images: data=folder without task=search). "
                 f"Needed: {LAYOUTS}"
             )
-        for file, split in chosen:
-            made.read_pairs(file, columns, split)
+        if kind_of(chosen[0][0]) not in of_texts():
+            raise ValueError(f"{shown(path)} is no table of texts ({', '.join(of_texts())}). {OTHER}")
+        for file, part in chosen:
+            made.read_pairs(file, (query, document, grade, split), part)
     made.said += [f"files that are not named after a split, not read: {', '.join(map(brief, other))}"] * bool(other)
+    return made.collection(path)
 
 
 def read_named(
@@ -216,15 +206,6 @@ def read_named(
 def beginning(text: str, longest: int = 240) -> str:
     """The beginning of a text, up to the end of a word if it has words."""
     return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0] or text[:longest]} …"
-
-
-def _needed(file: str | None, name: str) -> Path:
-    """A file that must be given and exist."""
-    if file is None or not Path(file).is_file():
-        raise FileNotFoundError(
-            f"{setting(name, 'FILE')} is needed, too; got {'nothing' if file is None else shown(file)}"
-        )
-    return Path(file)
 
 
 def _holds_pairs(path: Path, delimiter: str | None) -> bool:

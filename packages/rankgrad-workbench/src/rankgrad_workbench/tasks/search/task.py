@@ -41,7 +41,7 @@ from .bm25 import bm25
 from .collection import Array, Collection
 from .division import collection_of
 from .encoders import Encoders, Found, Side, StoredRows, encoders
-from .evaluation import BEFORE, MAIN, TRAINED, EvaluatedSearch, SearchReport, evaluate_systems, main_values, write_lists
+from .evaluation import BEFORE, MAIN, TRAINED, SearchReport, evaluate_systems, main_values, write_lists
 from .page import write_page
 from .settings import SearchSettings
 from .sizes import loss_of_widths, sizes_of
@@ -49,6 +49,8 @@ from .sizes import loss_of_widths, sizes_of
 KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
 SURE = 2.0  # standard errors by which the training of a pretrained model must be better than none
 FEWEST = 100  # validation queries that choose a weight of the fusion: fewer choose by chance
+
+Evaluated = tuple[SearchReport, Mapping[str, Found]]  # a report, and the lists of each system
 
 
 class SearchModule(TrainedModule):
@@ -203,10 +205,8 @@ class SearchTask:
 
         def by_words() -> tuple[Found, Array]:
             found = bm25(queries, collection.documents.texts, mining.last)
-            best = [
-                score[np.isin(row, own)] for row, score, own in zip(found.document, found.score, relevant, strict=True)
-            ]
-            return found, np.array([each.max() if len(each) else np.nan for each in best])
+            hit = np.array([np.isin(row, own) for row, own in zip(found.document, relevant, strict=True)])
+            return found, np.where(hit.any(1), np.where(hit, found.score, -np.inf).max(1), np.nan)
 
         def by_model() -> tuple[Found, Array]:
             corpus = self._corpus()
@@ -251,25 +251,25 @@ class SearchTask:
         report = evaluate_systems({TRAINED: self.untrained}, self.collection, bootstrap=0)
         on_first(lambda: write_text(run.before, json.dumps({"values": report.values})))
 
-    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedSearch]:
+    def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
         """Measures of the test queries; after the training beside those of the other systems."""
         final = not trainer.training and not self.settings.lean
         with self.averaging.applied():
             result = on_first(self._judged if final else self._measured)
-        return result.report.values, result
+        return result[0].values, result
 
-    def _measured(self) -> EvaluatedSearch:
+    def _measured(self) -> Evaluated:
         """The model alone."""
         lists = {TRAINED: self._found("test")}
-        return EvaluatedSearch(evaluate_systems(lists, self.collection, bootstrap=0, seed=self.settings.seed), lists)
+        return evaluate_systems(lists, self.collection, bootstrap=0, seed=self.settings.seed), lists
 
-    def _judged(self) -> EvaluatedSearch:
+    def _judged(self) -> Evaluated:
         """The model beside the other systems."""
         s, collection = self.settings, self.collection
         chooses = len(collection.rows("val")) >= FEWEST
         weight = systems.chosen_weight(self._found("val"), collection, s.evaluation.depth) if chooses else None
         before = {} if self.untrained is None else {BEFORE: self.untrained}
-        report, lists = systems.judged(
+        return systems.judged(
             {**before, TRAINED: self._found("test")},
             collection,
             s,
@@ -279,7 +279,6 @@ class SearchTask:
             pretrained=self.pretrained,
             kept=self._kept(),
         )
-        return EvaluatedSearch(report, lists)
 
     def _kept(self) -> str | None:
         """Why the model is kept as it was before the training; None: it is not."""
@@ -302,20 +301,21 @@ class SearchTask:
             self.keep_best.restore(self.encoders)
         return self.encoders
 
-    def write(self, run: Run, result: EvaluatedSearch, facts: dict[str, Any]) -> str:
+    def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
         """Write model, lists, facts and page, and return the report. A lean run keeps only the numbers."""
         if best := self.keep_best:
             facts |= {"best_epoch": best.epoch, "best_validation": best.value, "gain": best.gain}
-        facts |= {"verdict": [*result.report.verdict], "notes": [*result.report.notes]}
+        report, lists = result
+        facts |= {"verdict": [*report.verdict], "notes": [*report.notes]}
         write_text(run.facts, json.dumps(facts, indent=1))
         if self.settings.lean:
             run.state.unlink(missing_ok=True)
-            return result.report.to_json()
+            return report.to_json()
         with self.averaging.applied():
             self.encoders.save(run.weights, version=__version__)
-        write_lists(run.folder, result.lists, self.collection)
-        write_page(run, result.report, self.trust)
-        return result.report.to_json()
+        write_lists(run.folder, lists, self.collection)
+        write_page(run, report, self.trust)
+        return report.to_json()
 
 
 def _loss_of(settings: SearchSettings, trust: Sequence[str]) -> nn.Module:
@@ -403,7 +403,7 @@ def _name(config: DictConfig) -> str:
     return f"{Path(config.data.root).stem}-{loss_name(plain(config))}"
 
 
-TASK: runner.TaskType[EvaluatedSearch] = runner.TaskType("search", _name, build)
+TASK: runner.TaskType[Evaluated] = runner.TaskType("search", _name, build)
 #: Train encoders, evaluate them beside other systems and write the run's folder. See `runner.train`.
 train = partial(runner.train, TASK)
 
@@ -426,4 +426,4 @@ def summary(run: Run) -> str:
     return "\n".join([str(report), "", f"trained {facts['steps']} steps{kept}", f"run:    {run.folder}", *page])
 
 
-__all__ = ["EvaluatedSearch", "SearchModule", "SearchTask", "TASK", "build", "summary", "train"]
+__all__ = ["SearchModule", "SearchTask", "TASK", "build", "summary", "train"]
