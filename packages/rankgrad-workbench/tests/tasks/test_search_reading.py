@@ -518,20 +518,11 @@ def fails(capsys, *words: str) -> str:
 
 def test_data_of_another_task_is_answered_with_its_command(tmp_path, capsys):
     root = beir(tmp_path / "data")
-    assert f"task=search data.root={root}" in fails(capsys, "train", "data=text", f"data.root={root}")
     assert f"task=search data.root={root}" in fails(capsys, "train", str(root))
-    triplets = table(tmp_path / "triplets.csv", [{"query": "one", "positive": "first", "negative": "wrong"}])
-    assert "task=search" in fails(capsys, "train", "data=text", f"data.root={triplets}")
-    assert "task=search" in fails(capsys, "train", "task=scores", f"data.root={triplets}")
     intents = table(tmp_path / "intents.csv", [{"text": "my card", "label": "card"}, {"text": "a fee", "label": "fee"}])
-    assert "data=text" in fails(capsys, "train", "task=search", f"data.root={intents}")
+    assert "Texts with a class: data=text" in fails(capsys, "train", "task=search", f"data.root={intents}")
     numbers = table(tmp_path / "rows.csv", [{"x": 1, "y": 2, "label": 1}, {"x": 1, "y": 2, "label": 0}])
-    assert "task=scores" in fails(capsys, "train", "task=search", f"data.root={numbers}")
-    for file in (root / "corpus.jsonl", root / "queries.jsonl"):
-        assert f"task=search data.root={root}" in fails(capsys, "train", "data=text", f"data.root={file}")
-        assert f"task=search data.root={root}" in fails(capsys, "train", str(file))
-    for words in ([str(root)], ["text", "--root", str(root)], ["folder", "--root", str(root)], [str(triplets)]):
-        assert f"rankgrad datasets search --root {words[-1]}" in fails(capsys, "datasets", *words)
+    assert "Rows with a label: task=scores" in fails(capsys, "train", "task=search", f"data.root={numbers}")
     photos = tmp_path / "photos" / "cats"
     photos.mkdir(parents=True)
     (photos / "1.jpg").write_bytes(b"")
