@@ -230,10 +230,9 @@ def timm_model(
     defaults = _defaults(name)
     # timm has a pool size for backbones that end in a map; the others end in tokens and keep their own last norm
     has_map = defaults is None or defaults.pool_size is not None
-    options: dict[str, Any] = {"global_pool": ""} if has_map else {}
-    options |= {"drop_rate": drop_rate} if drop_rate else {}
-    options |= {"drop_path_rate": drop_path_rate} if drop_path_rate else {}
-    options |= {"img_size": image_size} if image_size is not None else {}
+    usual = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "img_size": image_size}
+    options: dict[str, Any] = {name: value for name, value in usual.items() if value}
+    options |= {"global_pool": ""} if has_map else {}
     backbone, origin = _backbone(name, in_channels, pretrained, options), ""
     if weights is not None:
         origin = _load_backbone(backbone, name, weights_file(Path(weights)), in_channels)
@@ -306,8 +305,7 @@ def _exact_size(defaults: Any, image_size: int | None) -> tuple[int, int] | None
     """(height, width) if the backbone accepts images of one size only; else None."""
     if defaults is None or not defaults.fixed_input_size:
         return None
-    _, height, width = defaults.input_size
-    return (height, width) if image_size is None else (image_size, image_size)
+    return tuple(defaults.input_size[1:]) if image_size is None else (image_size, image_size)
 
 
 def _of_channels(values: Sequence[float], channels: int) -> tuple[float, ...]:

@@ -63,10 +63,6 @@ class QueryLists(Dataset[SearchBatch]):
         self.rows: Array = np.unique(self.judged.query[self.judged.grade > 0])
         self.same = collection.same_text()
         self.mined: dict[int, Array] = {}
-        self._span = {
-            row: (self.judged.query.searchsorted(row), self.judged.query.searchsorted(row, side="right"))
-            for row in self.rows.tolist()
-        }
 
     def __len__(self) -> int:
         """Number of queries."""
@@ -74,7 +70,7 @@ class QueryLists(Dataset[SearchBatch]):
 
     def of(self, query: int) -> Judged:
         """The judgements of a query."""
-        return self.judged.take(slice(*self._span[query]))  # type: ignore[arg-type]
+        return self.judged.take(np.arange(*self.judged.query.searchsorted([query, query + 1])))
 
     def __getitems__(self, places: Sequence[int]) -> SearchBatch:
         """The batch of some training queries."""

@@ -96,11 +96,9 @@ def _other(settings: SearchSettings, root: Path, corpus: Path | None, queries: P
         seen = collection_of(settings).asked("train", "val")
     except (OSError, ValueError):
         notes.append(f"queries of the training may be among these: {shown(settings.data.root)} cannot be read")
-    again = [
-        row for row in np.flatnonzero(split == "test").tolist() if plain_text(collection.queries.texts[row]) in seen
-    ]
+    again = (split == "test") & np.array([plain_text(text) in seen for text in collection.queries.texts])
     split[again] = ""
-    notes += [f"queries with the text of a query of the training, left out: {len(again):,}"] * bool(again)
+    notes += [f"queries with the text of a query of the training, left out: {again.sum():,}"] * bool(again.any())
     made = left_out(collection.with_split(split, *notes), settings.data.own_documents)
     if not len(made.rows("test")):
         raise ValueError(f"{shown(root)} has no query with a relevant document that the model was not trained with")
