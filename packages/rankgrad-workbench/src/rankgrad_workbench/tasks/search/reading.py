@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rankgrad.common.checks import integer, setting
+from rankgrad.common.checks import setting
 from rankgrad.common.text import brief, shown
 
 from ...datasets.division import CALLED, split_called
@@ -101,6 +101,7 @@ SCORE = ("score", "teacher")
 POSITIVE = ("pos", "positive", "positives", "positive_passages", "positive_ctxs")
 NEGATIVE = ("neg", "negative", "negatives", "negative_passages", "negative_ctxs", "hard_negative_ctxs")
 FEW_KNOWN = 0.5  # below this fraction of known names, judgements are those of another collection
+LONGEST = 20_000  # characters that are kept of a text
 HIGHEST_SCORE = 1e30  # that losses take
 OTHER = (
     "Documents or queries alone: give their folder. Names of queries and documents: their texts are needed, "
@@ -119,7 +120,6 @@ def read(
     grade: str = AUTO,
     split: str | None = AUTO,
     delimiter: str | None = None,
-    longest: int = 20_000,
 ) -> Collection:
     """Read a collection, whatever its layout: see `LAYOUTS`.
 
@@ -132,14 +132,13 @@ def read(
         grade: column of the grades; "auto": the first of `GRADE`; without one, every pair is relevant.
         split: column of the splits of the queries; "auto": split, if it exists; None: none.
         delimiter: of a csv.
-        longest: number of characters that are kept of a document.
 
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: the layout is unknown; a row is damaged; the judgements are those of another collection.
     """
     path = Path(root)
-    made = _Builder(longest, delimiter, [path, corpus, queries])
+    made = _Builder(delimiter, [path, corpus, queries])
     found = tables(path) if path.is_dir() else {}
     given = {"corpus": corpus, "queries": queries}
     texts = {name: [Path(file)] if file else found.get(name, []) for name, file in given.items()}
@@ -175,7 +174,6 @@ def read_named(
     what: Literal["corpus", "queries"],
     text: str = AUTO,
     delimiter: str | None = None,
-    longest: int = 20_000,
 ) -> NamedTexts:
     """The documents or the queries of a collection; or of a file with a text a row, or a line (txt), and maybe names.
 
@@ -184,17 +182,16 @@ def read_named(
         what: "corpus" or "queries".
         text: column of the texts; "auto": the first of `TEXT`.
         delimiter: of a csv.
-        longest: number of characters that are kept of a text.
 
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: a row is damaged.
     """
     path = Path(root)
-    made = _Builder(longest, delimiter, [path])
+    made = _Builder(delimiter, [path])
     files = tables(path).get(what, []) if path.is_dir() else [path]
     if not files or (path.is_file() and text == AUTO and _holds_pairs(path, delimiter)):
-        collection = read(path, delimiter=delimiter, longest=longest)
+        collection = read(path, delimiter=delimiter)
         return replace(collection.documents if what == "corpus" else collection.queries, notes=collection.notes)
     table = made.documents if what == "corpus" else made.queries
     for file in files:
@@ -251,13 +248,11 @@ class _Builder:
     """What was read so far.
 
     Args:
-        longest: number of characters that are kept of a text.
         delimiter: of a csv.
         files: those that are read; the first one must exist.
     """
 
-    def __init__(self, longest: int, delimiter: str | None, files: Sequence[Path | str | None] = ()) -> None:
-        self.longest = integer(longest, f"{setting('longest')} is a number of characters", low=1)
+    def __init__(self, delimiter: str | None, files: Sequence[Path | str | None] = ()) -> None:
         self.delimiter = delimiter
         self.documents, self.queries = _Table("document"), _Table("query")
         self.pairs: dict[tuple[int, int], tuple[float, float]] = {}  # (query, document) -> (grade, score)
@@ -305,9 +300,9 @@ class _Builder:
         found = found.encode("utf-8", "replace").decode("utf-8")
         if not found and table is self.queries:
             raise ValueError(f"{place}: the query has no text; give it one or remove the row")
-        if len(found) > self.longest:
-            self.counted[f"{table.what} texts cut after {self.longest:,} characters"] += 1
-        return found[: self.longest]
+        if len(found) > LONGEST:
+            self.counted[f"{table.what} texts cut after {LONGEST:,} characters"] += 1
+        return found[:LONGEST]
 
     # ------------------------------------------------------------------------------------------------------ judgements
 
@@ -438,7 +433,7 @@ def table_texts(
         [row] the query, and its documents in the order of their scores; and "scores" for rows with lists of documents.
         For rows with one document: "score"; "teacher" where `read` would take a score as the grade.
     """
-    made, found, columns = _Builder(20_000, None), [], set()
+    made, found, columns = _Builder(None), [], set()
     for place, row in rows:
         asked = made.text_of(row[_column(row, query, QUERY, place, "query")], place, made.queries)
         documents, column = made.documents_of(row, place, document)
