@@ -171,11 +171,17 @@ def full(room: int) -> Iterator[None]:
 
 
 def test_whatever_a_full_disk_cuts_off_is_named_and_leaves_nothing(tmp_path):
+    table = TableLogger(tmp_path / "logs")
+    table.log_metrics({"loss": 1.0}, 0)
+    table.save()
+    for step in range(200):
+        table.log_metrics({"loss": 1.0}, step)
     vectors = Index.of(np.eye(64), list(map(str, range(64))))
     writers = {
         "a.npz": lambda path: files.write_npz(path, {"a": np.zeros(1000)}),
         "model.pt": lambda path: write_plain(path, {"a": torch.zeros(1000)}),
         "a.txt": lambda path: files.write_text(path, "x" * 1000),
+        "logs/metrics.csv": lambda path: table.save(),
         "a.index": vectors.save,
         "a.parquet": vectors.save,
     }

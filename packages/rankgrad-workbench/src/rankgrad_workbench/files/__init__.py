@@ -76,12 +76,6 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def append_text(path: Path, text: str) -> None:
-    """Append to a text file in UTF-8, which is made if it does not exist."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
-
-
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
     """A new folder beside `path`, which is removed at the end. Those that killed processes left are removed, too."""

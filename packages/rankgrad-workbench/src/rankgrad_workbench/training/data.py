@@ -14,7 +14,7 @@ from rankgrad.batches.epochs import EpochBatches
 from rankgrad.batches.samplers import ClassBatches, class_batches
 
 from ..datasets.rows import Rows
-from ..runs import signals
+from .inference import loader
 
 
 class EpochData(L.LightningDataModule):
@@ -28,25 +28,16 @@ class EpochData(L.LightningDataModule):
     """
 
     def __init__(
-        self,
-        dataset: Dataset[Any],
-        sampler: EpochBatches,
-        collate: Callable[[Any], Any],
-        workers: int = 0,
+        self, dataset: Dataset[Any], sampler: EpochBatches, collate: Callable[[Any], Any], workers: int = 0
     ) -> None:
         super().__init__()
         self.dataset, self.sampler, self.collate, self.workers = dataset, sampler, collate, workers
 
     def train_dataloader(self) -> DataLoader[Any]:
         """One loader for all epochs; `SetEpoch` names the epoch before each."""
-        return DataLoader(
-            self.dataset,
-            batch_sampler=self.sampler,
-            collate_fn=self.collate,
-            generator=torch.Generator(),  # of its own, so that torch's random state does not change
-            num_workers=self.workers,
-            worker_init_fn=signals.spare_worker,
-            persistent_workers=self.workers > 0,
+        return loader(
+            *(self.dataset, self.collate, self.workers),
+            **{"batch_sampler": self.sampler, "persistent_workers": self.workers > 0},
             pin_memory=torch.cuda.is_available(),
         )
 
@@ -81,13 +72,7 @@ class TrainingData(EpochData):
     sampler: ClassBatches
 
     def __init__(
-        self,
-        table: Rows,
-        labels: Tensor,
-        transform: Any,
-        sampler: Mapping[str, Any],
-        seed: int,
-        workers: int = 0,
+        self, table: Rows, labels: Tensor, transform: Any, sampler: Mapping[str, Any], seed: int, workers: int = 0
     ) -> None:
         batches = class_batches(labels, table.super_label, seed=seed, **sampler)
         super().__init__(table.dataset(), batches, table.batches(transform), workers)

@@ -49,13 +49,10 @@ def embed(
     """
     rank, processes = world()
     mine = range(rank, len(table), processes)
-    here = table if processes == 1 else table.take(mine)
     embeddings = embed_alone(
-        *(model, here, transform),
-        batch_size=batch_size,
-        workers=workers,
+        *(model, table if processes == 1 else table.take(mine), transform),
+        **{"batch_size": batch_size, "workers": workers, "device": device},
         progress="embedding" if progress and rank == 0 else "",
-        device=device,
     )
     if processes == 1:
         return embeddings
@@ -102,12 +99,11 @@ def in_order(
         workers: number of workers of the DataLoader.
         progress: label of the progress bar; empty: no bar.
     """
-    loader = DataLoader(
-        data,
-        batch_size=batch_size,
-        collate_fn=collate,
-        num_workers=workers,
-        worker_init_fn=signals.spare_worker,
-        generator=torch.Generator(),
-    )
-    return bar(loader, desc=progress, unit="batch", leave=False) if progress else loader
+    found = loader(data, collate, workers, batch_size=batch_size)
+    return bar(found, desc=progress, unit="batch", leave=False) if progress else found
+
+
+def loader(data: Dataset[Any], collate: Callable[[Any], Any], workers: int, **more: Any) -> DataLoader[Any]:
+    """A loader whose workers end with the run, and that does not change torch's random state."""
+    own = {"worker_init_fn": signals.spare_worker, "generator": torch.Generator()}
+    return DataLoader(data, collate_fn=collate, num_workers=workers, **own, **more)

@@ -1,13 +1,12 @@
 """The log of a training: the numbers of its steps go to the run's table and to TensorBoard.
 
-A run that was killed and resumed has the same table as an uninterrupted one: rows are appended, and they reach the disk
-before the next saved state. A resumed run removes the rows after its state and writes them again.
+The table is written before each saved state. So a run that was killed and resumed has the same one as an uninterrupted
+run: it removes the rows after its state and writes them again.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from rankgrad.common.checks import unknown
 
-from ..files import append_text, write_text
+from ..files import write_text
 from ..runs.folder import TABLE, Run
 from ..runs.history import read_rows
 from ..settings import ConfigError
@@ -27,17 +26,16 @@ LOGGERS = ("csv", "tensorboard")
 
 
 class TableLogger(Logger):
-    """A Lightning logger that writes the run's table, see `runs.log`. The table is opened at the first use.
+    """A Lightning logger that writes the run's table, see `runs.history`.
 
     Args:
-        folder: folder of the logs, inside the folder of the run. It is created with the first row.
+        folder: folder of the logs, inside the folder of the run.
         done: number of steps in the state from which the run resumes; later rows are removed. 0: a new table.
     """
 
     def __init__(self, folder: Path, done: int = 0) -> None:
         super().__init__()
         self.path, self.done = folder / TABLE, done
-        self.columns: list[str] = []
         self._rows: list[dict[str, str]] | None = None
 
     @property
@@ -50,19 +48,17 @@ class TableLogger(Logger):
         """There is one table per run."""
         return ""
 
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The rows, which are read when they are first needed: until then, the run may still be refused."""
+        if self._rows is None:
+            self._rows = [row for row in read_rows(self.path.parent) if float(row["step"]) < self.done]
+        return self._rows
+
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append a row. Readers of the file see it at once; the next `save` writes it to the disk."""
-        rows = self._opened()
-        row = {"step": str(step or 0), **{name: _cell(value) for name, value in metrics.items()}}
-        rows.append(row)
-        new = [name for name in row if name not in self.columns]
-        self.columns += new
-        if new or not self.path.exists():
-            self._rewrite(rows)
-        else:
-            # the file is not kept open, so that its disk can be unmounted
-            append_text(self.path, self._lines([row]))
+        """Add a row. The next `save` writes it."""
+        self.rows.append({"step": str(step or 0), **{name: _cell(value) for name, value in metrics.items()}})
 
     @rank_zero_only
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
@@ -70,27 +66,12 @@ class TableLogger(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Bring the rows to the disk."""
-        self._opened()
-        if self.path.exists():
-            with self.path.open("rb") as file:
-                os.fsync(file.fileno())
-
-    def _opened(self) -> list[dict[str, str]]:
-        if self._rows is None:
-            self._rows = [row for row in read_rows(self.path.parent) if float(row["step"]) < self.done]
-            self.columns = list(dict.fromkeys(name for row in self._rows for name in row))
-            if self.path.exists():
-                self._rewrite(self._rows)
-        return self._rows
-
-    def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
-        self.path.parent.mkdir(exist_ok=True)
-        head = ",".join(self.columns) + "\n" if self.columns else ""
-        write_text(self.path, head + self._lines(rows))
-
-    def _lines(self, rows: Iterable[Mapping[str, str]]) -> str:
-        return "".join(",".join(row.get(name, "") for name in self.columns) + "\n" for row in rows)
+        """Write the table; it is then on the disk."""
+        columns = dict.fromkeys(name for row in self.rows for name in row)
+        lines = [",".join(columns), *(",".join(row.get(name, "") for name in columns) for row in self.rows)]
+        if self.rows or self.path.exists():
+            self.path.parent.mkdir(exist_ok=True)
+            write_text(self.path, "\n".join(lines) + "\n" if columns else "")
 
 
 def _cell(value: float) -> str:
