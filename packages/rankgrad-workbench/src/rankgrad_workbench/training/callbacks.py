@@ -140,6 +140,8 @@ class KeepBest(L.Callback):
         gain: largest mean difference to epoch 0, and its standard error; None: there is none.
     """
 
+    _KEPT = ("value", "epoch", "curve", "gain", "_step", "_weights", "_untrained")
+
     def __init__(
         self,
         metric: str,
@@ -205,14 +207,12 @@ class KeepBest(L.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The best epoch, its value and its weights, and the curve."""
-        best = {"value": self.value, "epoch": self.epoch, "step": self._step, "weights": self._weights}
-        return {**best, "curve": self.curve, "untrained": self._untrained, "gain": self.gain}
+        return {name: getattr(self, name) for name in self._KEPT}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore them."""
-        self.value, self.epoch, self._step = (state_dict[name] for name in ("value", "epoch", "step"))
-        self._weights, self.curve = state_dict["weights"], state_dict["curve"]
-        self._untrained, self.gain = state_dict["untrained"], state_dict["gain"]
+        for name in self._KEPT:
+            setattr(self, name, state_dict[name])
 
 
 def _mean_and_error(values: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -414,13 +414,9 @@ def silence_lightning() -> None:
 
 # Arguments of the trainer that a run sets itself. The first three are those of a trial.
 OURS: dict[str, Any] = {
-    "default_root_dir": None,
-    "logger": False,
-    "callbacks": None,
-    "enable_checkpointing": False,
-    "enable_model_summary": False,
+    **{"default_root_dir": None, "logger": False, "callbacks": None},
+    **dict.fromkeys(("enable_checkpointing", "enable_model_summary", "use_distributed_sampler"), False),
     "num_sanity_val_steps": 0,
-    "use_distributed_sampler": False,
 }
 
 

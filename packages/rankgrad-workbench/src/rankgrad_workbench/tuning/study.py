@@ -40,6 +40,96 @@ FOLDS, ERROR, SPACE, METRIC = "folds", "error", "space", "metric"
 STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
+OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings of runs that the search sets itself
+K_MEANS = "NMI"  # a trial does not compute it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of a search.
+
+    Attributes:
+        losses: with the settings of their variants.
+        trials: number of trials of each loss.
+        folds: number of folds of each trial.
+        seeds: of the comparison; empty: no comparison.
+        metrics: the first of them that the runs compute is maximised.
+        search_seed: of the search, and of its runs.
+        space: setting -> values, which replace those of spaces.yaml.
+        final: settings of the comparison only.
+        rest: settings of all runs.
+    """
+
+    losses: tuple[str, ...]
+    trials: int
+    folds: int
+    search_seed: int
+    seeds: tuple[int, ...]
+    metrics: tuple[str, ...]
+    space: Mapping[str, str]
+    final: tuple[str, ...]
+    rest: tuple[str, ...]
+
+    @property
+    def task(self) -> TaskRow:
+        """The kind of the runs."""
+        return of_command("train", self.rest)
+
+
+def read_plan(settings: Sequence[str]) -> Plan:
+    """Read a plan from KEY=VALUE arguments.
+
+    Raises:
+        ConfigError: no loss is given, or an argument is wrong.
+
+    >>> plan = read_plan(["loss=supap,pnp", "trials=10", "space.loss.tau=log(0.01,0.1)", "recipe=small"])
+    >>> plan.losses, plan.trials, plan.space, plan.rest
+    (('supap', 'pnp'), 10, {'loss.tau': 'log(0.01,0.1)'}, ('recipe=small',))
+    """
+    row = of_command("train", settings)
+    metrics = [name for name in row.columns if name != K_MEANS]
+    metrics += [name for name in registered("metrics", metrics) if name not in metrics]
+    own: dict[str, str] = {}
+    space: dict[str, str] = {}
+    final, rest = [], []
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key.removeprefix("space.").removeprefix("final.") in OURS:
+            raise ConfigError(
+                f"{key}= is set by the search itself; set trials=, folds=, seeds=, metric= or search_seed= instead"
+            )
+        if key in ("loss", "trials", "folds", "search_seed", "seeds", "metric"):
+            own[key] = value
+        elif key.startswith("space."):
+            space[key.removeprefix("space.")] = value
+        elif key.startswith("final."):
+            final.append(setting.removeprefix("final."))
+        else:
+            rest.append(setting)
+    losses, seeds = read_losses(own.get("loss", "")), own.get("seeds", "0,1,2")
+    if not losses:
+        raise ConfigError("no loss is given; name the losses, such as loss=supap,pnp,pml/multi_similarity")
+    if "metric" in own and own["metric"] not in metrics:
+        raise ConfigError(unknown("metric", own["metric"], metrics))
+    return Plan(
+        tuple(losses),
+        trials=_whole("trials", own.get("trials", "30"), 1),
+        folds=_whole("folds", own.get("folds", "3"), 2),
+        search_seed=_whole("search_seed", own.get("search_seed", "0"), 0),
+        seeds=() if seeds == "none" else tuple(read_seeds(seeds)),
+        metrics=(own["metric"],) if "metric" in own else row.mains,
+        space=space,
+        final=tuple(final),
+        rest=tuple(rest),
+    )
+
+
+def _whole(key: str, value: str, low: int) -> int:
+    if not value.isdecimal() or not low <= int(value) <= SEEDS:
+        raise ConfigError(f"{key} must be an integer >= {low} and <= {SEEDS}; got {value!r}")
+    return int(value)
+
+
 class _Ours:
     """A journal lock that does nothing: `tune` locks the whole folder. Optuna's own lock remains if a process dies."""
 
@@ -142,9 +232,8 @@ class Study:
     ) -> None:
         self.loss, self.settings, self.space, self.base, self.folder = loss, list(settings), space, base, folder
         self.plan, self.folds, self.trials = plan, plan.folds, plan.trials
-        self.errors: list[str] = []
         self.open: _Open | None = None
-        self.given_up = False
+        self.given_up = ""  # the error for which this loss was given up
         pruner = MedianPruner(n_startup_trials=DRAWN - 1)
         self.study = optuna.create_study(
             study_name=loss, storage=kept, direction="maximize", load_if_exists=True, pruner=pruner
@@ -162,8 +251,8 @@ class Study:
                     f"the journal of the search is damaged: trial {trial.number} of {self.loss} has no {lacking[0]}. "
                     "Copy it again, or choose another folder with --out"
                 )
-        self.study.set_user_attr(SPACE, texts)
         if not self.study.trials:  # the defaults come first, so that the best trial is at least as good on the folds
+            self.study.set_user_attr(SPACE, texts)
             defaults = {name: values.default(name, self.base) for name, values in self.space.items()}
             self.study.enqueue_trial({name: value for name, value in defaults.items() if value is not None})
 
@@ -238,7 +327,11 @@ class Study:
         if now is None or folder != self.folder_of(now.trial.number, fold):
             return  # its trial was pruned or failed in the meantime
         if error is not None:
-            self._failed(now, f"trial {now.trial.number}, fold {fold}: {error}")
+            if self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
+                now.trial.set_user_attr(ERROR, error)
+                self._end(now, TrialState.FAIL, len(now.done))
+            else:  # nothing has worked yet: give up, so that the same command tries it again
+                self.given_up, self.open = f"trial {now.trial.number}, fold {fold}: {error}", None
             return
         values = Run(folder).read_values()
         wanted = self.plan.metrics if self.metric is None else (self.metric,)
@@ -259,15 +352,6 @@ class Study:
                 return
         if len(now.done) == self.folds:
             self._end(now, TrialState.COMPLETE, self.folds)
-
-    def _failed(self, now: _Open, error: str) -> None:
-        """Record a failed trial. If no trial has succeeded yet, give up, so that the same command tries it again."""
-        self.errors.append(error)
-        if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
-            self.given_up, self.open = True, None
-            return
-        now.trial.set_user_attr(ERROR, error)
-        self._end(now, TrialState.FAIL, len(now.done))
 
     def _end(self, now: _Open, state: TrialState, counted: int) -> None:
         values = [now.done[fold] for fold in sorted(now.done)][:counted]
@@ -301,93 +385,3 @@ class Study:
         """The best trial of those trained on all folds; the earliest of equal ones. None: there is none."""
         whole = [trial for trial in self.tried() if trial.state == "complete"]
         return max(whole, key=lambda trial: trial.value or 0.0, default=None)
-
-
-OURS = ("fold", "lean", "seed", "out", "resume", "evaluation.split")  # settings of runs that the search sets itself
-K_MEANS = "NMI"  # a trial does not compute it
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The settings of a search.
-
-    Attributes:
-        losses: with the settings of their variants.
-        trials: number of trials of each loss.
-        folds: number of folds of each trial.
-        seeds: of the comparison; empty: no comparison.
-        metrics: the first of them that the runs compute is maximised.
-        search_seed: of the search, and of its runs.
-        space: setting -> values, which replace those of spaces.yaml.
-        final: settings of the comparison only.
-        rest: settings of all runs.
-    """
-
-    losses: tuple[str, ...]
-    trials: int
-    folds: int
-    search_seed: int
-    seeds: tuple[int, ...]
-    metrics: tuple[str, ...]
-    space: Mapping[str, str]
-    final: tuple[str, ...]
-    rest: tuple[str, ...]
-
-    @property
-    def task(self) -> TaskRow:
-        """The kind of the runs."""
-        return of_command("train", self.rest)
-
-
-def read_plan(settings: Sequence[str]) -> Plan:
-    """Read a plan from KEY=VALUE arguments.
-
-    Raises:
-        ConfigError: no loss is given, or an argument is wrong.
-
-    >>> plan = read_plan(["loss=supap,pnp", "trials=10", "space.loss.tau=log(0.01,0.1)", "recipe=small"])
-    >>> plan.losses, plan.trials, plan.space, plan.rest
-    (('supap', 'pnp'), 10, {'loss.tau': 'log(0.01,0.1)'}, ('recipe=small',))
-    """
-    row = of_command("train", settings)
-    metrics = [name for name in row.columns if name != K_MEANS]
-    metrics += [name for name in registered("metrics", metrics) if name not in metrics]
-    own: dict[str, str] = {}
-    space: dict[str, str] = {}
-    final, rest = [], []
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        if key.removeprefix("space.").removeprefix("final.") in OURS:
-            raise ConfigError(
-                f"{key}= is set by the search itself; set trials=, folds=, seeds=, metric= or search_seed= instead"
-            )
-        if key in ("loss", "trials", "folds", "search_seed", "seeds", "metric"):
-            own[key] = value
-        elif key.startswith("space."):
-            space[key.removeprefix("space.")] = value
-        elif key.startswith("final."):
-            final.append(setting.removeprefix("final."))
-        else:
-            rest.append(setting)
-    losses, seeds = read_losses(own.get("loss", "")), own.get("seeds", "0,1,2")
-    if not losses:
-        raise ConfigError("no loss is given; name the losses, such as loss=supap,pnp,pml/multi_similarity")
-    if "metric" in own and own["metric"] not in metrics:
-        raise ConfigError(unknown("metric", own["metric"], metrics))
-    return Plan(
-        tuple(losses),
-        trials=_whole("trials", own.get("trials", "30"), 1),
-        folds=_whole("folds", own.get("folds", "3"), 2),
-        search_seed=_whole("search_seed", own.get("search_seed", "0"), 0),
-        seeds=() if seeds == "none" else tuple(read_seeds(seeds)),
-        metrics=(own["metric"],) if "metric" in own else row.mains,
-        space=space,
-        final=tuple(final),
-        rest=tuple(rest),
-    )
-
-
-def _whole(key: str, value: str, low: int) -> int:
-    if not value.isdecimal() or not low <= int(value) <= SEEDS:
-        raise ConfigError(f"{key} must be an integer >= {low} and <= {SEEDS}; got {value!r}")
-    return int(value)

@@ -75,7 +75,7 @@ def tune(settings: Sequence[str], out: Path, jobs: int = 1) -> Outcome:
             search(studies, out, jobs, launcher)
         finally:
             outcome = write_outcome(out, plan, studies)
-        errors = [f"{study.loss}: {error}" for study in studies if study.given_up for error in study.errors]
+        errors = [f"{study.loss}: {study.given_up}" for study in studies if study.given_up]
         if errors:
             raise ConfigError("\n".join(["these losses were given up, because all their trials failed:", *errors]))
         if plan.seeds:
