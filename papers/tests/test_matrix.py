@@ -91,7 +91,7 @@ def trained(monkeypatch):
     """Names of the runs that were trained, in their place; the second trial of recall_at_k fails."""
     names: list[str] = []
 
-    def in_turn(following, ended, out, jobs, command, *, many):
+    def in_turn(following, ended, out, jobs, command):
         while (task := following()) is not None:
             folder, settings = task
             names.append(folder.name)

@@ -948,7 +948,7 @@ class Elsewhere:
     def __init__(self) -> None:
         self.runs: list[RunCommand] = []
 
-    def start(self, run: RunCommand, children: Any, *, many: bool = False) -> Any:
+    def start(self, run: RunCommand, children: Any) -> Any:
         self.runs.append(run)
         return children.add(Done())
 

@@ -113,7 +113,7 @@ def test_the_best_trial_of_each_loss_is_trained_again_with_its_rate(tmp_path):
 def test_a_table_of_one_split_trains_every_cell_once(tmp_path, monkeypatch):
     trained = []
 
-    def train(following, ended, out, jobs, command, *, many):
+    def train(following, ended, out, jobs, command):
         while (task := following()) is not None:
             task[0].mkdir(parents=True)
             trained.append(task[1])

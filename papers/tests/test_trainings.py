@@ -20,7 +20,7 @@ def trained(monkeypatch):
     """Settings of the runs that were trained; that of y fails."""
     seen = []
 
-    def in_turn(following, ended, out, jobs, command, *, many):
+    def in_turn(following, ended, out, jobs, command):
         while (task := following()) is not None:
             task[0].mkdir(parents=True)
             seen.append(task[1])

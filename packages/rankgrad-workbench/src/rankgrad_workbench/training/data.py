@@ -35,11 +35,8 @@ class EpochData(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         """One loader for all epochs; `SetEpoch` names the epoch before each."""
-        return loader(
-            *(self.dataset, self.collate, self.workers),
-            **{"batch_sampler": self.sampler, "persistent_workers": self.workers > 0},
-            pin_memory=torch.cuda.is_available(),
-        )
+        more = {"persistent_workers": self.workers > 0, "pin_memory": torch.cuda.is_available()}
+        return loader(self.dataset, self.collate, self.workers, batch_sampler=self.sampler, **more)
 
     def state_dict(self) -> dict[str, int]:
         """Epoch and number of batches done, from Lightning's counters."""

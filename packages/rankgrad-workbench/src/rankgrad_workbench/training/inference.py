@@ -49,11 +49,9 @@ def embed(
     """
     rank, processes = world()
     mine = range(rank, len(table), processes)
-    embeddings = embed_alone(
-        *(model, table if processes == 1 else table.take(mine), transform),
-        **{"batch_size": batch_size, "workers": workers, "device": device},
-        progress="embedding" if progress and rank == 0 else "",
-    )
+    options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "device": device}
+    options["progress"] = "embedding" if progress and rank == 0 else ""
+    embeddings = embed_alone(model, table if processes == 1 else table.take(mine), transform, **options)
     if processes == 1:
         return embeddings
     order = gather_rows(torch.tensor(mine))
@@ -105,5 +103,5 @@ def in_order(
 
 def loader(data: Dataset[Any], collate: Callable[[Any], Any], workers: int, **more: Any) -> DataLoader[Any]:
     """A loader whose workers end with the run, and that does not change torch's random state."""
-    own = {"worker_init_fn": signals.spare_worker, "generator": torch.Generator()}
+    own: dict[str, Any] = {"worker_init_fn": signals.spare_worker, "generator": torch.Generator()}
     return DataLoader(data, collate_fn=collate, num_workers=workers, **own, **more)
