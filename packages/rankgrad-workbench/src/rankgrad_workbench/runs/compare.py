@@ -183,6 +183,8 @@ def train_all(
 
 def _result(run: Run) -> str:
     """The main metrics of a run that ended, those of the untrained network, and what is wrong."""
+    if not run.finished:
+        return "no result yet"  # a launcher that only hands runs on
     values, before, begun = run.read_values(), run.read_untrained(), network(settings_in(run))
     told = [
         f"{name} {100 * values[name]:.1f}" + (f" ({begun} {100 * before[name]:.1f})" if name in before else "")
