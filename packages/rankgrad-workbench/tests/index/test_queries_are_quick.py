@@ -30,7 +30,7 @@ def test_a_folder_is_no_embeddings_and_the_message_says_what_to_do(photos, tmp_p
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("")
     assert main(["index", str(tmp_path / "run")]) != 0
-    assert "rankgrad search RUN QUERY" in capsys.readouterr().err
+    assert "A run needs no index" in capsys.readouterr().err
 
 
 def test_a_file_that_is_absent_still_says_so(tmp_path, capsys):

@@ -1,4 +1,11 @@
-"""The command `rankgrad`. Each sub-command has a file. Settings (KEY=VALUE) go to Hydra."""
+"""The command `rankgrad`. Each sub-command has a file. Settings (KEY=VALUE) go to Hydra.
+
+A sub-command is a module: its docstring is the text of --help, `options(parser)` adds its arguments, and
+`run(arguments, settings)` does the work. A command that takes settings (KEY=VALUE) has `SETTINGS = True`. `GOES_ON`
+says whether the same command continues after an interruption; without it, `SETTINGS` decides. A command with `NETWORKS`
+takes settings of a model and its data in place of a run. A command may have `details()`, which returns more text for
+--help. Importing a command must not import torch, because that takes seconds. `run` imports it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +21,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any, Protocol, cast
+from types import ModuleType
+from typing import Any
 
 from rankgrad._version import __version__
 from rankgrad.common.extras import missing
@@ -33,22 +41,6 @@ STATUS = (
     "Ctrl-C, SIGTERM or SIGHUP; 1: a bug in rankgrad"
 )
 NETWORK = re.compile(r"\+*(model|data)[.\w]*=")  # a setting of a model or its data
-
-
-class Command(Protocol):
-    """A sub-command: its module, whose docstring is the text of --help, with its arguments and its work.
-
-    A command that takes settings (KEY=VALUE) has `SETTINGS = True`. `GOES_ON` says whether the same command continues
-    after an interruption; without it, `SETTINGS` decides. A command with `NETWORKS` takes settings of a model and its
-    data in place of a run. A command may have `details()`, which returns more text for --help. Importing a command must
-    not import torch, because that takes seconds. `run` imports it.
-    """
-
-    def options(self, parser: argparse.ArgumentParser) -> None:
-        """Add its arguments."""
-
-    def run(self, arguments: argparse.Namespace, settings: list[str]) -> None:
-        """Do the work."""
 
 
 #: Modules of this package, in the order of --help. Only the one that is named is imported.
@@ -81,23 +73,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             return signals.exit_code(stopped)
 
 
-def _goes_on(command: Command | None) -> bool:
+def _goes_on(command: ModuleType | None) -> bool:
     """Whether a command does long work that the same command continues."""
     return bool(getattr(command, "GOES_ON", getattr(command, "SETTINGS", False)))
 
 
-def command_of(name: str) -> Command | None:
+def command_of(name: str) -> ModuleType | None:
     """The command of rankgrad or of a plug-in, which is imported; None: there is none of this name.
 
     Raises:
         PluginError: the plug-in cannot be imported, or lacks a docstring, options or run.
     """
     if name in COMMANDS:
-        return cast(Command, import_module(f".{name}", __name__))
+        return import_module(f".{name}", __name__)
     plugin = registered("commands", COMMANDS).get(name)
     if plugin is None:
         return None
-    command: Command = plugin.load()
+    command: ModuleType = plugin.load()
     for part in ("__doc__", "options", "run"):
         if not getattr(command, part, None):
             raise PluginError(f"the {plugin} has no {part}; see docs/plugins.md")

@@ -88,16 +88,11 @@ def _describe_search(settings: list[str]) -> None:
 
 
 def _check(load: Callable[..., object], arguments: argparse.Namespace) -> None:
-    from rankgrad.common.checks import spelled
-
-    from ..settings.spelling import as_options
-
     look, root = getattr(load, "inspect", None), arguments.root
     if look is None or root is None:
         raise ValueError("only data sets with an official layout are checked, and --root DIR is their place")
     require("the folder of the data set", Path(root))
-    with spelled(as_options({})):
-        observations = look(Path(root), arguments.images)
+    observations = look(Path(root), arguments.images)
     print(observations)
     if observations.wrong:
         raise ValueError(f"this differs from the published data set in {observations.wrong} point(s), listed above")

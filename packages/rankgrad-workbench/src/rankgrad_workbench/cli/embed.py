@@ -70,10 +70,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     integer(arguments.batch_size, "--batch-size counts rows", low=1)
     require("a folder of images, or a file of texts or vectors", arguments.images)
     if (arguments.model is None) != bool(settings):
-        raise ValueError(
-            "give the folder of a run, or a network that was trained before: model=timm model.name=NAME "
-            "model.weights=FILE" + (f"; got {arguments.model} and {settings[0]}" if settings else "")
-        )
+        how = "model=timm model.name=NAME model.weights=FILE"
+        raise ValueError(f"give the folder of a run, or a network that was trained before, as {how}, and not both")
     if arguments.model is not None:
         if Run(arguments.model).kind != "search":
             check_kind(arguments.model, "retrieval")
@@ -98,17 +96,15 @@ def _embed(arguments: argparse.Namespace, settings: list[str], device: torch.dev
         raise FileExistsError(f"{out} exists; name the file with -o")
     model = _weights(arguments, settings, out, trust)
     common: dict[str, Any] = dict(batch_size=arguments.batch_size, trust=trust, device=device)
-    if arguments.images.is_file() or Run(model).kind == "search" or arguments.queries or arguments.width:
+    if images.is_file() or Run(model).kind == "search" or arguments.queries or arguments.width:
         if arguments.invert:
             raise ValueError("--invert is for images; a file holds texts or vectors")
-        columns = {name: getattr(arguments, name) for name in ("text", "label", "embeddings", "delimiter")}
-        searched = {"queries": arguments.queries, "width": arguments.width}
-        rows, notes = embed_file(model, arguments.images, out, **columns, **searched, **common)
+        names = ("text", "label", "embeddings", "delimiter", "queries", "width")
+        rows, notes = embed_file(model, images, out, **{name: getattr(arguments, name) for name in names}, **common)
         say("\n".join([f"wrote {out}: {rows} rows", *notes]))
         return
-    count, skipped, understood = embed_folder(
-        model, arguments.images, out, invert=arguments.invert, workers=arguments.workers, **common
-    )
+    common |= {"invert": arguments.invert, "workers": arguments.workers}
+    count, skipped, understood = embed_folder(model, images, out, **common)
     say("\n".join([shown(understood), f"wrote {out}: {count} images", *skipped_lines(skipped)]))
 
 

@@ -62,10 +62,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     what = f"{taken['colour']} images" if taken["name"] == "images" else taken["name"]
     shape = ", ".join(map(str, taken["shape"]))
     print(f"wrote {out}: {what} {taken['dtype']} [{shape}] -> {about['output']['shape'][1]}-d")
-    print(
-        f"largest difference from the model: {checked['largest_difference']:.1e} on {checked['images']} "
-        f"{taken['name']} ({checked['tolerance']:.0e} allowed)"
-    )
+    allowed = f"on {checked['images']} {taken['name']} ({checked['tolerance']:.0e} allowed)"
+    print(f"largest difference from the model: {checked['largest_difference']:.1e} {allowed}")
     if about["preparation"]:
         print("to prepare an image:")
     for step in about["preparation"]:

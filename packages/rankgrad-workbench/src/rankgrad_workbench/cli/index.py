@@ -32,11 +32,8 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     source = arguments.embeddings
     if source.is_dir():
-        raise IsADirectoryError(
-            f"{shown(source)} is a folder, and an index is made of embeddings. Embed the images of a folder first: "
-            "rankgrad embed RUN DIR -o photos.npz, then rankgrad index photos.npz. A run needs no index: rankgrad "
-            "search RUN QUERY"
-        )
+        how = "rankgrad embed RUN DIR -o photos.npz, then rankgrad index photos.npz. A run needs no index"
+        raise IsADirectoryError(f"{shown(source)} is a folder, and an index is made of embeddings: {how}")
     out = source.with_suffix(".index") if arguments.out is None else arguments.out
     check_output(out, "-o", source)
     check_place(out)

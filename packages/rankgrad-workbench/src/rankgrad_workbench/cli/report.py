@@ -48,10 +48,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     check_output(arguments.out, "-o", *arguments.runs, endings=(".html", ".htm"))
     if arguments.out is None and not alone and out.exists():  # that of a run's folder is the run's
         raise FileExistsError(f"{out} exists; name the page with -o")
-    path = write_report(
-        out,
-        read_runs(arguments.runs, trust=packages(arguments.trust), images=arguments.images),
-        title=arguments.title,
-        extent=Extent(arguments.map, arguments.queries, arguments.points, arguments.items),
-    )
+    runs = read_runs(arguments.runs, trust=packages(arguments.trust), images=arguments.images)
+    extent = Extent(arguments.map, arguments.queries, arguments.points, arguments.items)
+    path = write_report(out, runs, title=arguments.title, extent=extent)
     print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Any
 
 from ..settings.kinds import of_command, of_settings
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-    from ..runs.folder import Run
-
-
-class TrainingModule(Protocol):
-    """A module that trains, such as `training.retrieval`."""
-
-    def train(self, config: DictConfig, *, changes: list[str], started: Callable[[Path], object]) -> Run:
-        """See `training.runner.train`."""
-
-    def summary(self, run: Run) -> str:
-        """The text that is printed when a run is finished."""
 
 
 def groups(tree: str, command: str) -> str:
@@ -81,7 +65,8 @@ def train_one(words: list[str], settings: list[str], arguments: argparse.Namespa
             settled = changed(load(saved, packages(config.trust)), changes)
         if "trainer" in settled and launch.wanted(settled) > 1:
             sys.exit(launch.launch(settled, [*words, *settings]))
-    task, where = cast(TrainingModule, import_module(row.trains)), list[Path]()
+    task: Any = import_module(row.trains)
+    where: list[Path] = []  # the folder of the run, as soon as there is one
     trusted = [word for word in settings if word.startswith("trust=")]
 
     def again() -> list[str]:

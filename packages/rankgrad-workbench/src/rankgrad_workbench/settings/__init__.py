@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .allowed import ConfigError, make, named, packages, section
 from .checking import PATHS, check_paths
-from .hydra import GIVEN, GROUPS, default_loss, differing, folders, of_kind, options
+from .hydra import GIVEN, GROUPS, default_loss, differing, of_kind, options
 from .overrides import compose
 from .received import load, parsed
 from .resolvers import rate
@@ -20,7 +20,6 @@ __all__ = [
     "default_loss",
     "differing",
     "flat",
-    "folders",
     "keys",
     "load",
     "make",

@@ -13,9 +13,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -127,7 +128,7 @@ def packages(trust: object) -> tuple[str, ...]:
     ('mine.losses',)
     """
     several = isinstance(trust, Iterable) and not isinstance(trust, str)
-    given = [] if trust is None else list(trust) if several else [trust]  # type: ignore[call-overload]
+    given: list[Any] = [] if trust is None else list(trust) if several else [trust]  # type: ignore[call-overload]
     for name in given:
         if not isinstance(name, str) or not _is_name(name) or name.partition(".")[0] in NOT_OWN:
             raise ConfigError(
@@ -269,7 +270,14 @@ def find(target: Any, slot: str | None, *, trust: Sequence[str] = (), where: str
     return _listed(target, slot, trust, where).load()
 
 
-def check(value: Any, slot: str | None, *, trust: Sequence[str] = (), where: str = "") -> Any:
+def check(
+    value: Any,
+    slot: str | None,
+    *,
+    trust: Sequence[str] = (),
+    where: str = "",
+    places: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
     """These plain values, in which every name that is allowed at its place is a `Allowed`.
 
     Args:
@@ -277,6 +285,7 @@ def check(value: Any, slot: str | None, *, trust: Sequence[str] = (), where: str
         slot: slot of the outermost `_target_`; None: there must be none; "": any.
         trust: see `make`.
         where: place of the value in messages.
+        places: place of a setting -> its own slot.
 
     Raises:
         ConfigError: a name is not allowed. Only our own modules were imported.
@@ -286,8 +295,11 @@ def check(value: Any, slot: str | None, *, trust: Sequence[str] = (), where: str
     if not isinstance(value, dict):
         return value
     if TARGET not in value:
-        inside = f"{where}." if where else ""
-        return {name: check(inner, slot, trust=trust, where=f"{inside}{name}") for name, inner in value.items()}
+        at = {name: f"{where}.{name}" if where else str(name) for name in value}
+        return {
+            name: check(inner, places.get(at[name], slot), trust=trust, where=at[name], places=places)
+            for name, inner in value.items()
+        }
     target = value[TARGET]
     own, foreign = is_own(target, trust), _plugin(target, "")
     checked: dict[str, Any] = {TARGET: _listed(target, slot, trust, f"{where}.{TARGET}")}

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from rankgrad.common.checks import integer, number, one_of
 
 from ..files import check_unpacked
-from .allowed import OURS, TARGET, ConfigError, check, section
+from .allowed import OURS, TARGET, ConfigError, section
 from .kinds import of_settings
 from .values import dotted, plain
 
@@ -114,18 +114,3 @@ def check_values(config: DictConfig) -> None:
             number(values["trainer.devices"], "trainer.devices counts processes, or is -1 for all", low=-1)
         for name in values.get("loggers") or ():
             one_of(name, "loggers", ("csv", "tensorboard"))
-
-
-def check_names(values: Any, name: str, trust: Sequence[str]) -> None:
-    """Raise unless each class that the settings name is allowed at its place."""
-    places = of_settings(name).places
-
-    def walk(value: Any, where: str) -> None:
-        slot = places.get(where)
-        if slot is None and isinstance(value, dict) and TARGET not in value:
-            for key, inner in value.items():
-                walk(inner, f"{where}.{key}" if where else str(key))
-        else:
-            check(value, slot, trust=trust, where=where)
-
-    walk(values, "")

@@ -14,6 +14,11 @@ from dataclasses import dataclass, field
 
 from rankgrad.common.plugins import PluginError, PluginWarning, registered
 
+TRIAL = (
+    *("evaluation.split=val", "evaluation.bootstrap=0", "evaluation.every=0"),
+    *("lean=true", "health=false", "loggers=[]", "trainer.enable_progress_bar=false"),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRow:
@@ -53,7 +58,7 @@ class TaskRow:
     places: Mapping[str, str] = field(default_factory=lambda: {"loss": "loss"})
     own_losses: bool = False
     evaluates: str = ""
-    trial: tuple[str, ...] = ()
+    trial: tuple[str, ...] = TRIAL
 
     def main_of(self, measured: Iterable[str]) -> str:
         """The main metric of runs with these metrics.
@@ -61,14 +66,8 @@ class TaskRow:
         >>> TASKS["scores"].main_of(["AP", "P@100"])
         'AP'
         """
-        known = {*measured}
-        return next((name for name in self.mains if name in known), self.mains[-1])
+        return next((name for name in self.mains if name in {*measured}), self.mains[-1])
 
-
-TRIAL = (
-    *("evaluation.split=val", "evaluation.bootstrap=0", "evaluation.every=0"),
-    *("lean=true", "health=false", "loggers=[]", "trainer.enable_progress_bar=false"),
-)
 
 _OWN: Mapping[str, TaskRow] = {
     "retrieval": TaskRow(
@@ -99,7 +98,6 @@ _OWN: Mapping[str, TaskRow] = {
         columns=("NDCG@10", "AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "MRR", "P@10"),
         mains=("NDCG@10", "AP"),
         kept=("data.name", "data.root", "data.load.label", "data.load.query", "model.kind", "loss._target_"),
-        trial=TRIAL,
     ),
     "search": TaskRow(
         settings="search",
@@ -110,7 +108,6 @@ _OWN: Mapping[str, TaskRow] = {
         columns=("NDCG@10", "MRR@10", "Recall@100"),
         mains=("NDCG@10",),
         kept=("data.name", "data.root", "data.load.corpus", "data.load.queries", "model.kind", "loss._target_"),
-        trial=TRIAL,
     ),
 }
 

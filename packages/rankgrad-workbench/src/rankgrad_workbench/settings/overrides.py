@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from copy import deepcopy
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -12,8 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 from rankgrad.common.text import shown
 
 from ..files.elsewhere import unknown
-from .allowed import ConfigError, is_own, packages
-from .checking import PATHS, WORDS, check_kinds, check_names, check_needed, check_values
+from .allowed import ConfigError, check, is_own, packages
+from .checking import PATHS, WORDS, check_kinds, check_needed, check_values
 from .hints import check_known, no_setting, unknown_option
 from .hydra import GIVEN, composed, groups_in, literal, options, trusted, with_defaults_of_data
 from .kinds import TASKS, of_settings
@@ -51,7 +52,7 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
         check_needed(config, default, overrides)
         check_kinds(config, default, overrides, name)
         check_values(config)
-        values = OmegaConf.to_container(config, resolve=True)
+        values: Any = OmegaConf.to_container(config, resolve=True)
     except HydraException as error:
         raise ConfigError(
             f"{shown(first_line(error))}. Signs such as ; , {{ ( [ have a special meaning in a value: a list is "
@@ -59,7 +60,7 @@ def compose(overrides: Sequence[str], name: str | None = None) -> DictConfig:
         ) from None
     except OmegaConfBaseException as error:
         raise ConfigError(first_line(error)) from None
-    check_names(values, name, packages(config.trust))
+    check(values, None, trust=packages(config.trust), places=of_settings(name).places)
     return config
 
 

@@ -14,8 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 from rankgrad.common.files import open_file
 
 from ..files.elsewhere import unknown
-from .allowed import ConfigError
-from .checking import check_kind, check_names
+from .allowed import ConfigError, check
+from .checking import check_kind
 from .hydra import GIVEN, folders
 from .kinds import TASKS, of_settings
 from .resolvers import register_resolvers
@@ -47,7 +47,7 @@ def load(path: Path, trust: Sequence[str] = ()) -> DictConfig:
         if task not in TASKS:
             raise ConfigError(unknown("task", task, TASKS))
         _check_complete(dotted(values), TASKS[task].settings)
-        check_names(values, TASKS[task].settings, trust)
+        check(values, None, trust=trust, places=TASKS[task].places)
     except (ConfigError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: {first_line(error)}") from None
     return config
@@ -106,7 +106,5 @@ def _check_complete(given: dict[str, Any], name: str) -> None:
         if key in given:
             check_kind(key, known.get(key), given[key])
     if missing:
-        raise ConfigError(
-            f"it lacks {', '.join(missing[:3])} ({len(missing)} in all), which every run has; the file is damaged, or "
-            "not from a run"
-        )
+        told = f"{', '.join(missing[:3])} ({len(missing)} in all)"
+        raise ConfigError(f"it lacks {told}, which every run has; the file is damaged, or not from a run")

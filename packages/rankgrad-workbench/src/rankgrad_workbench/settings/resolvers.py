@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from ..files import defaults
-
-if TYPE_CHECKING:
-    from ..models.timm import ImagePixels
 
 
 def register_resolvers() -> None:
@@ -20,7 +18,7 @@ def register_resolvers() -> None:
         "resize_for": lambda size: round(size * 256 / 224),  # the usual 256 before a crop of 224, at any size
         "default": lambda name: getattr(defaults, name.upper()),
         "trained": lambda *, _root_: defaults.trained_before(_root_.model),
-        "pixels": lambda name, *, _root_: _plain(getattr(_pixels(_root_), name)),
+        "pixels": lambda name, *, _root_: _pixels(_root_)[name],
         # null: it follows from the number of steps, see `defaults.share_kept`
         "average": lambda *, _root_: None if _fine_tuned(_root_) else 1.0,
         "samples_per_class": lambda *, _root_: (
@@ -65,11 +63,8 @@ def _fine_tuned(config: DictConfig) -> bool:
     return defaults.trained_before(config.model) and not config.get("frozen")
 
 
-def _pixels(config: DictConfig) -> ImagePixels:
+def _pixels(config: DictConfig) -> dict[str, Any]:
     from ..models.timm import ImagePixels, pixels_of
 
-    return ImagePixels() if config.get("init") is not None else pixels_of(config.model)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    pixels = asdict(ImagePixels() if config.get("init") is not None else pixels_of(config.model))
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in pixels.items()}
