@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,15 +48,11 @@ def space(count: int = 40, classes: int = 8, spread: float = 0.7, seed: int = 0)
 def divided(count: int = 40, classes: int = 8, queries: int = 15) -> Space:
     """The same points, some of them queries and the others their gallery."""
     whole = space(count, classes)
-    return Space(
-        whole.queries[:queries],
-        whole.labels[:queries],
-        whole.names[:queries],
-        whole.class_names,
-        items=whole.queries[queries:],
-        item_labels=whole.labels[queries:],
-        item_names=whole.names[queries:],
+    asked, items = (
+        Space(whole.embeddings[part], whole.labels[part], whole.names[part], whole.class_names)
+        for part in (slice(queries), slice(queries, None))
     )
+    return replace(asked, gallery=items)
 
 
 def table(of: Space, channels: int = 1) -> Table:
@@ -88,7 +85,7 @@ def content(name: str = "one", seed: int = 0, spread: float = 0.7, **changes: An
         "facts": {"steps": 20, "train_seconds": 12.5},
         "curves": {"loss": [(0, 1.0), (10, 0.5), (20, 0.25)], "test/R@1": [(10, 0.4), (20, 0.6)]},
         "before": evaluate(before, of.labels, **options),
-        "after": evaluate(of.queries, of.labels, **options),
+        "after": evaluate(of.embeddings, of.labels, **options),
         "space": of,
         "pictures": Pictures(table(of)),
     }

@@ -94,11 +94,11 @@ def test_the_settings_of_a_run_are_the_defaults_of_the_classes_that_take_them():
 
 
 def test_fit_takes_what_the_command_takes():
-    ours, theirs = plain(_settings(([], []), None, None, {}, False)), plain(compose([]))
+    ours, theirs = plain(_settings([], ([], []), None, None, {})), plain(compose([]))
     assert ours["optimizer"].pop("lr") == RATES["given"][0] and theirs["optimizer"].pop("lr") == RATES["convnet"][0]
     for section in ("loss", "memory", "sampler", "optimizer", "evaluation", "train"):
         assert ours.get(section) == theirs.get(section)
-    assert plain(_settings("text", None, None, {"data.root": "x"}, False))["loss"] == default_loss("texts")
+    assert plain(_settings([], "text", None, None, {"data.root": "x"}))["loss"] == default_loss("texts")
 
 
 @pytest.mark.parametrize("data", options("data"))
@@ -148,7 +148,7 @@ def test_one_line_of_the_table_changes_the_default_loss(monkeypatch):
     monkeypatch.setitem(defaults.LOSSES, "images", ("supap", {"tau": 0.5}))
     composed.cache_clear()
     try:
-        for settled in (compose([]), _settings(([], []), None, None, {}, False)):
+        for settled in (compose([]), _settings([], ([], []), None, None, {})):
             assert settled.loss._target_.endswith("SupAPLoss") and settled.loss.tau == 0.5
         assert compose(["data=text", "data.root=x"]).loss._target_.endswith("InfoNCELoss")
     finally:
@@ -214,7 +214,7 @@ def test_a_model_of_ours_brings_its_rate_to_fit(files, kind):
     inside = nn.Sequential(ours, nn.Linear(4, 2))
     for model in (ours, inside):
         assert kind_of(model) == (kind, False)
-    settled = _settings(([], []), None, None, {}, False, [f"model.like={kind}"])
+    settled = _settings([f"model.like={kind}"], ([], []), None, None, {})
     assert settled.optimizer.lr == RATES[kind][0]
 
 

@@ -501,7 +501,7 @@ def test_what_is_no_npz_is_named(capsys, tmp_path):
     there = npz(tmp_path / "there.npz")
     for words in ([there, "loss=pnp"], ["evaluation.ks=[1]", "a.npz"], [there, "loss=pnp", "--qrels", "q"]):
         assert "does not exist; give the folder of a finished run" in fails(capsys, "evaluate", *words)
-    assert "is not the folder of a run. To evaluate a model on your own" in fails(capsys, "evaluate", str(tmp_path))
+    assert "rankgrad evaluate RUN --root " in fails(capsys, "evaluate", str(tmp_path))
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
     assert "a.npy is not an npz file: write one with numpy.savez" in fails(capsys, "evaluate", str(tmp_path / "a.npy"))
 
@@ -562,7 +562,7 @@ def test_datasets_lists_describes_and_draws(capsys, photos, tmp_path):
 
 
 def test_a_folder_of_images_in_the_place_of_a_run_is_answered_with_the_command_for_it(capsys, photos):
-    assert f"rankgrad embed RUN {photos}" in fails(capsys, "evaluate", str(photos))
+    assert f"rankgrad evaluate RUN --root {photos}" in fails(capsys, "evaluate", str(photos))
 
 
 def test_datasets_says_what_it_needs(capsys, tmp_path):

@@ -38,7 +38,8 @@ from rankgrad_workbench.report.html.images import Images
 from rankgrad_workbench.report.writing import write_comparison, write_report
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.runs.history import curves
-from rankgrad_workbench.tasks.retrieval.page import Content, Pictures, Space, numbers, sections
+from rankgrad_workbench.tasks.retrieval.page import Content, Pictures, Space, sections
+from rankgrad_workbench.tasks.retrieval.page import measured as numbers
 from rankgrad_workbench.tasks.retrieval.page import read as read_run
 from rankgrad_workbench.tasks.retrieval.page.measured import choose, match
 
@@ -68,12 +69,12 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 def all_pairs(of: Space, rows: Tensor) -> list[tuple[int, int, float, bool]]:
     """(query, item, cosine, relevant) of every pair, by loops."""
-    items, item_labels, _ = of.gallery
+    items, item_labels = of.items.embeddings, of.items.labels
     return [
-        (query, item, float(of.queries[query] @ items[item]), bool(of.labels[query] == item_labels[item]))
+        (query, item, float(of.embeddings[query] @ items[item]), bool(of.labels[query] == item_labels[item]))
         for query in rows.tolist()
         for item in range(len(items))
-        if not (of.leave_one_out and item == query)
+        if not (of.gallery is None and item == query)
     ]
 
 
@@ -135,10 +136,10 @@ def test_precision_at_recall_is_that_of_the_list_that_is_just_long_enough(kind):
 
 def test_what_a_page_computes_has_progress_bars(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tqdm", reason="without tqdm only numbers are printed")
-    for module in ("rankgrad.search", "rankgrad_workbench.tasks.retrieval.page.numbers"):
+    for module in ("rankgrad.search", "rankgrad_workbench.tasks.retrieval.page.measured"):
         monkeypatch.setattr(f"{module}.steps", partial(steps, delay=0))  # as if it took long
     of = space()
-    np.savez(tmp_path / "mine.npz", embeddings=of.queries, labels=of.labels)
+    np.savez(tmp_path / "mine.npz", embeddings=of.embeddings, labels=of.labels)
     assert main(["report", str(tmp_path / "mine.npz"), "-o", str(tmp_path / "mine.html")]) == 0
     told = capsys.readouterr().err
     assert told.count("ranking: 100%") == 2  # of the evaluation, and of the curve
@@ -149,7 +150,7 @@ def test_area_under_precision_is_the_mean_ap():
     of = space(40, 8)  # 4 relevant items per query: a divisor of the number of levels
     found = numbers.ranked(of, torch.arange(40))
     assert float(found.precision.mean()) == pytest.approx(float(found.ap.mean()), abs=1e-12)
-    given = evaluate(of.queries, of.labels, bootstrap=0, clusters="none")
+    given = evaluate(of.embeddings, of.labels, bootstrap=0, clusters="none")
     assert float(found.ap.mean()) == pytest.approx(given.values["AP"], abs=1e-12)
 
 
@@ -164,7 +165,7 @@ def test_queries_without_relevant_item_are_left_out_of_the_curve():
 def test_recall_curve_is_the_recall_of_the_report_at_every_length(fate):
     of = space(41, 9, spread=1.5)
     lonely = torch.cat([of.labels, torch.tensor([100])])
-    embeddings = torch.cat([of.queries, -of.queries[:1]])
+    embeddings = torch.cat([of.embeddings, -of.embeddings[:1]])
     ks = list(range(1, 42))
     given = evaluate(embeddings, lonely, ks=ks, bootstrap=0, clusters="none", query_without_relevant=fate)
     curve = numbers.recall_curve(given)
@@ -176,30 +177,29 @@ def test_recall_curve_is_the_recall_of_the_report_at_every_length(fate):
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_confusions_are_the_classes_of_wrong_nearest_items(kind):
-    of = replace(SPACES[kind](), queries=space(spread=2.5).queries[: len(SPACES[kind]().queries)])
-    rows = torch.arange(len(of.queries))
+    of = replace(SPACES[kind](), embeddings=space(spread=2.5).embeddings[: len(SPACES[kind]().embeddings)])
+    rows = torch.arange(len(of.embeddings))
     scores, items = numbers.nearest(of, rows, 3)
     found = numbers.confusions(of, rows, scores[:, 0], items[:, 0])
     expected: Counter[tuple[str, str]] = Counter()
     for row in rows.tolist():
         _, item, _, right = max((p for p in all_pairs(of, rows) if p[0] == row), key=lambda pair: pair[2])
         if not right:
-            expected[of.class_names[of.labels[row]], of.class_names[of.gallery[1][item]]] += 1
-    assert expected and sum(pair.count for pair in found) == sum(expected.values())
+            expected[of.class_names[of.labels[row]], of.class_names[of.items.labels[item]]] += 1
+    assert expected and sum(pair.queries for pair in found) == sum(expected.values())
     for pair in found:
-        assert pair.first < pair.second
-        assert pair.forward == expected[pair.first, pair.second]
-        assert pair.backward == expected[pair.second, pair.first]
+        one, two = pair.classes
+        assert one < two and pair.queries == expected[one, two] + expected[two, one]
         query, item = pair.example
-        names = {of.class_names[of.labels[query]], of.class_names[of.gallery[1][item]]}
-        assert names == {pair.first, pair.second}
-    assert [pair.count for pair in found] == sorted((pair.count for pair in found), reverse=True)
+        names = {of.class_names[of.labels[query]], of.class_names[of.items.labels[item]]}
+        assert names == {one, two}
+    assert [pair.queries for pair in found] == sorted((pair.queries for pair in found), reverse=True)
 
 
 def test_map_is_the_projection_on_the_two_main_directions():
     of = space()
     placed, share = numbers.flatten(of, torch.tensor([3, 30, 7]))
-    centred = (of.queries - of.queries.mean(0)).numpy()
+    centred = (of.embeddings - of.embeddings.mean(0)).numpy()
     _, values, axes = np.linalg.svd(centred)
     expected = (centred @ axes[:2].T)[[3, 30, 7]]
     np.testing.assert_allclose(np.abs(placed.numpy()), np.abs(expected), atol=1e-5)
@@ -241,7 +241,7 @@ def test_queries_are_matched_by_name_whatever_their_order():
     order = torch.randperm(40, generator=torch.Generator().manual_seed(5))
     moved = replace(
         shuffled.space,
-        queries=shuffled.space.queries[order],
+        embeddings=shuffled.space.embeddings[order],
         labels=shuffled.space.labels[order],
         names=tuple(shuffled.space.names[row] for row in order.tolist()),
         super_labels=None,
@@ -261,9 +261,8 @@ def test_names_that_repeat_or_change_their_class_are_not_matched_and_said():
 
     found, notes = match({0: of("abccd", [0, 1, 0, 1, 0]), 1: of("abcd", [0, 0, 0, 0])}, "AB")
     assert [rows.tolist() for rows in found.values()] == [[0, 4], [0, 3]]
-    text = " ".join(notes)
-    assert "1 names of A belong to several images and are not matched: c" in text
-    assert "1 of 3 queries of A are not in B: b" in text and "2 of 4 queries of B are not in A: b, c" in text
+    why = "queries of {} have no other of the same name and class in each run"
+    assert notes == [f"3 of 5 {why.format('A')}: b, c", f"2 of 4 {why.format('B')}: b, c"]
 
 
 def test_runs_without_common_query_show_the_first_alone(tmp_path):
@@ -272,7 +271,9 @@ def test_runs_without_common_query_show_the_first_alone(tmp_path):
     renamed = replace(other.space, names=tuple(f"x{name}" for name in other.space.names))
     page = write(tmp_path, content("first"), replace(other, space=renamed))
     assert "No query is in all runs" in page.text and "queries of first only" in page.text
-    assert page.all("details", class_="query") and "40 of 40 queries of first are not in other" in page.text
+    assert (
+        page.all("details", class_="query") and "40 of 40 queries of first have no other of the same name" in page.text
+    )
 
 
 def test_runs_are_compared_on_the_queries_they_share(tmp_path):
@@ -280,10 +281,10 @@ def test_runs_are_compared_on_the_queries_they_share(tmp_path):
     assert other.space is not None
     fewer = replace(
         other.space,
-        **{name: getattr(other.space, name)[10:] for name in ("queries", "labels", "names", "super_labels")},
+        **{name: getattr(other.space, name)[10:] for name in ("embeddings", "labels", "names", "super_labels")},
     )
     page = write(tmp_path, content("first"), replace(other, space=fewer))
-    assert "10 of 40 queries of first are not in other" in page.text and "all 30 queries" in page.text.lower()
+    assert "10 of 40 queries of first have no other" in page.text and "all 30 queries" in page.text.lower()
     assert len(page.data["map"]["name"]) == 30 and page.data["map"]["name"][0] == "class2/010.png"
 
 
@@ -361,7 +362,7 @@ def test_page_of_several_runs_shows_their_paired_differences(tmp_path):
     order = torch.randperm(40, generator=torch.Generator().manual_seed(3))
     moved = replace(
         other.space,
-        queries=other.space.queries[order],
+        embeddings=other.space.embeddings[order],
         labels=other.space.labels[order],
         names=tuple(other.space.names[place] for place in order.tolist()),
         super_labels=None,
@@ -382,7 +383,7 @@ def test_page_of_several_runs_begins_with_what_the_comparison_found(tmp_path):
 def test_runs_on_other_galleries_have_no_differences(tmp_path):
     other = content("other", spread=3.0)
     assert other.space is not None and other.after is not None
-    half = {name: getattr(other.space, name)[:20] for name in ("queries", "labels", "names", "super_labels")}
+    half = {name: getattr(other.space, name)[:20] for name in ("embeddings", "labels", "names", "super_labels")}
     per_query = {name: values[:20] for name, values in other.after.per_query.items()}
     smaller = replace(other, space=replace(other.space, **half), after=replace(other.after, per_query=per_query))
     text = write(tmp_path, content("first"), smaller).text
@@ -659,7 +660,7 @@ def test_text_from_outside_cannot_become_markup(tmp_path):
     )
     assert of.super_labels is not None
     after = evaluate(
-        of.queries,
+        of.embeddings,
         of.labels,
         class_names=marked.class_names,
         super_labels=of.super_labels,
@@ -1021,9 +1022,7 @@ def test_run_whose_data_was_moved_has_a_page_without_pictures(finished, photos, 
     assert main(["report", str(copy)]) == 0
     page = Page(copy / "report.html")
     assert (
-        "the file embeddings.npz of the run is missing" in page.text
-        and not page.all("details", class_="query")
-        and "R@1" in page.text
+        "embeddings.npz cannot be read" in page.text and not page.all("details", class_="query") and "R@1" in page.text
     )
     (copy / "embeddings.npz").write_bytes(b"no npz")
     assert "embeddings.npz cannot be read" in " ".join(read_run(Run(copy)).notes)
@@ -1117,13 +1116,18 @@ def changed_values(run: Run) -> dict[str, float]:
 def test_queries_and_gallery_of_a_run_are_kept_apart(tmp_path):
     of = divided()
     after = evaluate(
-        of.queries, of.labels, ref_embeddings=of.items, ref_labels=of.item_labels, bootstrap=0, clusters="none"
+        of.embeddings,
+        of.labels,
+        ref_embeddings=of.items.embeddings,
+        ref_labels=of.items.labels,
+        bootstrap=0,
+        clusters="none",
     )
     whole = table(space())
     page = write(tmp_path, Content("run", after=after, space=of, pictures=Pictures(whole)))
     assert len(page.all("details", class_="query")) == 15 and len(page.all("p", class_="name")) == 150
     shown = {found["title"].split(": ")[1] for found in page.all("p", class_="name")}
-    assert shown <= set(of.item_names)
+    assert shown <= set(of.items.names)
 
 
 def test_names_of_runs_are_as_short_as_can_be():

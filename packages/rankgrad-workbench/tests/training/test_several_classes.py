@@ -93,8 +93,8 @@ def test_the_loss_is_told_all_classes_and_the_evaluation_asks_for_a_shared_one(t
 
 
 def test_the_page_marks_what_shares_a_class_as_right(tmp_path):
-    from rankgrad_workbench.tasks.retrieval.page.numbers import confusions, ranked
-    from rankgrad_workbench.tasks.retrieval.page.space import Space
+    from rankgrad_workbench.tasks.retrieval.page import Space
+    from rankgrad_workbench.tasks.retrieval.page.measured import confusions, ranked
 
     several = numbered_several([["a"], ["a", "b"], ["b"]])[2]
     np.savez(tmp_path / "x.npz", embeddings=torch.eye(3).numpy(), labels=several.numpy(), class_names=["a", "b"])
@@ -202,7 +202,7 @@ def test_training_does_not_look_at_groups_and_evaluation_does(tmp_path):
     weights = [load_weights(run.weights)[0].state_dict() for run in (one, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert one.read_values() != other.read_values()
-    note = "The metrics ignore relevant items of the query"
+    note = "drawn, or without the query"
     assert note in other.page.read_text(encoding="utf-8") and note not in one.page.read_text(encoding="utf-8")
 
 

@@ -129,14 +129,6 @@ def test_a_memory_is_saved_and_resumed(photos, whole, tmp_path, more):
     assert curves(Run(tmp_path))["memory_entries"][-1][1] == (24 if more else 25)
 
 
-@pytest.mark.parametrize(("warmup", "used"), [(5, False), (4, True)])
-def test_a_memory_that_a_short_training_never_fills_is_told(photos, tmp_path, capsys, warmup, used):
-    run = train(*small(photos, "memory=sum", f"memory.warmup={warmup}"), f"out={tmp_path}")  # six batches
-    shown = capsys.readouterr().out
-    assert used == ("memory is never used" not in shown) == any(v for _, v in curves(run)["memory_entries"])
-    assert used or (f"memory.warmup={warmup} batches" in shown and "training has 6" in shown)
-
-
 @pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
 def test_a_run_whose_model_is_converted_to_another_precision_resumes_exactly(photos, whole, tmp_path, precision):
     converted = f"trainer.precision={precision}"

@@ -24,6 +24,7 @@ from rankgrad_workbench.files.folders import LinkError
 from rankgrad_workbench.runs import compare as compare_module
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.settings import ConfigError, compose, options
+from rankgrad_workbench.tasks.retrieval import building
 from rankgrad_workbench.tasks.retrieval import task as retrieval
 from rankgrad_workbench.tasks.retrieval.building import load_table
 from rankgrad_workbench.tasks.retrieval.settings import settings_of as typed_settings
@@ -171,7 +172,7 @@ def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, mon
     words = ["recipe=small", f"loss={loss}", "sampler.classes_per_batch=4"]
     base = compose(words)
     monkeypatch.setattr(space_module, "_check", lambda *_: None)  # what is made below has been checked
-    monkeypatch.setattr(retrieval, "load_table", lambda *_: glyphs())
+    monkeypatch.setattr(building, "load_table", lambda *_: glyphs())
     found = dict(space_of(loss, words, base, {}))
     shared = set(space_module._listed()["shared"])
     assert shared - set(found) <= {"memory", "model.hidden", "model.dropout"} and len(found) > len(shared & set(found))

@@ -124,13 +124,13 @@ def _weights(arguments: argparse.Namespace, settings: list[str], out: Path, trus
     check_place(out)
     model: Path | None = arguments.model
     if model is None:
-        from ..tasks.retrieval.untouched import untouched_weights
+        from ..tasks.retrieval.saved import untouched_weights
 
         model = on_first(lambda: untouched_weights(settings, arguments.images, out.with_suffix(".model.pt")))
         say(f"{shown(model)}: the network as it is, without training")
     run = Run(model)
     if run.interrupted and run.kind == "retrieval":
-        from ..tasks.retrieval.unfinished import saved_weights
+        from ..tasks.retrieval.saved import saved_weights
 
         model = on_first(lambda: saved_weights(run, trust))
         say(f"{shown(run.folder)} is not finished; its model at {model.stem.replace('-', ' ')} is used")

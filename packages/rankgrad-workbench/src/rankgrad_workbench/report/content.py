@@ -271,7 +271,10 @@ def read_common(run: Run, after: Evaluated, trust: Sequence[str] = ()) -> dict[s
     tested = evaluations(run) if after is None else {}
     latest = (max(tested), tested[max(tested)]) if tested else None
     if after is None:
-        notes = [_how_far(run, steps, latest)]
+        reached = "nothing is logged yet" if steps is None else f"it has logged {steps:.0f} steps"
+        shown = f", and the metrics are of the evaluation after {latest[0]:,} steps" if latest else ""
+        again = f"rankgrad {TASKS[run.kind].command} resume={run.folder}"
+        notes = [f"This run is not finished: {reached}{shown}. Continue it with: {again}"]
     else:
         notes = remarks_of(run, after)
         for name, points in logged.items():  # add the final result to the curves; it is not logged
@@ -287,15 +290,6 @@ def read_common(run: Run, after: Evaluated, trust: Sequence[str] = ()) -> dict[s
         "notes": tuple(notes),
         "warned": tuple(warnings_of(run, after)),
     }
-
-
-def _how_far(run: Run, steps: float | None, latest: tuple[int, Mapping[str, float]] | None) -> str:
-    reached = "nothing is logged yet" if steps is None else f"it has logged {steps:.0f} steps"
-    shown = f", and the metrics are of the evaluation after {latest[0]:,} steps" if latest else ""
-    return (
-        f"This run is not finished: {reached}{shown}. Examples, tables and histograms appear after the final "
-        f"evaluation. Continue the run with: rankgrad {TASKS[run.kind].command} resume={run.folder}"
-    )
 
 
 __all__ = ["RunContent", "read_runs"]

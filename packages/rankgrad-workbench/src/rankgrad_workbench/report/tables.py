@@ -165,35 +165,34 @@ def class_table(
     Returns:
         (HTML, the whole table for the script); None if there is nothing to show.
     """
-    asked = list(dict.fromkeys([*metrics, by]))
+    asked, several, shapes = list(dict.fromkeys([*metrics, by])), len(runs) > 1, formats or {}
     frames = {
-        run: pd.DataFrame(rows, [clean(row["name"]) for row in rows], [count, *asked])
+        run: pd.DataFrame([*of.values()], [*of], [count, *asked])
         for run, rows in enumerate(tables)
-        if rows
+        if (of := {clean(row["name"]): row for row in rows})
     }
     known = [name for name in asked if any(frame[name].notna().any() for frame in frames.values())]
     if not known:
         return None
-    by, several = by if by in known else known[0], len(runs) > 1
-    wanted = [by, *(name for name in beside if name in known and name != by)]
-    if not several:
-        wanted = [*(name for name in known if name != by), by]
-    columns = [(run, metric) for metric in wanted for run in frames]
-    values = pd.concat([frames[run][metric].astype(float) for run, metric in columns], axis=1, ignore_index=True)
-    values = values.map(lambda value: round(value, 4))
-    heads = [
-        (f"{m} {runs[run].name}" if several else m, short(m), (formats or {}).get(m, "share")) for run, m in columns
-    ]
+    by = by if by in known else known[0]
+    wanted = sorted(known, key=lambda name: name == by)
     if several:
-        of_all = values[[place for place, (_, metric) in enumerate(columns) if metric == by]]
-        values[len(columns)] = (of_all.max(axis=1) - of_all.min(axis=1)).round(4)
-        heads.append((f"range of {by}", "largest minus smallest, over the runs", "share"))
+        wanted = [by, *(name for name in beside if name in known and name != by)]
     counts = pd.concat([frame[count] for frame in frames.values()])
-    values.insert(0, "count", counts[~counts.index.duplicated()])
-    lead = 2 if several else len(columns) + 1  # the column by which the table is sorted first
-    table = values.rename_axis("name").reset_index().sort_values([values.columns[lead - 1], "name"])
+    heads, columns = [(kind, "", ""), (count, "", "count")], [counts[~counts.index.duplicated()]]
+    for metric in wanted:
+        for run, frame in frames.items():
+            name = f"{metric} {runs[run].name}" if several else metric
+            heads.append((name, short(metric), shapes.get(metric, "share")))
+            columns.append(frame[metric].astype(float).map(lambda value: round(value, 4)))
+    if several:
+        of_all = pd.concat(columns[1 : 1 + len(frames)], axis=1)
+        heads.append((f"range of {by}", "largest minus smallest, over the runs", "share"))
+        columns.append((of_all.max(axis=1) - of_all.min(axis=1)).round(4))
+    lead = 2 if several else len(columns)  # the column by which the table is sorted first
+    table = pd.concat(columns, axis=1).rename_axis("name").reset_index().set_axis(range(len(heads)), axis=1)
+    table = table.sort_values([lead, 0])
     rows = table.astype(object).where(table.notna(), None).to_numpy().tolist()
-    heads = [(kind, "", ""), (count, "", "count"), *heads]
     bars = -1 if several else lead
     html = render(
         "report/classes.html",
@@ -203,7 +202,7 @@ def class_table(
         bars=bars,
         rows=rows[:READABLE],
         total=len(rows),
-        few=len(rows) <= FEW,
+        few=FEW,
         by=by,
         terms=[(metric, short(metric)) for metric in wanted if short(metric)],
     )

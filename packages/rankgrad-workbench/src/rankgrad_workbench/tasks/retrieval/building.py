@@ -1,10 +1,10 @@
-"""Settings of a run -> its rows, model, loss and batches."""
+"""Settings of a run -> its rows, model and loss; and a check of the settings before the rows are read."""
 
 from __future__ import annotations
 
 import fnmatch
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from rankgrad.batches.memory import CrossBatchMemory, Memory, RowMemory
+from rankgrad.batches.sampler_settings import check_settings, named_as_settings
 from rankgrad.batches.samplers import ClassBatches
 from rankgrad.common.checks import spelled
+from rankgrad.evaluation import evaluate
 from rankgrad.losses import RetrievalLoss, SumLoss
 from rankgrad.losses.called import CalledLoss
 from rankgrad.losses.checked import ClassLoss
@@ -23,14 +25,16 @@ from ...datasets.folds import with_fold, with_val
 from ...datasets.noise import with_wrong_labels
 from ...datasets.rows import Rows
 from ...models import TAKES, EmbeddingModel, build_model, load_weights, taking
+from ...models.build import GIVEN, READ, check_options
+from ...models.timm import weights_file
 from ...runs.folder import Run
 from ...settings import ConfigError, make, named, section
 from ...settings.spelling import as_keys
 from ...training import runner
+from ...training.module import check_optimizer
 from .settings import BEST, RetrievalSettings
 
 ENOUGH = 8  # held-out classes on which the share of the trained weights is chosen without being asked
-UNITS = {"in_channels": "channel", "width": "number"}  # units of `Rows.asks`
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,60 @@ class RetrievalRows:
                 f"{table.takes}, and evaluate on them too: evaluation.split=train"
             )
         train, test = table.select("train"), table.select(asked)
-        labels = torch.unique(train.label, return_inverse=True)[1]
         if settings.evaluation.levels:
             by_levels(test, "evaluation.levels")
+        labels = torch.unique(train.label, return_inverse=True)[1]
         return cls(table, train, labels, test, to_choose_on(settings, table))
+
+
+# ------------------------------------------------------------------------------------------------------------ checks
+
+
+def check(settings: RetrievalSettings) -> None:
+    """Raise if the sampler, optimiser, model, loss, transforms or evaluation of a run would refuse its settings.
+
+    Each is made, or used on four made-up items: the settings are judged by the code that will use them, so there is
+    no second list of rules. The model is made without memory, and weights are not loaded.
+
+    Raises:
+        TypeError, ValueError: the setting that is refused.
+        FileNotFoundError: the file of weights does not exist.
+    """
+    with named_as_settings():
+        check_settings(**settings.sampler)
+    check_optimizer(settings.optimizer)
+    if settings.init is None:
+        _check_model(settings.model, settings.optimizer["only"])
+    for name in ("train_transform", "eval_transform"):
+        make(getattr(settings.data, name), slot="transform", trust=settings.trust, where=f"data.{name}")
+    kind = named(settings.loss, slot="loss", trust=settings.trust, where="loss")
+    # losses of others may need facts about the data
+    if isinstance(kind, type) and issubclass(kind, RetrievalLoss) and kind.__module__.startswith("rankgrad.losses"):
+        make(settings.loss, slot="loss", trust=settings.trust, where="loss")
+    given = settings.evaluation
+    clusters: Any = "none" if given.clusters == "auto" else given.clusters  # k-means itself needs no trial
+    bootstrap = min(given.bootstrap, 1) if isinstance(given.bootstrap, int) else given.bootstrap
+    four, labels = torch.eye(2).repeat(2, 1), torch.tensor([0, 1, 0, 1])
+    with section("evaluation"):
+        evaluate(four, labels, ks=given.ks, extra=given.extra, bootstrap=bootstrap, clusters=clusters)
+
+
+def _check_model(given: Mapping[str, Any], trained: Sequence[str] | None) -> None:
+    options, weights = dict(given), given.get("weights")
+    if weights is not None:
+        weights_file(Path(weights))
+        if options.get("pretrained"):
+            raise ConfigError("give either model.pretrained=true (weights from timm) or model.weights=FILE, not both")
+    options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
+    kind = options.pop("kind")
+    with section("model"), torch.device("meta"):
+        if kind in READ:
+            check_options(kind, options)
+        elif kind != GIVEN:  # the caller of `fit` has made it
+            train_only(build_model(kind, **TAKES.get(kind, ("", {}))[1], **options), trained)
+
+
+# -------------------------------------------------------------------------------------------------------------- rows
 
 
 def read_table(settings: RetrievalSettings) -> Rows:
@@ -112,38 +166,30 @@ def load_table(settings: RetrievalSettings, given: Rows | None = None, say: runn
     """
     table = read_table(settings) if given is None else given
     try:
-        table = _divided(settings, table)
+        for name in ("fold", "held_out", "label_noise"):
+            if table.several is not None and (value := getattr(settings, name)):
+                each = f"each {table.noun} of {table.name} has several"
+                raise ConfigError(f"{name}={value} needs one class per {table.noun}, but {each}")
+        table = with_fold(table, settings.fold) if settings.held_out is None else with_val(table, settings.held_out)
+        table = with_wrong_labels(table, settings.label_noise, settings.seed)
     finally:
         say(table.summary())
     return table
 
 
-def _divided(settings: RetrievalSettings, table: Rows) -> Rows:
-    asked = [f"{name}={value}" for name in ("fold", "held_out", "label_noise") if (value := getattr(settings, name))]
-    if table.several is not None and asked:
-        raise ConfigError(
-            f"{asked[0]} needs one class per {table.noun}, but each {table.noun} of {table.name} has several"
-        )
-    table = with_fold(table, settings.fold) if settings.held_out is None else with_val(table, settings.held_out)
-    return with_wrong_labels(table, settings.label_noise, settings.seed)
-
-
 def to_choose_on(settings: RetrievalSettings, table: Rows) -> Rows | None:
     """The held-out classes, if they choose the best evaluation or the share of the trained weights."""
-    wanted = {
-        "evaluation.keep_best=val": settings.evaluation.keep_best == "val",
-        "optimizer.average=best": chooses_share(settings, table),
-    }
-    asked = [name for name, chosen in wanted.items() if chosen]
-    if not asked:
+    if settings.evaluation.keep_best == "val":
+        asked = "evaluation.keep_best=val"
+    elif chooses_share(settings, table):
+        asked = "optimizer.average=best"
+    else:
         return None
-    if "val" not in table.splits:
+    if "val" not in table.splits or settings.evaluation.split == "val":
         raise ConfigError(
-            f"{asked[0]} needs held-out classes, but {table.name} has no split val. To hold out a tenth of the "
-            "training classes: held_out=0.1"
+            f"{asked} needs held-out classes, a split val beside the evaluated one. To hold out a tenth of the "
+            "training classes: held_out=0.1 evaluation.split=test"
         )
-    if settings.evaluation.split == "val":
-        raise ConfigError(f"{asked[0]} chooses on the split val; give evaluation.split=test")
     return table.select("val")
 
 
@@ -169,21 +215,21 @@ def relabelled(table: Rows, labels: Tensor) -> Rows:
 
 def model_of(settings: RetrievalSettings, table: Rows) -> EmbeddingModel:
     """The model that the settings describe, for these rows."""
+    options = dict(settings.model)
+    kind = options.pop("kind")
+    name, takes, asks = f"model={kind}", TAKES[kind][0] if kind in TAKES else table.takes, table.asks
     if settings.init is not None:
         source = Path(settings.init)
         model, _ = load_weights(Run(source).weights if source.is_dir() else source)
-        _check_takes(settings, model.inputs.takes, str(source), table)
-        for name, count in table.asks.items():
-            if model.inputs.asks[name] != count:
-                sees = f"{model.inputs.asks[name]}-{UNITS[name]} {table.takes}"
-                raise ConfigError(
-                    f"the model of {source} takes {sees}, but {settings.data.name} has {count} {UNITS[name]}s"
-                )
+        name, takes, asks = str(source), model.inputs.takes, model.inputs.asks
         model.train()
-    else:
-        options = dict(settings.model)
-        kind = options.pop("kind")
-        _check_takes(settings, TAKES[kind][0] if kind in TAKES else table.takes, f"model={kind}", table)
+    if takes != table.takes:
+        other = " or ".join(f"model={kind}" for kind in taking(table.takes))
+        raise ConfigError(f"{name} takes {takes}, but {settings.data.name} has {table.takes}; use {other}")
+    for what, count in table.asks.items():
+        if asks[what] != count:
+            raise ConfigError(f"{name} has {what}={asks[what]}, but {settings.data.name} has {what}={count}")
+    if settings.init is None:
         model = build_model(kind, **table.asks, **options)
     check_pixels(settings, model)
     return model
@@ -205,43 +251,34 @@ def train_only(model: nn.Module, patterns: Sequence[str] | None) -> str:
     if patterns is None:
         return ""
     weights = dict(model.named_parameters())
-    chosen = {name for pattern in patterns for name in fnmatch.filter(weights, str(pattern))}
-    useless = [pattern for pattern in patterns if not fnmatch.filter(weights, str(pattern))]
-    if useless or not chosen:
-        some = ", ".join([*weights][:: max(len(weights) // 6, 1)])
-        raise ConfigError(
-            f"optimizer.only is a list of patterns of names of weights, such as [head.*]; {useless or 'it'} matches "
-            f"none of the {len(weights)} weights. Some names: {some}"
-        )
+    chosen: set[str] = set()
+    for pattern in patterns or [""]:
+        found = fnmatch.filter(weights, str(pattern))
+        if not found:
+            some = ", ".join([*weights][:: max(len(weights) // 6, 1)])
+            raise ConfigError(
+                f"optimizer.only is a list of patterns of names of weights, such as [head.*]; {pattern!r} matches none "
+                f"of the {len(weights)} weights. Some names: {some}"
+            )
+        chosen.update(found)
     for name, weight in weights.items():
         weight.requires_grad_(name in chosen)
-    numbers = sum(weights[name].numel() for name in chosen)
-    of = sum(weight.numel() for weight in weights.values())
+    numbers, of = (sum(weights[name].numel() for name in names) for names in (chosen, weights))
     return f"optimizer.only: {len(chosen)} of {len(weights)} weights are trained, {numbers:,} of {of:,} numbers"
-
-
-def _check_takes(settings: RetrievalSettings, takes: str, model: str, table: Rows) -> None:
-    """Raise if a model does not take this kind of data. `model` is its name in the message."""
-    if takes != table.takes:
-        other = " or ".join(f"model={kind}" for kind in taking(table.takes))
-        raise ConfigError(f"{model} takes {takes}, but {settings.data.name} has {table.takes}; use {other}")
 
 
 def check_pixels(settings: RetrievalSettings, model: EmbeddingModel) -> None:
     """Raise if the weights were trained with another pixel normalisation than the data has."""
-    wanted = (tuple(model.pixel_mean), tuple(model.pixel_std))
-    if wanted == ((0.0,) * len(wanted[0]), (1.0,) * len(wanted[1])):
-        return  # no weights, or weights that need no normalisation
     given = [settings.data.eval_transform.get(name) for name in ("mean", "std")]
-    if None in given or all(
-        torch.allclose(torch.tensor(a), torch.tensor(b), atol=1e-3) for a, b in zip(wanted, given, strict=True)
-    ):
-        return
-    mean, std = (str([round(v, 4) for v in values]).replace(" ", "") for values in wanted)
-    raise ConfigError(
-        f"these weights expect pixels with mean {mean} and standard deviation {std}; "
-        f'add "data.train_transform.mean={mean}" "data.train_transform.std={std}"'
-    )
+    if (not any(model.pixel_mean) and set(model.pixel_std) <= {1.0}) or None in given:
+        return  # no weights, or weights that need no normalisation
+    wanted = [list(model.pixel_mean), list(model.pixel_std)]
+    if not torch.allclose(torch.tensor(wanted), torch.tensor(given), atol=1e-3):
+        mean, std = (str([round(value, 4) for value in values]).replace(" ", "") for values in wanted)
+        raise ConfigError(
+            f"these weights expect pixels with mean {mean} and standard deviation {std}; "
+            f'add "data.train_transform.mean={mean}" "data.train_transform.std={std}"'
+        )
 
 
 def loss_of(
@@ -270,20 +307,18 @@ def _remembering(settings: RetrievalSettings, loss: nn.Module, rows: int, of_bat
     """The loss with a memory, whose length the settings give in batches or images."""
     options = dict(settings.memory)
     kind = named(options, slot="memory", trust=settings.trust)
-    options.pop("_target_")
-    if kind is RowMemory:
-        with section("memory"):
-            if isinstance(loss, SumLoss):  # a memory of its own for each part
-                parts = {name: RowMemory(part, **options) for name, part in loss.losses.items()}
-                return SumLoss(parts, loss.weights)
-            return RowMemory(loss, **options)
-    batches, size = options.pop("batches"), options.pop("size")
-    if (batches is None) == (size is None):
-        raise ConfigError(f"give either memory.batches or memory.size; got batches={batches}, size={size}")
-    if batches is not None:
-        size = batches * of_batch
+    del options["_target_"]
     with section("memory"):
-        return CrossBatchMemory(loss, rows if size == "auto" else size, **options)
+        if kind is RowMemory and isinstance(loss, SumLoss):  # a memory of its own for each part
+            parts = {name: RowMemory(part, **options) for name, part in loss.losses.items()}
+            return SumLoss(parts, loss.weights)
+        if kind is RowMemory:
+            return RowMemory(loss, **options)
+        batches, size = options.pop("batches"), options.pop("size")
+        if (batches is None) == (size is None):
+            raise ConfigError(f"give either memory.batches or memory.size; got batches={batches}, size={size}")
+        size = rows if size == "auto" else size if batches is None else batches * of_batch
+        return CrossBatchMemory(loss, size, **options)
 
 
 def targets_of(settings: RetrievalSettings, table: Rows) -> Tensor | None:

@@ -59,18 +59,16 @@ def evaluate_model(
         embed, model, batch_size=settings["batch_size"], workers=workers, progress=progress, device=device
     )
     embeddings = embedded(table, transform)
-    how: dict[str, Any] = {"ks": tuple(settings["ks"]), "progress": progress, "device": device, "shared": True}
-    how["similarity"] = settings.get("similarity", "cosine")
-    asked = {"extra": tuple(settings.get("extra", ())), "seed": seed}
-    asked |= {name: settings[name] for name in ("bootstrap", "clusters")}
+    how = {"bootstrap": settings["bootstrap"], "clusters": settings["clusters"], "ks": tuple(settings["ks"])}
+    how |= {"extra": tuple(settings.get("extra", ())), "similarity": settings.get("similarity", "cosine")}
+    how |= {"seed": seed, "progress": progress, "device": device, "shared": True}
     truth = by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth
-    reports = [_ranked(embeddings, table, truth, trial, **how, **asked) for trial in trials(table, seed=seed)]
-    report = _mean_report(reports)
+    report = _mean_report([_ranked(embeddings, table, truth, trial, **how) for trial in trials(table, seed=seed)])
     distracting = table.distracting
     if distracting is None or set(table.split) != {"test"} or table.several is not None:
         return report, embeddings
     more = embedded(distracting, transform)
-    values = _distracted(embeddings, more, table, **how)
+    values = _distracted(embeddings, more, table, **{**how, "bootstrap": 0, "clusters": "none", "extra": ()})
     note = (
         f"{DISTRACTED}...: the same queries, with {len(more):,} {table.takes} without a class added to the gallery. "
         "None of them is relevant for any query."
@@ -81,37 +79,25 @@ def evaluate_model(
 def _distracted(embeddings: Tensor, more: Tensor, table: Rows, **how: Any) -> dict[str, float]:
     """Metrics of the same queries, with distractors (rows without a class) in the gallery."""
     names = torch.arange(len(embeddings) + len(more))
-    no_class = torch.full((len(more),), len(table.class_names))
-    report = evaluate(
-        embeddings,
-        table.label,
-        ref_embeddings=torch.cat([embeddings, more]),
-        ref_labels=torch.cat([table.label, no_class]),
-        ids=names[: len(embeddings)],
-        ref_ids=names,
-        bootstrap=0,
-        clusters="none",
-        **how,
-    )
-    return {f"{DISTRACTED}{name}": report.values[name] for name in (f"R@{how['ks'][0]}", "mAP@R", "AP")}
+    items = torch.cat([embeddings, more])
+    classes = torch.cat([table.label, torch.full((len(more),), len(table.class_names))])
+    own = names[: len(embeddings)]
+    how |= {"ref_embeddings": items, "ref_labels": classes, "ids": own, "ref_ids": names}
+    values = evaluate(embeddings, table.label, **how).values
+    return {f"{DISTRACTED}{name}": values[name] for name in (f"R@{how['ks'][0]}", "mAP@R", "AP")}
 
 
 def _ranked(embeddings: Tensor, table: Rows, truth: Tensor, trial: Trial, **how: Any) -> Report:
     """One evaluation: rank the gallery of a trial for its queries. Without a gallery, rank the other queries."""
     query, gallery = trial.query, trial.gallery
-    groups = None if table.group is None else numbered(table.group)[1]
     if gallery is not None:
         how |= {"ref_embeddings": embeddings[gallery], "ref_labels": truth[gallery]}
-    if groups is not None:
+    if table.group is not None:
+        groups = numbered(table.group)[1]
         how |= {"groups": groups[query], "ref_groups": None if gallery is None else groups[gallery]}
-    return evaluate(
-        embeddings[query],
-        truth[query],
-        super_labels=None if table.super_label is None else table.super_label[query],
-        class_names=table.class_names,
-        super_names=table.super_names or None,
-        **how,
-    )
+    if table.super_label is not None:
+        how |= {"super_labels": table.super_label[query], "super_names": table.super_names or None}
+    return evaluate(embeddings[query], truth[query], class_names=table.class_names, **how)
 
 
 def _mean_report(reports: Sequence[Report]) -> Report:
@@ -120,8 +106,11 @@ def _mean_report(reports: Sequence[Report]) -> Report:
     if len(reports) == 1:
         return first
     over = over_draws([report.values for report in reports])
-    spread = f"R@1 {100 * over['R@1'][0]:.1f} ± {100 * over['R@1'][1]:.1f} %" if "R@1" in over else "see values"
-    note = f"values are means over {len(reports)} drawn galleries ({spread}); all else is from the first gallery."
+    name, (mean, spread) = next(iter(over.items()))
+    note = (
+        f"values are means over {len(reports)} drawn galleries ({name} {100 * mean:.1f} ± {100 * spread:.1f} %); all "
+        "else is from the first gallery."
+    )
     values = {name: mean for name, (mean, _) in over.items()}
     settings = {**first.settings, "protocol": f"one-gallery, {len(reports)} draws"}
     return replace(first, values=values, intervals={}, settings=settings, notes=(*first.notes, note))

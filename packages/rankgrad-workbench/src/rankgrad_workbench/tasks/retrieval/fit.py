@@ -106,40 +106,32 @@ def fit(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}")
-    if isinstance(loss, Tensor):
-        raise TypeError(
-            "loss is a tensor. If it holds the labels, pass the data as one pair: fit(model, (inputs, labels))"
-        )
     own = own_settings(settings)
-    like = kind_of(model)
-    words = [] if like is None else [f"model.like={like[0]}", f"model.trained={as_word(like[1])}"]
-    words += ["model.pretrained=true"] if pretrained else []
-    config = _settings(data, loss, out, own, quiet, words)
-    if out is not None and not resume and Run(Path(out)).config.exists():
+    table: Rows | None = None
+    if not isinstance(data, str):
+        table = given_table(data, test, collate=collate, seed=int(own.get("seed", 0)))
+    elif test is not None or collate is not None:
+        raise ValueError(f"the data set {data!r} has its own test rows and batches; leave out test= and collate=")
+    chosen = loss if loss is None or isinstance(loss, str) else _module(loss)
+    words = ["model.pretrained=true"] if pretrained else []
+    if (like := kind_of(model)) is not None:
+        words = [f"model.like={like[0]}", f"model.trained={as_word(like[1])}", *words]
+    config = _settings(words, data, table, chosen, own)
+    config = replaced(config, {"out": None if out is None else str(out)})
+    if quiet:
+        config = replaced(config, {"trainer.enable_progress_bar": False})
+    there = out is not None and Run(Path(out)).config.exists()
+    if there and not resume:
         raise ConfigError(f"{out} already holds a run; give resume=True to continue it, or choose another out=")
-    if isinstance(data, str):
-        if test is not None or collate is not None:
-            raise ValueError(f"the data set {data!r} has its own test rows and batches; leave out test= and collate=")
-        table = read_table(settings_of(config))
-    else:
-        table = given_table(data, test, collate=collate, seed=config.seed)
-        if table.captions is not None and (loss is None or isinstance(loss, str)):
-            chosen = LOSSES["texts"][0] if loss is None else loss
-            config = _settings(data, chosen, out, own, quiet, [*words, *of_kind(chosen, "texts")])
-        if "test" not in table.splits:
-            config = replaced(config, {"evaluation.split": "train"})
-    module = None if loss is None or isinstance(loss, str) else _module(loss)
-    given = Given(model, _width(model, table, settings_of(config)), table, module)
+    if resume and out is None:
+        raise ValueError("resume=True needs the folder of the run: out=FOLDER")
+    typed = settings_of(config)
+    table = read_table(typed) if table is None else table
+    given = Given(model, _width(model, table, typed), table, chosen if isinstance(chosen, nn.Module) else None)
     if not any(weights.requires_grad for weights in model.parameters()):
         raise ValueError("the model has nothing to train: none of its parameters has requires_grad=True")
-
     task = runner.TaskType[EvaluatedEmbeddings](TASK.kind, TASK.name, partial(build, given=given))
-    changes: list[str] = []
-    if resume:
-        if out is None:
-            raise ValueError("resume=True needs the folder of the run: out=FOLDER")
-        if Run(Path(out)).config.exists():
-            config, changes = resumed(Path(out), config)
+    config, changes = resumed(Path(str(out)), config) if there else (config, [])
     with modes_kept(model):
         if pretrained:
             freeze_batch_norms(model)
@@ -152,29 +144,27 @@ def fit(
 
 
 def _settings(
-    data: Data | str,
-    loss: Loss | None,
-    out: str | Path | None,
-    settings: dict[str, Any],
-    quiet: bool,
-    more: Sequence[str] = (),
+    words: Sequence[str], data: Data | str, table: Rows | None, loss: str | nn.Module | None, own: Mapping[str, Any]
 ) -> DictConfig:
-    """The settings of the run, composed as by `rankgrad train`. `more` are settings of the model."""
-    for name in settings:
+    """The settings of the run, composed as by `rankgrad train`. `words` are settings of the model."""
+    for name in own:
         if name in OWN:
-            why = "is an argument of fit" if name not in ("init", "frozen") else "is for models that rankgrad builds"
-            raise ConfigError(f"settings: {name} {why}")
-    words = [f"data={data if isinstance(data, str) else GIVEN}", f"model={GIVEN}", *more]
-    words += [f"loss={loss}"] if isinstance(loss, str) else []
+            raise ConfigError(f"settings: {name} is an argument of fit, or for models that rankgrad builds")
+    words = [f"data={data if isinstance(data, str) else GIVEN}", f"model={GIVEN}", *words]
+    if table is not None and table.captions is not None and not isinstance(loss, nn.Module):
+        loss = loss or LOSSES["texts"][0]
+        words += of_kind(loss, "texts")
+    if isinstance(loss, str):
+        words.append(f"loss={loss}")
     # groups first, as on a command line
-    words += [f"{name}={as_word(value)}" for name, value in sorted(settings.items(), key=lambda s: s[0] not in GROUPS)]
-    config = compose(words if not quiet else [*words, "trainer.enable_progress_bar=false"])
-    values: dict[str, Any] = {"out": None if out is None else str(out)}
-    if loss is not None and not isinstance(loss, str):
-        module = _module(loss)
-        name = module.name if isinstance(module, CalledLoss) else repr(module)
+    words += [f"{name}={as_word(value)}" for name, value in sorted(own.items(), key=lambda s: s[0] not in GROUPS)]
+    values: dict[str, Any] = {}
+    if table is not None and "test" not in table.splits:
+        values["evaluation.split"] = "train"
+    if isinstance(loss, nn.Module):
+        name = loss.name if isinstance(loss, CalledLoss) else repr(loss)
         values["loss"] = {"_target_": f"{CalledLoss.__module__}.{CalledLoss.__name__}", "name": name}
-    return replaced(config, values)
+    return replaced(compose(words), values)
 
 
 def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
@@ -183,23 +173,16 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     Raises:
         TypeError, ValueError: it is not a loss, or it returns a number for each query.
     """
-    if isinstance(loss, type):
-        raise TypeError(f"loss is a class; give an object instead: {loss.__name__}()")
-    if isinstance(loss, RetrievalLoss):
-        if loss.reduction != "mean":
-            raise ValueError("training needs one number from the loss; create it with reduction='mean'")
+    if isinstance(loss, RetrievalLoss) and loss.reduction != "mean":
+        raise ValueError("training needs one number from the loss; create it with reduction='mean'")
+    if isinstance(loss, (RetrievalLoss, CalledLoss)):
         return loss
-    if not callable(loss):
+    if not callable(loss) or isinstance(loss, (type, Tensor, Memory)):
         raise TypeError(
-            f"loss must be a name, a loss object, or a function of embeddings and labels; got {type(loss).__name__}"
+            "loss must be a name, a loss object such as SmoothAPLoss(), or a function of embeddings and labels; got "
+            f"{(loss if isinstance(loss, type) else type(loss)).__name__}. Labels belong to the data: "
+            'fit(model, (inputs, labels)). A memory is a setting: settings={"memory": "sum"}'
         )
-    if isinstance(loss, Memory):
-        raise TypeError(
-            "fit makes the memory itself, as it knows the number of each sample: pass the loss that is inside, and "
-            'settings={"memory": "sum"} or "rows", such as {"memory": "sum", "memory.size": 1024}'
-        )
-    if isinstance(loss, CalledLoss):
-        return loss
     return CalledLoss(getattr(loss, "__qualname__", type(loss).__qualname__), loss)
 
 
@@ -207,7 +190,7 @@ def _width(model: nn.Module, table: Rows, settings: RetrievalSettings) -> int:
     """Dimension of the embeddings, measured on the first two rows.
 
     Raises:
-        TypeError, ValueError: the output of the model is not a float tensor [row, dim].
+        TypeError: the rows cannot be joined, or the output of the model is not a float tensor [row, dim].
     """
     transform = make(settings.data.eval_transform, slot="transform", trust=settings.trust)
     rows = table.dataset()
@@ -221,17 +204,13 @@ def _width(model: nn.Module, table: Rows, settings: RetrievalSettings) -> int:
         ) from None
     with evaluating(model) as place:
         output = model(moved(inputs, *place))
-    if not isinstance(output, Tensor):
+    tensor = isinstance(output, Tensor)
+    if not tensor or output.ndim != 2 or len(output) != len(first) or not output.is_floating_point():
+        got = f"{output.dtype} {list(output.shape)}" if tensor else type(output).__name__
         raise TypeError(
-            f"the model must return embeddings, a tensor [row, dim]; got {type(output).__name__}. Wrap the model in a "
-            "module whose forward returns the embeddings"
+            f"the model must return embeddings, float [row, dim]; for {len(first)} inputs it returned {got}"
         )
-    if output.ndim != 2 or len(output) != min(2, len(table)) or not output.is_floating_point():
-        raise ValueError(
-            f"the model must return embeddings, float [row, dim]; for {min(2, len(table))} inputs it returned "
-            f"{output.dtype} {list(output.shape)}"
-        )
-    return output.shape[1]
+    return int(output.shape[1])
 
 
 __all__ = ["fit"]

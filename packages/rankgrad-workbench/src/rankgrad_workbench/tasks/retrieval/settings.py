@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from rankgrad.common.checks import integer, number, unknown
+from rankgrad.common.checks import integer, number, one_of
 
 from ...datasets.folds import read_fold
 from ...datasets.rows import SPLITS
@@ -71,12 +71,9 @@ class RetrievalEvaluation:
     keep_best: str | None
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ConfigError("evaluation.split: " + unknown("part of the data", self.split, SPLITS))
-        if self.keep_best not in (None, *CHOSEN_BY):
-            raise ConfigError(f"evaluation.keep_best must be null, {' or '.join(CHOSEN_BY)}; got {self.keep_best!r}")
-        if self.before not in (True, False, "auto"):
-            raise ConfigError(f"evaluation.before must be true, false or auto; got {self.before!r}")
+        one_of(self.split, "evaluation.split", SPLITS)
+        one_of(self.keep_best, "evaluation.keep_best", (None, *CHOSEN_BY))
+        one_of(self.before, "evaluation.before", (True, False, "auto"))
         integer(self.batch_size, "evaluation.batch_size counts rows", low=1)
         integer(self.every, "evaluation.every counts epochs", low=0)
 

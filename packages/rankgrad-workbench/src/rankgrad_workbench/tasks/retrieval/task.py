@@ -25,17 +25,7 @@ from rankgrad.evaluation.measures import MAIN
 
 from ...datasets.rows import Listed, Rows
 from ...datasets.transforms import Collated
-from ...files import write_text
-from ...files.defaults import (
-    FEWEST_STEPS,
-    FEWEST_STEPS_FINE_TUNED,
-    LOSSES,
-    MOST_STEPS,
-    PASSES_FINE_TUNED,
-    epochs_for,
-    share_kept,
-    trained_before,
-)
+from ...files import defaults, write_text
 from ...models import EmbeddingHead, EmbeddingModel, extract_features, save_weights
 from ...models.record import read_record
 from ...models.state_dicts import read_plain, write_plain
@@ -51,26 +41,15 @@ from ...training.averaging import Averaging
 from ...training.data import TrainingData
 from ...training.inference import in_order
 from ...training.module import RetrievalModule
-from .building import (
-    Given,
-    RetrievalRows,
-    check_targets,
-    chooses_share,
-    load_table,
-    loss_of,
-    model_of,
-    relabelled,
-    targets_of,
-    train_only,
-)
-from .checking import check
+from . import building
+from .building import Given, RetrievalRows
 from .evaluating import DISTRACTED, evaluate_model
 from .page import read as read_run
 from .settings import BEST, RetrievalSettings, settings_of
 
 #: That optimizer.average=best tries; 0 is the untouched network.
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-FEW = {"ks": [1], "bootstrap": 0, "clusters": "none", "levels": False, "extra": ()}  # to choose, one number is needed
+FEW: dict[str, Any] = {"ks": [1], "bootstrap": 0, "clusters": "none", "levels": False, "extra": ()}  # to choose
 PAIRS = 5e9  # query-item pairs: comparing more takes a minute or longer on one core
 
 
@@ -134,37 +113,26 @@ class RetrievalTask:
     def chosen(self, trains_only: str = "") -> str:
         """A line each for batches, loss and learning rate, with the reason for each value."""
         settings, sampler, table = self.settings, self.data.sampler, self.rows.table
-        each = "all" if sampler.samples_per_class == "all" else sampler.samples_per_class
-        lines = [f"batches of {sampler.classes_per_batch} classes x {each} {table.takes}"]
-        lines += [as_settings(note) for note in sampler.notes]
-        batches, warmup = len(sampler) * settings.trainer["max_epochs"], settings.memory.get("warmup", 0)
-        if settings.memory and warmup + 1 >= batches > 0:  # used from the batch after the first that is stored
-            lines.append(
-                f"the memory is never used: it is filled after memory.warmup={warmup} batches, and the training has "
-                f"{batches}. Lower memory.warmup"
-            )
-        takes, lr, by_default = table.takes, settings.optimizer["lr"], settings.usual_rate
-        kind = takes if takes in LOSSES else "images" if table.captions is None else "texts"
-        for_what = f" for {kind}" if takes in LOSSES or kind == "texts" else ""  # a module may take any inputs
-        by_kind = f", the default{for_what}; loss=NAME chooses another"
-        by_kind = by_kind if settings.loss == default_loss(kind) else ""
+        lines = [f"batches of {sampler.classes_per_batch} classes x {sampler.samples_per_class} {table.takes}"]
+        lines += map(as_settings, sampler.notes)
+        # a module may take any inputs
+        kind = table.takes if table.takes in defaults.LOSSES else "images" if table.captions is None else "texts"
+        for_what = f" for {kind}" if kind in (table.takes, "texts") else ""
+        by_kind = f", the default{for_what}; loss=NAME chooses another" if settings.loss == default_loss(kind) else ""
         lines.append(f"loss {loss_told(settings.loss)}{by_kind}")
         if isinstance(self.model, EmbeddingModel) and self.model.origin:
             lines.append(f"weights {self.model.origin}")
         if trains_only:
             lines.append(trains_only)
-        average = self.averaging.share
-        if self.chooses_share:
-            assert self.rows.held_out is not None
-            lines.append(
-                "the model that is kept is an average of trained and pretrained weights, with the share that is best "
-                f"on {len(torch.unique(self.rows.held_out.label))} held-out classes (optimizer.average)"
-            )
-        elif average != 1:
-            share = f"{average:.0%} trained weights and {1 - average:.0%} pretrained ones"
-            lines.append(f"the model that is kept is the average of {share} (optimizer.average)")
-        why = f"for {by_default.of}, with {settings.optimizer['name']}"
-        why = why if lr == by_default.lr else f"as given; the default is {by_default.lr:g} {why}"
+        share, kept = self.averaging.share, "the model that is kept is an average of trained and pretrained weights"
+        if self.chooses_share and self.rows.held_out is not None:
+            classes = len(torch.unique(self.rows.held_out.label))
+            lines.append(f"{kept}, with the share that is best on {classes} held-out classes (optimizer.average)")
+        elif share != 1:
+            lines.append(f"{kept}: {share:.0%} and {1 - share:.0%} (optimizer.average)")
+        lr, default = settings.optimizer["lr"], settings.usual_rate
+        why = f"for {default.of}, with {settings.optimizer['name']}"
+        why = why if lr == default.lr else f"as given; the default is {default.lr:g} {why}"
         others = [f"; {group['lr']:g} for the {group['name']}" for group in self.module.learned() if group["lr"] != lr]
         lines.append(f"optimizer.lr {lr:g}, {why}{''.join(others)}")
         return "\n".join(lines)
@@ -201,15 +169,15 @@ class RetrievalTask:
 
         It is never evaluated on a sample of the queries, because the result could not be compared with the final one.
         """
-        wanted, rows = self.settings.evaluation.before, len(self.rows.test)
+        wanted, pairs = self.settings.evaluation.before, len(self.rows.test) ** 2
         if self.settings.lean or wanted != "auto":
             return bool(wanted) and not self.settings.lean
-        if rows**2 > PAIRS:
+        if pairs > PAIRS:
             self.say(
-                f"the untrained model is not evaluated, because this would compare {rows:,} x {rows:,} "
+                f"the untrained model is not evaluated, because this would compare {pairs:,} pairs of "
                 f"{self.rows.test.takes}; to evaluate it, add evaluation.before=true"
             )
-        return rows**2 <= PAIRS
+        return pairs <= PAIRS
 
     def _features(self, cache: Path, anew: bool) -> Tensor:
         """Features of the training rows. They are computed once and saved in the run's folder."""
@@ -226,33 +194,26 @@ class RetrievalTask:
     def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
         report, embeddings = self._report(trainer, model, self.rows.test)
         if self.settings.evaluation.keep_best == "val":
-            assert self.rows.held_out is not None
-            chosen, _ = self._report(trainer, model, self.rows.held_out, FEW)
+            chosen, _ = self._report(trainer, model, self.rows.held_out, **FEW)
             report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
         return report.values, EvaluatedEmbeddings(report, embeddings)
 
     def _report(
-        self, trainer: L.Trainer, model: nn.Module, table: Rows, changes: Mapping[str, Any] | None = None
+        self, trainer: L.Trainer, model: nn.Module, table: Rows | None, **changes: Any
     ) -> tuple[Report, Tensor]:
-        return evaluate_model(
-            model,
-            table,
-            self.transform,
-            {**vars(self.settings.evaluation), **(changes or {})},
-            workers=self.settings.data.workers,
-            seed=self.settings.seed,
-            progress=self.bars,
-            device=trainer.strategy.root_device,
-        )
+        assert table is not None
+        settings, device = self.settings, trainer.strategy.root_device
+        how: dict[str, Any] = {"workers": settings.data.workers, "seed": settings.seed, "progress": self.bars}
+        asked = {**vars(settings.evaluation), **changes}
+        return evaluate_model(model, table, self.transform, asked, device=device, **how)
 
     def _choose_share(self, trainer: L.Trainer, model: nn.Module) -> None:
         """Set the share of the trained weights to the one with the best mAP@R on the held-out classes."""
-        assert self.rows.held_out is not None
         found = {}
         for share in SHARES:
             self.averaging.share = share
             with self.averaging.applied():
-                found[share] = self._report(trainer, model, self.rows.held_out, FEW)[0].values["mAP@R"]
+                found[share] = self._report(trainer, model, self.rows.held_out, **FEW)[0].values["mAP@R"]
         self.averaging.share = max(found, key=lambda share: found[share])
         told = ", ".join(f"{100 * value:.1f} with {share:.0%}" for share, value in found.items())
         self.say(f"optimizer.average {self.averaging.share:g}: mAP@R on the held-out classes is {told} trained weights")
@@ -285,18 +246,19 @@ class RetrievalTask:
 
     def write(self, run: Run, result: EvaluatedEmbeddings, facts: dict[str, Any]) -> str:
         """Write weights, embeddings, facts and page, and return the report. A lean run keeps only the numbers."""
-        facts = {**facts, "average": self.averaging.share} if self.chooses_share else facts
+        facts = {**facts, **({"average": self.averaging.share} if self.chooses_share else {})}
         facts = {**facts, REMARKS: self.rows.table.caveats}
-        if self.settings.lean:
-            write_text(run.facts, json.dumps(facts, indent=1))
-            run.state.unlink(missing_ok=True)
-            return result.report.to_json()
-        with self.averaging.applied():
-            data = plain(OmegaConf.load(run.config).data)  # it was written by this run
-            save_weights(run.weights, self.trained(), {"data": data, "version": __version__})
-        save_embeddings(run.embeddings, result.embeddings, self.rows.test)
+        if not self.settings.lean:
+            with self.averaging.applied():
+                data = plain(OmegaConf.load(run.config).data)  # it was written by this run
+                save_weights(run.weights, self.trained(), {"data": data, "version": __version__})
+            save_embeddings(run.embeddings, result.embeddings, self.rows.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        write_report(run.page, [read_run(run, after=result.report, table=self.rows.test, trust=self.settings.trust)])
+        if self.settings.lean:
+            run.state.unlink(missing_ok=True)
+        else:
+            content = read_run(run, after=result.report, table=self.rows.test, trust=self.settings.trust)
+            write_report(run.page, [content])
         return result.report.to_json()
 
 
@@ -312,71 +274,74 @@ def build(
         given: objects in place of settings.
     """
     settings = settings_of(config)
-    check(settings)
-    rows = RetrievalRows.of(load_table(settings, None if given is None else given.table, say), settings)
+    building.check(settings)
+    rows = RetrievalRows.of(building.load_table(settings, None if given is None else given.table, say), settings)
     if given is None:
-        made = model_of(settings, rows.table)
+        made = building.model_of(settings, rows.table)
         given = Given(made, made.embedding_size)
     model = given.model
     data = _batches(settings, rows)
     with named_as_settings():
-        even, epochs = data.sampler.even, _epochs(settings, len(data.sampler))
-    derived = {"derived.num_classes": int(rows.labels.max()) + 1, "derived.embedding_size": given.embedding_size}
-    chooses, share = chooses_share(settings, rows.table), settings.optimizer["average"]
+        even, batches = data.sampler.even, len(data.sampler)
+    epochs, steps = _epochs(settings, batches), runner.steps_of(settings.trainer, batches)
+    chooses, share = building.chooses_share(settings, rows.table), settings.optimizer["average"]
     if not isinstance(share, (int, float)):  # until it is chosen, that of the untouched network
-        share = 0.0 if chooses else share_kept(epochs * runner.steps_of(settings.trainer, len(data.sampler)))
-    settled = {**derived, "trainer.max_epochs": epochs, "optimizer.average": BEST if chooses else share}
+        share = 0.0 if chooses else defaults.share_kept(epochs * steps)
+    settled = {
+        "derived.num_classes": int(rows.labels.max()) + 1,
+        "derived.embedding_size": given.embedding_size,
+        "trainer.max_epochs": epochs,
+        "optimizer.average": BEST if chooses else share,
+    }
     of_the_trainer, settings = settings.trainer, settings_of(replaced(config, settled))
-    loss = loss_of(settings, rows, data.sampler, given.loss)
-    trains_only = train_only(model, settings.optimizer["only"])
+    loss = building.loss_of(settings, rows, data.sampler, given.loss)
+    trains_only = building.train_only(model, settings.optimizer["only"])
     averaging = Averaging(model.backbone if isinstance(model, EmbeddingModel) else model, share)
-    targets = targets_of(settings, rows.train)
+    targets = building.targets_of(settings, rows.train)
     if targets is not None:
-        check_targets(loss, targets)
+        building.check_targets(loss, targets)
     learner = _new_head(settings, model) if settings.frozen else model
     optimizer = {**settings.optimizer, "extended": settings.extended}
     module = RetrievalModule(learner, loss, optimizer, settings.sub_batch, even, targets)
     if learner is model and isinstance(model, EmbeddingModel):
-        # needed to build the model from a state, see `unfinished`
+        # needed to build the model from a state, see `saved`
         module.kept |= {"model": model.config, "pixels": [list(model.pixel_mean), list(model.pixel_std)]}
     transform = make(settings.data.eval_transform, slot="transform", trust=settings.trust)
     task = RetrievalTask(settings, settled, rows, model, module, data, averaging, transform, chooses, quiet, say)
     say(task.chosen(trains_only))
-    say(runner.budget(of_the_trainer, len(data.sampler), epochs))
+    say(runner.budget(of_the_trainer, batches, epochs))
     return task
 
 
 def _batches(settings: RetrievalSettings, rows: RetrievalRows) -> TrainingData:
     """The batches. With frozen=true, the rows are replaced by their features in `begin`."""
-    table, how = relabelled(rows.train, rows.labels), (settings.sampler, settings.seed)
-    if settings.frozen:
-        return TrainingData(table, rows.labels, Collated(), *how)
-    transform = make(settings.data.train_transform, slot="transform", trust=settings.trust)
-    return TrainingData(table, rows.labels, transform, *how, settings.data.workers)
+    transform, workers = Collated(), 0
+    if not settings.frozen:
+        transform = make(settings.data.train_transform, slot="transform", trust=settings.trust)
+        workers = settings.data.workers
+    table = building.relabelled(rows.train, rows.labels)
+    return TrainingData(table, rows.labels, transform, settings.sampler, settings.seed, workers)
 
 
 def _epochs(settings: RetrievalSettings, batches: int) -> int:
     """Number of epochs, as given or for this number of batches."""
     if settings.trainer["max_epochs"] is not None:
         return int(settings.trainer["max_epochs"])
-    passes, fewest = settings.data.epochs, FEWEST_STEPS
-    if trained_before(settings.model) and not settings.frozen:
-        passes, fewest = PASSES_FINE_TUNED, FEWEST_STEPS_FINE_TUNED
-    return epochs_for(runner.steps_of(settings.trainer, batches), passes, fewest, MOST_STEPS)
+    passes, fewest = settings.data.epochs, defaults.FEWEST_STEPS
+    if defaults.trained_before(settings.model) and not settings.frozen:
+        passes, fewest = defaults.PASSES_FINE_TUNED, defaults.FEWEST_STEPS_FINE_TUNED
+    return defaults.epochs_for(runner.steps_of(settings.trainer, batches), passes, fewest, defaults.MOST_STEPS)
 
 
 def _new_head(settings: RetrievalSettings, model: nn.Module) -> EmbeddingHead:
     """A new head on the features of the model, for frozen=true."""
-    if settings.init is None and not trained_before(settings.model):
+    kind, trained = settings.model.get("head"), settings.init is not None or defaults.trained_before(settings.model)
+    if not trained or kind == "none" or settings.evaluation.every:
         raise ConfigError(
-            "frozen=true trains a head on the features of a trained network. Name this network with init=RUN, or "
-            "with model=timm and either model.pretrained=true or model.weights=FILE"
+            "frozen=true trains only a new head: give a trained network (init=RUN, or model=timm with "
+            "model.pretrained=true or model.weights=FILE), model.head=linear or another but none, and no "
+            "evaluation.every, which needs a whole model"
         )
-    kind = settings.model.get("head")
-    if kind == "none":
-        raise ConfigError("frozen=true trains a head, but model.head=none has no head; give model.head=linear")
-    if settings.evaluation.every:
-        raise ConfigError("evaluation.every needs a whole model, but frozen=true trains only a head")
     assert isinstance(model, EmbeddingModel)  # `fit` refuses frozen=true
     head = EmbeddingHead(model.feature_size, settings.model["embedding_size"], kind or "linear")
     head.start_as_projection()
@@ -390,7 +355,7 @@ def _name(config: DictConfig) -> str:
 
 def check_data(config: DictConfig) -> None:
     """Raise if the data cannot be read or divided as the settings say."""
-    load_table(settings_of(config))
+    building.load_table(settings_of(config))
 
 
 TASK: runner.TaskType[EvaluatedEmbeddings] = runner.TaskType("retrieval", _name, build)
@@ -405,12 +370,10 @@ def summary(run: Run) -> str:
     before, after = run.read_before(), Report.from_json(run.after)
     rows = [["", "before", "after", "95 % interval"]]
     hard = [name for name in after.values if name.startswith(DISTRACTED)]
-    for name in (n for n in (*MAIN, *hard) if n in after.values):
-        around = after.intervals.get(name)
-        interval = f"{100 * around[0]:.1f} - {100 * around[1]:.1f}" if around else ""
-        known = before is not None and name in before.values
-        untrained = f"{100 * before.values[name]:.1f}" if before is not None and known else "-"
-        rows.append([name, untrained, f"{100 * after.values[name]:.1f}", interval])
+    for name in (name for name in (*MAIN, *hard) if name in after.values):
+        was = None if before is None else before.values.get(name)
+        around = " - ".join(f"{100 * end:.1f}" for end in after.intervals.get(name, ()))
+        rows.append([name, "-" if was is None else f"{100 * was:.1f}", f"{100 * after.values[name]:.1f}", around])
     page = [f"report: {run.page}"] if run.page.exists() else []
     wrong = [f"! {warned}" for warned in (*other_counts(run), *below_before(run))]
     return "\n".join([aligned(rows), *after.notes, *remarks_of(run), "", f"run:    {run.folder}", *page, *wrong])

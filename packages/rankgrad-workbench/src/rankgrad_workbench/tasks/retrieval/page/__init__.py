@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from .pictures import Pictures
-from .reading import Content, read
-from .space import Space
+from .reading import Content, Pictures, Space, read
 
 __all__ = ["Content", "Pictures", "Space", "read"]

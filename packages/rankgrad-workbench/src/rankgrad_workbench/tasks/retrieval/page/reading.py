@@ -3,27 +3,197 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.evaluation.measures import MAIN
 from rankgrad.losses import CalibrationLoss, ROADMAPLoss
+from rankgrad.ranks.normalize import unit_rows
 
-from ....datasets.images import number_of
+from ....datasets.images import number_of, read_image
+from ....datasets.rows import Rows
 from ....datasets.vectors import embedding_columns
+from ....files import inside
 from ....models.build import GIVEN
 from ....report.content import Extent, RunContent, Section, read_common
-from ....report.html.images import Images
-from ....runs.embeddings import evaluated_columns
+from ....report.html.images import THUMBNAIL, Images
+from ....runs.embeddings import evaluated_columns, joined_classes
 from ....runs.folder import Run
-from .pictures import Pictures
-from .space import Space
 
-if TYPE_CHECKING:
-    from ....datasets.rows import Rows
+OTHER_GALLERY = (
+    "The metrics are of galleries that were drawn, or without the query's own group. For the examples, histograms, map "
+    "and precision-recall curve, every item is ranked against all others."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Embeddings of the queries, and the gallery that they search.
+
+    Attributes:
+        embeddings: [row, dim] float, rows of length 1.
+        labels: [row] long, index of the class in class_names.
+        names: [row] name of the image.
+        class_names: of all classes.
+        gallery: the items, likewise; None: leave-one-out, each query against all others.
+        super_labels: [row] long, index in super_names; or None.
+        super_names: of all super-labels.
+        texts: [row] the texts of the rows; empty if the rows are not texts.
+        several: [row, class] bool, if rows have several classes; rows that share a class are relevant to each other.
+            Each entry of `class_names` then joins the names of all classes of a row.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    names: tuple[str, ...]
+    class_names: tuple[str, ...]
+    gallery: Space | None = None
+    super_labels: Tensor | None = None
+    super_names: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    several: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("labels", "names", "super_labels", "texts", "several"):
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self.embeddings) and (name != "texts" or self.texts):
+                raise ValueError(f"{len(column)} {name} do not fit {len(self.embeddings)} embeddings")
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.embeddings)
+
+    @property
+    def items(self) -> Space:
+        """What the queries search: the gallery, or the queries themselves."""
+        return self.gallery or self
+
+    @property
+    def classes(self) -> list[str]:
+        """[row] name of the class."""
+        return [self.class_names[label] for label in self.labels.tolist()]
+
+    def class_of(self, row: int) -> str:
+        """Name of the class of a row."""
+        return self.class_names[int(self.labels[row])]
+
+    def same_gallery(self, other: Space) -> bool:
+        """Whether both galleries have the same names with the same classes, in any order."""
+        own, others = (Counter(zip(of.items.names, of.items.classes, strict=True)) for of in (self, other))
+        return own == others
+
+    @property
+    def truth(self) -> Tensor:
+        """Classes of the rows: long labels; or bool [row, class], where rows may have several classes."""
+        return self.labels if self.several is None else self.several
+
+    def relevant(self, rows: Tensor, items: Tensor) -> Tensor:
+        """Whether items are relevant to queries: rows [row] long, items [row, ...] long -> bool, shape of items."""
+        asked, found = self.truth[rows], self.items.truth[items]
+        asked = asked.reshape(len(rows), *(1,) * (items.ndim - 1), *asked.shape[1:])
+        return asked == found if self.several is None else (asked & found).any(-1)
+
+    @property
+    def noun(self) -> str:
+        """Plural noun for the rows: texts, images, or rows (if only their names are known)."""
+        return "images" if not self.texts else "rows" if self.texts == self.names else "texts"
+
+    def by_name(self) -> Space:
+        """The same embeddings with names in place of texts, for rows without text and picture."""
+        gallery = None if self.gallery is None else self.gallery.by_name()
+        return replace(self, texts=self.names, gallery=gallery)
+
+    @classmethod
+    def load(cls, path: Path) -> Space:
+        """Read a file of `runs.embeddings.save_embeddings`, or any npz or parquet with embeddings and labels.
+
+        Rows without names are named by their number. Labels may be texts, or integers with or without class_names.
+
+        Raises:
+            ValueError: the file lacks a column, or the lengths of its columns differ.
+            OSError: the file cannot be read.
+        """
+        columns = embedding_columns(path, "embeddings", "labels")
+        sides = [side for side in ("", "ref_") if f"{side}embeddings" in columns]
+        if f"{sides[-1]}labels" not in columns:
+            raise ValueError(f"{path.name} has ref_embeddings and no ref_labels")
+        several: list[Tensor | None] = [None, None]
+        if columns["labels"].dtype.kind == "b" and columns["labels"].ndim == 2:
+            called = _texts(columns, "class_names") or tuple(map(str, range(columns["labels"].shape[1])))
+            several = [torch.from_numpy(columns[f"{side}labels"]) for side in sides]
+            columns |= {f"{side}labels": np.array(joined_classes(columns[f"{side}labels"], called)) for side in sides}
+        class_names, labels = _numbered(columns, "class_names", [f"{side}labels" for side in sides])
+        made = []
+        for side, of, classes in zip(sides, labels, several, strict=False):
+            embeddings = unit_rows(torch.from_numpy(columns[f"{side}embeddings"]).float())
+            names = _texts(columns, f"{side}names") or tuple(f"row {row}" for row in range(len(embeddings)))
+            made.append(cls(embeddings, of, names, class_names, texts=_texts(columns, f"{side}texts"), several=classes))
+        space = replace(made[0], gallery=made[1]) if len(made) > 1 else made[0]
+        if "super_labels" not in columns:
+            return space
+        super_names, (super_labels,) = _numbered(columns, "super_names", ["super_labels"])
+        return replace(space, super_labels=super_labels, super_names=super_names)
+
+
+def _texts(columns: Mapping[str, npt.NDArray[Any]], name: str) -> tuple[str, ...]:
+    return tuple(map(str, columns[name].tolist())) if name in columns else ()
+
+
+def _numbered(
+    columns: Mapping[str, npt.NDArray[Any]], names: str, of: Sequence[str]
+) -> tuple[tuple[str, ...], list[Tensor]]:
+    """(names of the classes, numbers of the classes for each column of `of`)."""
+    given, known = [columns[name] for name in of], _texts(columns, names)
+    if not (known and given[0].dtype.kind in "iu"):
+        values, flat = np.unique(np.concatenate(given), return_inverse=True)
+        known = tuple(map(str, values.tolist()))
+        given = np.split(flat.reshape(-1), np.cumsum([len(each) for each in given])[:-1])
+    return known, [torch.from_numpy(each.astype(np.int64)) for each in given]
+
+
+class Pictures:
+    """The images of an evaluated split, or those of a folder, by their names.
+
+    Args:
+        source: the rows; or the folder that the names are relative to.
+
+    Attributes:
+        failed: name of each image that could not be read -> the reason.
+    """
+
+    def __init__(self, source: Rows | Path) -> None:
+        self.source = source
+        self.failed: dict[str, str] = {}
+        names = () if isinstance(source, Path) else source.names
+        times = Counter(names)
+        # a repeated name is not used: no picture is better than a wrong one
+        self._row = {name: row for row, name in enumerate(names) if times[name] == 1}
+
+    def get(self, name: str) -> Tensor | None:
+        """The image, uint8 [channel, height, width], a thumbnail if read from a file; None: it cannot be read."""
+        try:
+            if isinstance(self.source, Path):
+                return read_image(inside(self.source, name), 3, THUMBNAIL, True)
+            return self.source.picture(self._row[name], THUMBNAIL)
+        except KeyError:
+            self.failed[name] = "the data set has no row with this name, or several"
+        except (OSError, ValueError) as error:
+            self.failed[name] = str(error)
+        return None
+
+    def show(self, images: Images, name: str, budget: float = math.inf) -> str | None:
+        """CSS class of an image on a page; None: it cannot be read, or the pictures would exceed `budget` bytes."""
+        return images.get((id(self), name), lambda: self.get(name), budget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +214,8 @@ class Content(RunContent):
     pictures: Pictures | None = None
 
     kind = "retrieval"
-
-    @property
-    def headline(self) -> tuple[str, ...]:
-        """Metrics of the tiles, see `RunContent`."""
-        return ("R@1", "mAP@R", "AP")
-
-    @property
-    def main(self) -> tuple[str, ...]:
-        """See `RunContent`."""
-        return MAIN
+    headline = ("R@1", "mAP@R", "AP")
+    main = MAIN
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -90,7 +252,7 @@ def read(
         run: the folder.
         after: evaluation of the trained network, if it is not in the folder yet.
         table: the evaluated split, if it is loaded already.
-        known: cache over several calls: settings of the data -> its images, or the reason why they cannot be read.
+        known: cache over several calls: settings of the data -> its images.
         pictures: False: only metrics and curves.
         trust: packages whose classes its settings may name.
 
@@ -107,59 +269,52 @@ def read(
     >>> content.after.values["R@1"], content.config["data"]["name"]
     (1.0, 'glyphs')
     """
-    embeddings, saved = run.embeddings, run.saved
-    if after is None and run.after.exists():
+    embeddings, state, notes = run.embeddings, None, []
+    if after is None and not run.after.exists() and run.saved:  # not finished: use its last saved evaluation
+        state = Report.from_json(run.saved[-1])
+        embeddings = run.saved[-1].with_suffix(".npz")
+        notes.append(f"Results and examples are those of {embeddings.stem.replace('-', ' ')}.")
+    elif after is None and run.after.exists():
         after = Report.from_json(run.after)
-    elif after is None and saved:  # the run is not finished: use its last saved evaluation
-        after, embeddings = Report.from_json(saved[-1]), saved[-1].with_suffix(".npz")
-    unfinished = embeddings != run.embeddings
-    common = read_common(run, None if unfinished else after, trust)
-    config, notes = common["config"], list(common["notes"])
-    if unfinished:
-        what = embeddings.stem.replace("-", " ")
-        notes.insert(0, f"The run is not finished: results and examples are those of {what}.")
-    space = None
-    if pictures and embeddings.exists():
+    common = read_common(run, after, trust)
+    config, after = common["config"], after or state
+    space, held = None, None if table is None else Pictures(table)
+    if pictures and after is not None:
         try:
             space = Space.load(embeddings)
         except (ValueError, OSError) as error:
             notes.append(f"No examples, histograms and map: {embeddings.name} cannot be read ({error}).")
-    elif pictures and after is not None:
-        notes.append(f"No examples, histograms and map: the file {embeddings.name} of the run is missing.")
-    held = None if table is None else Pictures(table)
     if space is not None and held is None and not space.texts:
         known = {} if known is None else known
         data = json.dumps([config.get("data"), config.get("evaluation", {}).get("split")], sort_keys=True, default=str)
-        if data not in known:
-            known[data] = _images(run, trust)
-        if isinstance(known[data], Pictures):
+        try:
+            if data not in known:
+                known[data] = _images(run, trust)
             held = known[data]
-        else:
-            rows = config.get("model", {}).get("kind") == GIVEN
-            notes.append(f"No pictures: the {'rows' if rows else 'images'} of the run cannot be read ({known[data]}).")
-            space = space.by_name() if rows else space
-    skipped = getattr(held and held.source, "skipped", ())
-    notes += [f"Not read: {number_of(skipped)}."] if skipped else []
-    notes += [] if after is None else _about(after)
+        except (OSError, ValueError, MemoryError) as error:
+            given = config.get("model", {}).get("kind") == GIVEN
+            notes.append(f"No pictures: the {'rows' if given else 'images'} of the run cannot be read ({error}).")
+            space = space.by_name() if given else space
+    if skipped := getattr(held and held.source, "skipped", ()):
+        notes.append(f"Not read: {number_of(skipped)}.")
+    settings = {} if after is None else after.settings
+    if settings.get("groups") or str(settings.get("protocol")).startswith("one-gallery"):
+        notes.append(OTHER_GALLERY)
     if config.get("evaluation", {}).get("split") == "train":
         notes.append("The model was evaluated on its training rows. Expect lower metrics on other data.")
+    notes = [*common["notes"], *notes]
     found = {"after": after, "before": run.read_before(), "space": space, "pictures": held, "notes": tuple(notes)}
     return Content(**{**common, **found})
 
 
-def _about(after: Report) -> list[str]:
-    """How the evaluation differs from what the examples show."""
-    notes = []
-    if str(after.settings.get("protocol", "")).startswith("one-gallery"):
-        notes.append(
-            "The metrics are means over random galleries of one item per class. For the examples, histograms, map and "
-            "precision-recall curve, every item is ranked against all others."
-        )
-    if after.settings.get("groups"):
-        notes.append(
-            "The metrics ignore relevant items of the query's own group. The examples, histograms and map show them."
-        )
-    return notes
+def _images(run: Run, trust: Sequence[str]) -> Pictures:
+    """The images of the evaluated split of a run."""
+    from ....settings import load
+    from ..building import load_table
+    from ..settings import settings_of
+
+    settings = settings_of(load(run.config, trust))
+    return Pictures(load_table(settings).select(settings.evaluation.split))
 
 
 def read_embeddings(path: Path, images: Path | None = None) -> Content:
@@ -181,17 +336,3 @@ def read_embeddings(path: Path, images: Path | None = None) -> Content:
     space = Space.load(path)
     space = space if space.texts or images is not None else space.by_name()
     return Content(path.stem, after=after, space=space, pictures=None if images is None else Pictures(images))
-
-
-def _images(run: Run, trust: Sequence[str]) -> Pictures | str:
-    """The images of the evaluated split of a run, or the reason why they cannot be read."""
-    from ....settings import load
-    from ..building import load_table
-    from ..settings import settings_of
-
-    config = load(run.config, trust)
-    try:
-        settings = settings_of(config)
-        return Pictures(load_table(settings).select(settings.evaluation.split))
-    except (OSError, ValueError, MemoryError) as error:
-        return str(error)

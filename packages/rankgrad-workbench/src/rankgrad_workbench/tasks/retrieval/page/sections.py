@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-import torch
 from markupsafe import Markup
+from torch import Tensor, tensor
 
 from rankgrad.evaluation.statistics import PairedDifference, paired_over_groups
 
@@ -19,42 +21,34 @@ from ....report.html.images import Images
 from ....report.html.neighbours import Asked, Neighbour
 from ....report.html.templates import render
 from ....report.html.text import percent
-from . import maps, numbers
+from . import measured as numbers
 from .measured import Answers, SideBySide, compare
-from .reading import Content
+from .reading import Content, Space
 
-REASONS = {
-    "random": "drawn at random",
-    "worst": "lowest AP",
-    "best": "highest AP",
-    "failures": "hardest failures: in every run a wrong item is far nearer than any right one",
-    "disagree": "the runs disagree most",
-}
+TEMPLATES = "tasks/retrieval/page"
 CONFUSED = 30  # pairs of classes
 OPEN = 5  # cards; the others are folded, so that what follows them is near
 # Bytes of pictures on a page: no card is added beyond the first number, no picture of a map point beyond the second.
 # With the tables of a set of 60 000 images (a few MB), a page stays under 20 MB.
 CARD_BYTES, PICTURE_BYTES = 9_000_000, 14_000_000
+SIDE, EDGE = 1000, 30  # of the drawing of a map, in SVG units
+GROUPS = 20  # of a map: ten colours, each as dots and as squares
 
 
 def sections(runs: Sequence[Content], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:
     """(all sections of a page about retrieval runs, notes on the queries and the pictures)."""
     seed = int(runs[0].config.get("seed") or 0)
     measured = compare(runs, extent.queries, extent.items, seed)
-    kept = gallery(measured, images, several=len(runs) > 1)
+    kept = gallery(measured, images, len(runs) > 1)
     confused = confusions(measured, images)
-    placed = maps.section(measured, images, extent, PICTURE_BYTES, seed)
-    rows = paired(runs, measured, seed)
+    placed = projected(measured, images, extent, seed)
+    rows = paired(measured, seed)
     of_seeds = any(run.variant for run in runs)  # then the comparison over seeds decides, which the page shows before
     found = [] if of_seeds else [(of.run.name, name, each.low, each.high, None) for of, name, each in rows]
-    made = [
-        tables.results(runs, _paired_table(runs, rows), tables.verdicts(runs[0].name, found)),
-        ranking(runs, measured),
-        confused,
-        kept,
-        classes(runs),
-        *([] if placed is None else [placed]),
-    ]
+    seeds = {run.config.get("seed") for run in runs}
+    differences = render(f"{TEMPLATES}/paired.html", runs=runs, rows=rows, seeds=seeds) if rows else None
+    results = tables.results(runs, differences, tables.verdicts(runs[0].name, found))
+    made = [results, ranking(runs, measured), confused, kept, classes(runs), placed]
     return made, [*measured.notes, *_other_galleries(runs), *_lost(runs, len(images))]
 
 
@@ -62,8 +56,8 @@ def _other_galleries(runs: Sequence[Content]) -> list[str]:
     """A note on each run that searches among other items than the first run."""
     spaces = [(run.name, run.space) for run in runs if run.space is not None]
     return [
-        f"{name} searches among other {space.noun} than {spaces[0][0]}: {len(space.gallery[2]):,}, not "
-        f"{len(spaces[0][1].gallery[2]):,}. Metrics depend on the gallery, so these two runs are not compared."
+        f"{name} searches among other {space.noun} than {spaces[0][0]}: {len(space.items):,}, not "
+        f"{len(spaces[0][1].items):,}. Metrics depend on the gallery, so these two runs are not compared."
         for name, space in spaces[1:]
         if not space.same_gallery(spaces[0][1])
     ]
@@ -72,17 +66,15 @@ def _other_galleries(runs: Sequence[Content]) -> list[str]:
 def _lost(runs: Sequence[Content], shown: int) -> list[str]:
     """A note on the images that could not be read."""
     failed = {name: why for run in runs if run.pictures is not None for name, why in run.pictures.failed.items()}
-    if not failed:
-        return []
     what = f"{len(failed):,} images could not be read and are not shown"
     what = what if shown else "No pictures: the images of the data set cannot be read"
-    return ["{} (the first, {}: {}).".format(what, *next(iter(failed.items())))]
+    return [f"{what} (the first, {name}: {why})." for name, why in [*failed.items()][:1]]
 
 
 # ------------------------------------------------------------------------------------------------- paired differences
 
 
-def paired(runs: Sequence[Content], measured: SideBySide, seed: int = 0) -> list[tuple[Answers, str, PairedDifference]]:
+def paired(measured: SideBySide, seed: int = 0) -> list[tuple[Answers, str, PairedDifference]]:
     """(run, metric, its difference from the first run, query by query)."""
     if not measured.runs or measured.runs[0].kind:
         return []
@@ -90,39 +82,23 @@ def paired(runs: Sequence[Content], measured: SideBySide, seed: int = 0) -> list
     rows = []
     for other in others:
         for name in other.run.headline if other.space.same_gallery(first.space) else ():
-            values = [_per_query(of, name) for of in (other, first)]
-            keep = np.logical_and(*(~np.isnan(each) for each in values))
+            own, its = _per_query(first, name), _per_query(other, name)
+            keep = ~np.isnan(own + its)
             if keep.any():
                 group = first.space.labels[first.matched].numpy()[keep]
-                rows.append((other, name, paired_over_groups(values[0][keep], values[1][keep], group, seed=seed)))
+                rows.append((other, name, paired_over_groups(its[keep], own[keep], group, seed=seed)))
     return rows
 
 
 def _per_query(of: Answers, name: str) -> Any:
     """[query] values of the common queries; NaN for those that do not count, and where the run has no such values."""
     report = of.run.after
-    values = None if report is None or report.settings.get("weights") else report.per_query.get(name)
-    if report is None or values is None or len(values) != len(of.space.queries):
+    values = np.array([]) if report is None else report.per_query.get(name, np.array([])).copy()
+    if report is None or report.settings.get("weights") or len(values) != len(of.space):
         return np.full(len(of.matched), np.nan)
     if report.settings.get("query_without_relevant") != "miss":
-        values = values.copy()
         values[report.uncounted] = np.nan
     return values[of.matched.numpy()]
-
-
-def _paired_table(runs: Sequence[Content], rows: Sequence[tuple[Answers, str, PairedDifference]]) -> Markup:
-    if not rows:
-        return Markup()
-    seeds = {run.config.get("seed") for run in runs}
-    return render(
-        "tasks/retrieval/page/paired.html",
-        first=runs[0],
-        rows=rows,
-        queries={difference.n for *_, difference in rows},
-        tested=any(difference.p is not None for *_, difference in rows),
-        seed=seeds.pop() if len(seeds) == 1 else None,
-        several=any(run.siblings for run in runs),
-    )
 
 
 # -------------------------------------------------------------------------------------------------------------- ranking
@@ -130,29 +106,25 @@ def _paired_table(runs: Sequence[Content], rows: Sequence[tuple[Answers, str, Pa
 
 def ranking(runs: Sequence[Content], measured: SideBySide) -> Section:
     """Histograms of similarities, the precision-recall curve, and the R@K curve."""
-    several = len(runs) > 1
-    drawn = []
-    if any(of.ranked.precision.isfinite().all() for of in measured.runs):
-        grid = [(level + 0.5) / numbers.LEVELS for level in range(numbers.LEVELS)]
-        curves = {of.kind: list(zip(grid, of.ranked.precision.tolist(), strict=True)) for of in measured.runs}
-        area = "" if several else f"area = AP {percent(float(measured.runs[0].ranked.ap.nanmean()))}"
-        series = [charts.Series(runs[kind].name if several else "", points, kind) for kind, points in curves.items()]
-        drawn.append(charts.lines("Precision at recall", series, "recall", summary=area, y=(0, 1), size=charts.WIDE))
-    hits = {i: numbers.recall_curve(run.after) for i, run in enumerate(runs) if run.after is not None}
-    # all curves are constant from this K on
-    most = max(
-        (next(k for k, share in points if share >= points[-1][1]) for points in hits.values() if points), default=0
-    )
-    series = [
-        charts.Series(runs[i].name if several else "", [(k, share) for k, share in points if k <= most], i)
-        for i, points in hits.items()
-        if points
-    ]
-    if series:
-        across = "K, length of the list"
-        drawn.append(charts.lines("R@K", series, across, log_x=True, summary="", y=(0, 1), size=charts.WIDE))
+    several, drawn = len(runs) > 1, []
+    grid = [(level + 0.5) / numbers.LEVELS for level in range(numbers.LEVELS)]
+    precision = {of.kind: [*zip(grid, of.ranked.precision.tolist(), strict=True)] for of in measured.runs}
+    recall = {kind: numbers.recall_curve(run.after) for kind, run in enumerate(runs) if run.after is not None}
+    ends = [next(k for k, share in curve if share >= curve[-1][1]) for curve in recall.values() if curve]
+    # all curves are constant from the last of these K on
+    recall = {kind: [(k, share) for k, share in curve if k <= max(ends)] for kind, curve in recall.items()}
+    area = "" if several or not measured.runs else f"area = AP {percent(float(measured.runs[0].ranked.ap.nanmean()))}"
+    for title, curves, x, summary in (
+        ("Precision at recall", precision, "recall", area),
+        ("R@K", recall, "K, length of the list", ""),
+    ):
+        series = [charts.Series(runs[n].name if several else "", curve, n) for n, curve in curves.items() if curve]
+        if any(one.finite for one in series):
+            drawn.append(
+                charts.lines(title, series, x, log_x=curves is recall, summary=summary, y=(0, 1), size=charts.WIDE)
+            )
     body = render(
-        "tasks/retrieval/page/ranking.html",
+        f"{TEMPLATES}/ranking.html",
         runs=runs,
         histograms=_histograms(measured, several),
         calibrated=[run.name for run in runs if run.thresholds],
@@ -165,31 +137,28 @@ def ranking(runs: Sequence[Content], measured: SideBySide) -> Section:
 
 def _histograms(measured: SideBySide, several: bool) -> list[Markup]:
     """One histogram per run, all with the same axes, whose range covers the pairs and the thresholds."""
-    shares = [both for of in measured.runs for both in of.similarities.shares]
-    used = [place for share in shares for place in (share > 5e-4).nonzero().flatten().tolist()]
-    if not used:
+    if not measured.runs:
         return []
-    width = 2 / numbers.BINS
-    marked = [int((min(max(at, -1.0), 1.0) + 1) / width) for of in measured.runs for at in of.run.thresholds.values()]
-    first, last = min(*used, *marked), min(numbers.BINS - 1, max(*used, *marked))
-    edges = [-1 + width * place for place in range(first, last + 2)]
-    top = 1.08 * max(float(share.max()) for share in shares)
+    shares = np.stack([share.numpy() for of in measured.runs for share in of.similarities.shares])
+    width, marks = 2 / numbers.BINS, [at for of in measured.runs for at in of.run.thresholds.values()]
+    marked = [min(int((np.clip(at, -1, 1) + 1) / width), numbers.BINS - 1) for at in marks]
+    used = [*np.flatnonzero((shares > 5e-4).any(0)).tolist(), *marked]
+    first, last = min(used), max(used)
     drawn = []
     for of in measured.runs:
-        pairs = int(of.similarities.positive.sum()), int(of.similarities.negative.sum())
-        words = ""
+        same, other = (int(counts.sum()) for counts in of.similarities[:2])
+        spoken, words = f"Similarities of {same:,} same-class and {other:,} other pairs", ""
         if of.run.thresholds:
             alpha, beta = map(of.similarities.below, of.run.thresholds.values())
-            words = f"{1 - alpha[0]:.0%} of same-class pairs above \u03b1, {beta[1]:.0%} of the others below \u03b2"
-            words = words.replace("%", " %")
-        spoken = f"Similarities of {pairs[0]:,} same-class and {pairs[1]:,} other pairs"
+            above, below = (f"{100 * share:.0f} %" for share in (1 - alpha[0], beta[1]))
+            words = f"{above} of same-class pairs above \u03b1, {below} of the others below \u03b2"
         drawn.append(
             charts.histogram(
                 of.run.name if several else "Share of pairs",
-                edges,
+                [-1 + width * place for place in range(first, last + 2)],
                 [share[first : last + 1].tolist() for share in of.similarities.shares],
                 [(f"{sign} = {at:.3g}", at) for sign, at in of.run.thresholds.items()],
-                top=top,
+                top=1.08 * float(shares.max()),
                 spoken=f"{spoken}: {words}" if words else spoken,
                 below=words,
                 size=charts.SMALL if several else charts.WIDE,
@@ -203,50 +172,40 @@ def _histograms(measured: SideBySide, several: bool) -> list[Markup]:
 
 def gallery(measured: SideBySide, images: Images, several: bool) -> Section:
     """One card per query with a strip of items per run, and filters."""
-    longest = max(map(len, measured.shown.values()), default=0)
-    # reasons in turn, so that every reason is present if the end is cut off
-    order = [of[turn] for turn in range(longest) for of in measured.shown.values() if turn < len(of)]
     cards: dict[int, dict[str, Any]] = {}
-    for place in dict.fromkeys(order):
+    # reasons in turn, so that every reason is present if the end is cut off
+    for place in (place for turn in zip_longest(*measured.shown.values()) for place in turn if place is not None):
         if images.size > CARD_BYTES:
             break
-        cards[place] = _card(measured, place, images, several)
+        if place not in cards:
+            cards[place] = _card(measured, place, images, several)
     if not cards:
         return Section("gallery", "", Markup())
-    alone = ", in every run" if len(measured.runs) == 1 else ""
-    counts = {reason: sum(place in cards for place in chosen) for reason, chosen in measured.shown.items()}
     body = render(
-        "tasks/retrieval/page/gallery.html",
+        f"{TEMPLATES}/gallery.html",
         cards=list(cards.values()),
-        reasons=[(reason, REASONS[reason].removesuffix(alone), count) for reason, count in counts.items() if count],
+        counts=Counter(reason for card in cards.values() for reason in card["reasons"]),
         asked=measured.asked,
         queries=measured.queries,
-        several=len(measured.runs) > 1,
+        several=several,
         strips=len(measured.runs),
         open=OPEN,
     )
-    known = sorted({name for of in measured.runs for name in of.space.classes_of(torch.unique(of.space.labels))})
+    known = sorted({name for of in measured.runs for name in of.space.classes})
     data = {"classes": known, "queries": measured.queries}
     return Section("gallery", f"Retrieved {measured.runs[0].space.noun}", body, {"gallery": data})
 
 
 def _card(measured: SideBySide, place: int, images: Images, several: bool) -> dict[str, Any]:
-    first, space = measured.runs[0], measured.runs[0].space
-    row = int(first.rows[place])
-    kind = space.class_names[int(space.labels[row])]
-    picture, text = _seen(first, row, images)
-    quality = "" if several else _quality(first, place)
-    reasons = [reason for reason, places in measured.shown.items() if place in places]
+    first, row = measured.runs[0], int(measured.runs[0].rows[place])
+    kind, (picture, text) = first.space.class_of(row), _seen(first, first.space, row, images)
+    strips = [(of, _quality(of, place), _items(of, place, images)) for of in measured.runs]
+    quality = "" if several else strips[0][1]
     return {
-        "query": Asked(picture, f"query of class {kind}", kind, space.names[row], quality, text),
-        "why": " ".join(reasons),
-        "because": ", ".join(REASONS[reason].partition(":")[0] for reason in reasons),
+        "query": Asked(picture, f"query of class {kind}", kind, first.space.names[row], quality, text),
+        "reasons": [reason for reason, places in measured.shown.items() if place in places],
         "first": "right" if all(bool(of.correct[place, 0]) for of in measured.runs) else "wrong",
-        "strips": [
-            {"kind": of.kind, "run": of.run.name, "quality": _quality(of, place), "items": _items(of, place, images)}
-            for of in measured.runs
-        ],
-        "several": several,
+        "strips": strips,
     }
 
 
@@ -254,24 +213,24 @@ def _quality(of: Answers, place: int) -> str:
     ap, first = float(of.ranked.ap[place]), float(of.ranked.first[place])
     if math.isnan(ap):
         return "no relevant item"
-    late = f", first right item at rank {first:,.0f}" if first > of.items.shape[1] else ""
+    late = f", first right item at rank {first:,.0f}" if first > of.correct.shape[1] else ""
     return f"AP {percent(ap)}{late}"
 
 
 def _items(of: Answers, place: int, images: Images) -> list[Neighbour]:
-    _, labels, names = of.space.gallery
-    columns = (of.items[place].tolist(), of.scores[place].tolist(), of.correct[place].tolist())
-    neighbours = []
-    for rank, (item, score, right) in enumerate(zip(*columns, strict=True), 1):
-        kind, (picture, text) = of.space.class_names[int(labels[item])], _seen(of, item, images, item=True)
-        neighbours.append(Neighbour(picture, rank, score, kind, f"{kind}: {names[item]}", right, text=text))
+    items, neighbours = of.space.items, []
+    columns = (each[place].tolist() for each in (*of.nearest, of.correct))
+    for rank, (score, row, right) in enumerate(zip(*columns, strict=True), 1):
+        kind, (picture, text) = items.class_of(row), _seen(of, items, row, images)
+        neighbours.append(Neighbour(picture, rank, score, kind, f"{kind}: {items.names[row]}", right, text=text))
     return neighbours
 
 
-def _seen(of: Answers, row: int, images: Images, *, item: bool = False) -> tuple[str | None, str | None]:
-    """(CSS class of the picture of a query or an item, its text); a row with a text has no picture."""
-    text, name = of.space.text(row, item=item), (of.space.gallery[2] if item else of.space.names)[row]
-    return of.run.pictures.show(images, name) if text is None and of.run.pictures is not None else None, text
+def _seen(of: Answers, space: Space, row: int, images: Images) -> tuple[str | None, str | None]:
+    """(CSS class of the picture of a row, its text); a row with a text has no picture."""
+    if space.texts:
+        return None, space.texts[row]
+    return None if of.run.pictures is None else of.run.pictures.show(images, space.names[row]), None
 
 
 # ----------------------------------------------------------------------------------------------------- confused classes
@@ -279,25 +238,19 @@ def _seen(of: Answers, row: int, images: Images, *, item: bool = False) -> tuple
 
 def confusions(measured: SideBySide, images: Images) -> Section:
     """Table of the most often confused pairs of classes, each with its most similar pair of images."""
-    found: dict[tuple[str, str], list[tuple[Answers, numbers.Confusion]]] = {}
+    found: dict[tuple[str, str], dict[int, tuple[Answers, numbers.Confusion]]] = {}
     for of in measured.runs:
         for pair in of.confusions:
-            found.setdefault((pair.first, pair.second), []).append((of, pair))
-    order = sorted(found, key=lambda names: (-sum(pair.count for _, pair in found[names]), names))[:CONFUSED]
-    several = len(measured.runs) > 1
+            found.setdefault(pair.classes, {})[of.kind] = of, pair
+    order = sorted(found, key=lambda names: (-sum(pair.queries for _, pair in found[names].values()), names))
     rows = []
-    for names in order:
-        (of, pair), counts = found[names][0], {of.kind: pair.count for of, pair in found[names]}
-        query, item = pair.example
-        shown = [_seen(of, query, images), _seen(of, item, images, item=True)]
-        if of.space.class_names[int(of.space.labels[query])] != pair.first:
-            shown.reverse()
-        single = [pair.count, pair.forward, pair.backward]
-        cells = [counts.get(each.kind, 0) for each in measured.runs] if several else single
-        rows.append(([(*both, name) for both, name in zip(shown, names, strict=True)], cells))
-    wrong = [(of.run.name, sum(pair.count for pair in of.confusions), len(of.rows)) for of in measured.runs]
-    heads = [(of.kind, of.run.name) for of in measured.runs]
-    body = render("tasks/retrieval/page/confusions.html", rows=rows, wrong=wrong, several=several, heads=heads)
+    for names in order[:CONFUSED]:
+        of, pair = next(iter(found[names].values()))
+        sides = zip((of.space, of.space.items), pair.example, strict=True)
+        shown = {space.class_of(row): _seen(of, space, row, images) for space, row in sides}
+        counts = {kind: pair.queries for kind, (_, pair) in found[names].items()}
+        rows.append(([(*shown[name], name) for name in names], [counts.get(each.kind, 0) for each in measured.runs]))
+    body = render(f"{TEMPLATES}/confusions.html", rows=rows, runs=measured.runs)
     return Section("confusions", "Confused classes", body if measured.runs else Markup())
 
 
@@ -308,13 +261,71 @@ def classes(runs: Sequence[Content]) -> Section:
     """Metrics by super-label and by class."""
     data, parts = {}, []
     for kind, name in (("super-label", "per_super_label"), ("class", "per_class")):
-        made = tables.class_table(
-            runs, kind, [getattr(run.after, name, ()) for run in runs], runs[0].main, "AP", ["R@1"]
-        )
-        if made is not None:
+        rows = [getattr(run.after, name, ()) for run in runs]
+        if made := tables.class_table(runs, kind, rows, runs[0].main, "AP", ["R@1"]):
             parts.append(made[0])
             data[kind] = made[1]
     lead = "Each number is the mean over the queries of the class, in per cent. The hardest classes come first."
     leads = "; if a class has examples above, its name links to them"
     body = render("report/tables_of_classes.html", lead=lead, leads=leads, tables=parts)
     return Section("classes", "Classes", body if parts else Markup(), {"tables": data} if parts else {})
+
+
+# ------------------------------------------------------------------------------------------------------------------ map
+
+
+def projected(measured: SideBySide, images: Images, extent: Extent, seed: int) -> Section:
+    """The embeddings in two dimensions, one drawing per run, and the data with which a script colours the points."""
+    if not measured.runs:
+        return Section("map", "Map", Markup())
+    first, *_ = measured.runs
+    chosen = numbers.sample(len(first.rows), extent.points, seed)
+    rows, space = first.rows[chosen].tolist(), first.space
+    given: dict[str, Any] = {"name": [space.names[row] for row in rows], "supers": None, "super": None}
+    given["text"] = [space.texts[row] for row in rows] if space.texts else None
+    given["classes"], given["class"] = _numbered([space.class_of(row) for row in rows])
+    if space.super_labels is not None:
+        supers = [space.super_names[label] for label in space.super_labels[rows].tolist()]
+        given["supers"], given["super"] = _numbered(supers)
+    pictures = None if space.texts else first.run.pictures
+    shown = [None if pictures is None else pictures.show(images, name, PICTURE_BYTES) for name in given["name"]]
+    given["picture"] = [None if picture is None else int(picture[1:]) for picture in shown]
+    given["runs"], drawn = [], []
+    for of in measured.runs:
+        placed, share = numbers.flatten(of.space, of.rows[chosen], extent.projection, seed)
+        x, y = _fitted(placed)
+        given["runs"].append({"x": x, "y": y, "ok": of.correct[chosen, 0].long().tolist()})
+        groups = [min(group, GROUPS) for group in given["super"] or given["class"]]
+        drawn.append((of, list(zip(x, y, groups, strict=True)), share))
+    names, without = given["supers"] or given["classes"], given["picture"].count(None)
+    body = render(
+        f"{TEMPLATES}/map.html",
+        method=extent.projection,
+        points=len(rows),
+        queries=measured.queries,
+        groups=names[:GROUPS],
+        others=max(len(names) - GROUPS, 0),
+        without=without if without < len(rows) else 0,
+        texts=bool(space.texts),
+        supers=bool(given["supers"]),
+        drawn=drawn,
+        side=SIDE,
+    )
+    return Section("map", "Map", body, {"map": given})
+
+
+def _numbered(words: Sequence[str]) -> tuple[list[str], list[int]]:
+    """(different words, most frequent first; the index of each word among them)."""
+    times = Counter(words)
+    order = sorted(times, key=lambda word: (-times[word], word))
+    place = {word: number for number, word in enumerate(order)}
+    return order, [place[word] for word in words]
+
+
+def _fitted(placed: Tensor) -> tuple[list[int], list[int]]:
+    """Integer coordinates inside the drawing, with the same scale in x and y; y points down."""
+    low, high = placed.amin(0), placed.amax(0)
+    size = float((high - low).max()) or 1.0
+    scaled = (placed - (low + high) / 2) / size * (SIDE - 2 * EDGE)
+    x, y = (scaled * tensor([1.0, -1.0]) + SIDE / 2).round().long().T.tolist()
+    return x, y
