@@ -226,7 +226,7 @@ def test_a_finished_run_is_left_alone_and_its_folder_is_not_taken(tree, finished
     words = settings(tree, f"out={finished.folder}")
     assert "holds a run already" in fails(capsys, "detect", "train", *words)
     message = fails(capsys, "detect", "train", f"resume={finished.folder}", "seed=1")
-    assert message.startswith("a resumed run keeps its own settings; leave out seed=1. You may change: ")
+    assert message.startswith("a resumed run keeps its folder and its own settings; leave out seed=1. You may change: ")
 
 
 def test_settings_that_were_changed_are_not_resumed(tree, tmp_path, capsys):

@@ -276,7 +276,7 @@ def test_resuming_a_finished_run_shows_its_table(capsys, finished):
 
 def test_a_resumed_run_takes_no_other_settings(capsys, finished):
     said = fails(capsys, "train", f"resume={finished.folder}", "loss=pnp", "seed=1")
-    assert said.startswith("a resumed run keeps its own settings; leave out loss=pnp seed=1. You may change: ")
+    assert said.startswith("a resumed run keeps its folder and its own settings; leave out loss=pnp seed=1. You may ")
 
 
 @pytest.mark.parametrize(
