@@ -41,7 +41,7 @@ def photos(count: int) -> list[torch.Tensor]:
 # name -> transform, images it is made for
 TRANSFORMS = {
     "ink_train": (InkTrain(), ink(6)),
-    "ink_train_one_channel_border": (InkTrain(padding="border", elastic=0), ink(6)),
+    "ink_train_one_channel": (InkTrain(elastic=0), ink(6)),
     "ink_train_colour_resized": (InkTrain(size=20), ink(6, size=33, channels=3)),
     "ink_eval": (InkEval(), ink(6)),
     "photo_train": (PhotoTrain(size=16, resize=20, color_jitter=0.4), photos(6)),
@@ -229,7 +229,6 @@ def test_photo_train_flips_the_stated_share():
         (lambda: InkTrain(shear=-0.1), "shear is the largest amount"),
         (lambda: InkTrain(scale=1.0), "scale must be < 1"),
         (lambda: InkTrain(stroke=1.5), "stroke is a fraction"),
-        (lambda: InkTrain(padding="edge"), "padding must be"),
         (lambda: InkEval(size=2.5), "size is in pixels"),
         (lambda: PhotoTrain(scale=(0.0, 1.0)), "scale is the"),
         (lambda: PhotoTrain(ratio=(2.0, 1.0)), "ratio its .smallest"),

@@ -231,6 +231,7 @@ def read_folder(root: str | Path) -> ClassFolders:
                 f"{setting('root')} must be a folder with one sub-folder per class; {shown(root)} is a file. A list of "
                 "images is data=manifest, texts are data=text, embeddings are data=table"
             )
+    os.scandir(root).close()  # raises if the folder cannot be read
     top = next(_levels(root, root))
     divisions, unlabelled = _division(top, root)
     homes = {home: next(_levels(home, root)) for home in divisions.values()} or {root: top}

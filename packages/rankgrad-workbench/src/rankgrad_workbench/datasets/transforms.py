@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,9 @@ from torch.nn import functional as F
 from torch.utils.data import default_collate
 
 from rankgrad.batches.epochs import EpochList
-from rankgrad.common.checks import number, one_of
+from rankgrad.common.checks import number
 
 from .images import resized, shorter
-
-Padding = Literal["zeros", "border", "reflection"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -100,7 +98,6 @@ def warp(
     shear: Tensor,
     shift: Tensor,
     field: Tensor | None = None,
-    padding: Padding = "zeros",
 ) -> Tensor:
     """Warp each image by its own affine map and smooth displacement, with one bilinear sampling.
 
@@ -113,7 +110,6 @@ def warp(
         shift: [image, 2] (x, y) as a fraction of the frame.
         field: [image, 2, control, control] displacements (x, y) of a square grid of control points, as a fraction
             of the frame, with bicubic interpolation between them; None for none.
-        padding: pixels outside the frame, as in `torch.nn.functional.grid_sample`.
 
     Returns:
         [image, channel, size, size] float.
@@ -132,7 +128,7 @@ def warp(
     if field is not None:
         basis = _bicubic_basis(field.shape[-1], size)
         grid = grid + 2 * torch.einsum("yi,ndij,xj->nyxd", basis, field, basis)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 @cache
@@ -160,8 +156,6 @@ class InkTrain:
         stroke: fraction of the images whose strokes change. Half of these become wider (mixed with the maximum of the
             3 x 3 neighbourhood), half thinner (mixed with the minimum). The weight of the maximum or minimum is drawn
             from 0 .. 0.5, because the full minimum would remove strokes of 1 or 2 pixels.
-        padding: pixels outside the frame: "zeros" for an empty background, "border" or "reflection" for a background
-            that is not black.
         seed: of the augmentation.
 
     >>> InkTrain()([torch.zeros(1, 28, 28, dtype=torch.uint8)], torch.tensor([7]), epoch=0).shape
@@ -175,7 +169,6 @@ class InkTrain:
     shift: float = 0.1
     elastic: float = 0.06
     stroke: float = 0.5
-    padding: Padding = "zeros"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -185,7 +178,6 @@ class InkTrain:
         if not self.scale < 1:
             raise ValueError(f"scale must be < 1 (0.2 zooms by 0.8 to 1.2); got {self.scale}")
         number(self.stroke, "stroke is a fraction of the images", low=0, high=1)
-        one_of(self.padding, "padding", ("zeros", "border", "reflection"))
 
     def __call__(self, images: Sequence[Tensor], index: Tensor, epoch: int) -> Tensor:
         """Float32 [image, channel, size, size] in 0 .. 1."""
@@ -202,7 +194,6 @@ class InkTrain:
             shear=self.shear * even[:, 2],
             shift=self.shift * even[:, 3:5],
             field=self.elastic * even[:, 7:].view(-1, 2, _CONTROL, _CONTROL) if self.elastic else None,
-            padding=self.padding,
         )
         return warped.clamp_(0, 1)  # rounding errors may leave the range by 1e-7
 

@@ -157,12 +157,7 @@ class _Head:
         return 2 * rows > len(lines) and 2 * fit > len(cells)
 
 
-def sign_in(columns: Sequence[str]) -> str | None:
-    """The delimiter that a single column name seems to contain; None: the name contains none."""
-    return next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
-
-
 def other_delimiter(columns: Sequence[str]) -> str:
     """A hint on the delimiter, if the name of the only column looks like several names."""
-    sign = sign_in(columns)
+    sign = next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
     return "" if sign is None else f". The columns seem to be separated by {sign!r}: {setting('delimiter', sign)}"
