@@ -202,12 +202,13 @@ class ImageSet(Listed):
 
     def __init__(self, table: Table) -> None:
         super().__init__(table, table.label)
+        self.table = table
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         """(image, label, index)."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must be 0 .. {len(self) - 1}; got {index}")
-        table: Table = self.things
+        table = self.table
         kept = table.pixels if table.images is None else table.images
         if kept is not None:
             return kept[index], self.label[index], index

@@ -82,8 +82,8 @@ def _divided(table: Rows) -> Trial:
     query, gallery = (torch.from_numpy(np.flatnonzero(role == kind)) for kind in ("query", "gallery"))
     if not (len(query) and len(gallery)):
         raise ValueError(
-            f"{table.name} has {len(query)} queries and {len(gallery)} gallery {table.takes} in the split "
-            f"{', '.join(table.splits) or 'without rows'}: evaluate a split that has both (evaluation.split=test)"
+            f"{table.name}: the split {', '.join(table.splits) or 'without rows'} has {len(query)} queries and "
+            f"{len(gallery)} gallery {table.takes}; evaluate a split that has both (evaluation.split=test)"
         )
     return Trial(query, gallery)
 
