@@ -15,6 +15,7 @@ import pytest
 import torch
 from drawn_runs import a_run, rand, tiles, two_of_photos
 
+from rankgrad_papers import figure_style as style
 from rankgrad_papers.analysis import (
     FIGURES,
     auc_slopes,
@@ -25,7 +26,6 @@ from rankgrad_papers.analysis import (
     margin_collapse,
     pnp_toy,
     retrieved,
-    style,
 )
 from rankgrad_papers.experiments import catalogue, figures, picture, sweep
 from rankgrad_papers.experiments.grid import grids
@@ -187,15 +187,6 @@ def test_a_figure_that_repeats_another_is_that_one():
     assert figures.find("rambo/supp-fig2").id == "rambo/fig6"
 
 
-def test_all_figures_that_need_nothing_are_drawn_into_a_folder(tmp_path, monkeypatch, capsys):
-    quick = {name: FIGURES[name] for name in ("roadmap/fig8", "pnp/fig5")}
-    few = {name: figures.drawables()[name] for name in (*quick, "roadmap/fig6", "roadmap/fig4")}
-    monkeypatch.setattr(figures, "drawables", lambda: few)
-    assert main(["paper-figure", "--all", "-o", str(tmp_path), "--format", "svg"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pnp-fig5.svg", "roadmap-fig8.svg"]
-    assert capsys.readouterr().out.count("wrote") == 2
-
-
 def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_drawn(tmp_path):
     text = reproduce("roadmap/fig10", out=tmp_path)
     assert "gap 0.1895" in text
@@ -221,13 +212,8 @@ def test_reproduce_draws_a_figure_with_its_numbers_and_says_how_examples_are_dra
         (["roadmap/fig4", "--runs", "nowhere"], "nowhere does not exist: give a folder of runs"),
         (["roadmap/fig4", "--runs", "."], "no finished run below ."),
         (["roadmap/fig6", "--run", "."], ". is not a finished run"),
-        (["roadmap/fig8", "--format", "pdf"], "--format needs --all"),
         (["roadmap/fig8", "--dpi", "0"], "--dpi is dots per inch"),
         (["-o", "x.png"], "no figure is given: use rankgrad paper-figure NAME -o FILE"),
-        (["--all"], "--all needs a folder: rankgrad paper-figure --all -o DIR; got None"),
-        (["--all", "-o", "x.pdf"], "--all needs a folder"),
-        (["--all", "pnp/fig5", "-o", "x"], "remove --all, or pnp/fig5"),
-        (["--all", "-o", "x", "--seed", "1"], "--all draws the figures that need no data"),
     ],
 )
 def test_errors_say_what_to_do(arguments, text, tmp_path, monkeypatch, capsys):
@@ -378,7 +364,7 @@ def test_runs_that_belong_to_no_place_are_told_what_differs_between_them(runs):
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """ID.json and ID.csv of a stand-in for figure 12, as `rankgrad reproduce` writes them."""
+    """ID.csv of a stand-in for figure 12, as `rankgrad reproduce` writes them."""
     from rankgrad_papers.experiments import outcome, page
 
     grid = grids()["roadmap/fig12"]
@@ -390,18 +376,15 @@ def results(tmp_path: Path) -> Path:
             outcome.ResultLine("ROADMAP", labels, (cell,), {}, {"mAP@R": {0: 10.0 + number, 1: 12.0 + number}}, {})
         )
     found = outcome.Outcome(grid, "best", label, "glyphs", (), tuple(lines), (), (), (0, 1))
-    (tmp_path / "roadmap-fig12.json").write_text(page.json_text(found), encoding="utf-8")
     (tmp_path / "roadmap-fig12.csv").write_text(page.csv_text(found), encoding="utf-8")
     picture.picture(found, tmp_path / "roadmap-fig12.png")
     return tmp_path
 
 
-def test_folder_json_and_csv_of_reproduce_give_the_same_points(results):
+def test_folder_and_csv_of_reproduce_give_the_same_points(results):
     grid = grids()["roadmap/fig12"]
-    ways = [results, results / "roadmap-fig12.json", results / "roadmap-fig12.csv"]
-    found = [sweep.read([path], grid) for path in ways]
-    assert found[0] == found[1] and found[0].label == found[2].label
-    assert set(map(str, found[0].points)) == set(map(str, found[2].points)) and len(found[0].points) == 11
+    found = [sweep.read([path], grid) for path in (results, results / "roadmap-fig12.csv")]
+    assert found[0] == found[1] and len(found[0].points) == 11
     well_drawn(picture.curves(found[0]))
     assert "stand-in" in picture.curves(found[0]).get_suptitle()
 
@@ -429,18 +412,13 @@ def test_a_csv_of_ones_own_needs_four_columns(tmp_path):
 
 def test_other_files_are_refused(tmp_path, runs):
     grid = grids()["roadmap/fig4"]
-    (tmp_path / "compare.json").write_text('{"values": {}}')
     (tmp_path / "x.txt").write_text("")
-    for name, text in (
-        ("compare.json", "for runs of rankgrad compare give their folder"),
-        ("x.txt", "a file of results must be .json or .csv"),
-    ):
-        with pytest.raises(ConfigError, match=text):
-            sweep.read([tmp_path / name], grid)
+    with pytest.raises(ConfigError, match=r"a file of results must be a \.csv.* Runs are given by their folder"):
+        sweep.read([tmp_path / "x.txt"], grid)
     with pytest.raises(ConfigError, match="give one file of results"):
         sweep.read([tmp_path / "x.txt", runs], grid)
     with pytest.raises(ConfigError, match="--over and --rule need folders of runs"):
-        sweep.read([tmp_path / "compare.json"], grid, over="loss.tau")
+        sweep.read([tmp_path / "x.txt"], grid, over="loss.tau")
 
 
 # -------------------------------------------------------------------------------------------------- retrieved examples

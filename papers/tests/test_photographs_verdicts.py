@@ -8,7 +8,7 @@ import pytest
 
 from rankgrad_papers.studies import photographs_verdicts
 from rankgrad_papers.studies.photographs import ROWS
-from rankgrad_papers.studies.photographs_verdicts import JUDGED, SHARE, Photographs, told
+from rankgrad_papers.studies.photographs_verdicts import LINES, SHARE, compared, told, units
 from rankgrad_papers.values import append
 
 TABLES = {
@@ -58,7 +58,7 @@ def folder(tmp_path):
 
 
 def judged(folder, hypothesis):
-    return {line.what: line.difference for line in JUDGED[hypothesis](Photographs(folder))}
+    return {line.what: line.difference for line in compared(folder, hypothesis)}
 
 
 def test_the_tables_are_compared_row_with_row(folder):
@@ -70,7 +70,7 @@ def test_the_tables_are_compared_row_with_row(folder):
 
 
 def test_small_batches_are_judged_by_the_difference_of_two_differences(folder):
-    first, second, both = JUDGED["D4"](Photographs(folder))
+    first, second, both = compared(folder, "D4")
     assert (first.difference, second.difference, both.difference) == (12, 2, 10)
 
 
@@ -81,7 +81,7 @@ def test_a_memory_is_compared_at_both_rates(folder):
 
 
 def test_wrong_labels_are_judged_by_the_share_that_is_kept(folder):
-    lines = list(JUDGED["D9"](Photographs(folder)))
+    lines = list(compared(folder, "D9"))
     assert {line.metric for line in lines} == {SHARE}
     assert [line.difference for line in lines] == [75 - 100, 75 - 50, 75 - 100]
 
@@ -102,8 +102,8 @@ def test_seeds_that_one_side_lacks_do_not_count(folder):
 def test_the_command_tells_every_hypothesis_and_its_interval(folder, capsys):
     photographs_verdicts.main(["--values", str(folder)])
     lines = capsys.readouterr().out.splitlines()
-    assert lines == list(told(Photographs(folder)))
-    assert {line.split()[0] for line in lines} == set(JUDGED) == {f"D{number}" for number in range(2, 11)}
+    assert lines == list(told(folder))
+    assert {line.split()[0] for line in lines} == set(LINES) == {f"D{number}" for number in range(2, 11)}
     assert [line for line in lines if line.startswith("D3")][1].endswith("-0.50 (-0.50 to -0.50)")
 
 
@@ -112,4 +112,4 @@ def test_a_row_that_is_not_there_is_named_and_so_is_a_file(folder):
     with pytest.raises(FileNotFoundError, match=r"roadmap-table9\.csv"):
         judged(folder, "D5")
     with pytest.raises(ValueError, match="PNP-Ds"):
-        Photographs(folder).table("pnp-table6", "R@1", "PNP-Ds")
+        units(folder, "R@1", ("pnp-table6", "PNP-Ds"))

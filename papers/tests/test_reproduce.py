@@ -704,11 +704,9 @@ def test_data_with_other_counts_have_no_difference_and_every_file_says_so(tmp_pa
 def test_a_figure_from_a_file_with_other_counts_says_so(tmp_path):
     found = relative_sweep()
     found = replace(found, lines=tuple(replace(each, off_counts=OFF) for each in found.lines))
-    (tmp_path / "a.json").write_text(page.json_text(found), encoding="utf-8")
     (tmp_path / "a.csv").write_text(page.csv_text(found), encoding="utf-8")
-    for name in ("a.json", "a.csv"):
-        sweep = read([tmp_path / name], found.grid)
-        assert sweep.label == OFF and {point.data for point in sweep.points} == {"cub"}
+    sweep = read([tmp_path / "a.csv"], found.grid)
+    assert sweep.label == OFF and {point.data for point in sweep.points} == {"cub"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,21 @@ class Training:
     def folder(self) -> str:
         """Name of the run's folder."""
         return re.sub(r"[^\w.,=+-]+", "-", self.name)
+
+
+def with_seeds(rows: Mapping[str, Sequence[str]], seeds: Iterable[int], column: str) -> list[Training]:
+    """Each row with each seed, all rows with one seed before the next seed.
+
+    Args:
+        rows: name -> settings.
+        seeds: the seeds.
+        column: the column of the names in the file of values.
+    """
+    return [
+        Training(f"{name}, seed {seed}", {column: name}, [*settings, f"seed={seed}"], seed=str(seed))
+        for seed in seeds
+        for name, settings in rows.items()
+    ]
 
 
 def train_missing(

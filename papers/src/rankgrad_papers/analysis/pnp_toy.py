@@ -4,7 +4,7 @@ A network 2-30-30-2 maps points to the unit circle. Training classes have two cl
 with a large gradient on every relevant item (O, Iu, Ib) pulls both clusters of a class together and so folds the plane.
 A loss that ignores distant relevant items (Dq with a large alpha) need not do this, and unseen classes stay apart.
 
-The paper gives no coordinates. The two layouts, "squares" and "ring", are ours; see `CAPTION`.
+The paper gives no coordinates. The two layouts, "squares" and "ring", are ours; see figures.yaml.
 
 All runs (variant x seed) are trained at once: their parameters are stacked and independent of each other.
 """
@@ -32,14 +32,6 @@ from .. import figure_style as style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CAPTION = (
-    "The points are ours, because the paper does not publish its coordinates. Several of the layouts "
-    "that we tried show "
-    "no such effect, among them those whose classes are single clusters. We kept these two because they contain what "
-    "the paper argues: training classes of several clusters. The figure illustrates this mechanism. It does not show "
-    "that PNP-D is better in general. The embeddings are of one seed, and seeds differ widely. With the squares, "
-    "PNP-Dq (alpha 4) fails for some seeds. Its lead over PNP-O was clear in seeds 0 to 9 and not in seeds 10 to 19."
-)
 POINTS = 150  # per class
 SPREAD = 0.25  # standard deviation of a cluster
 WIDTH = 30  # of the hidden layers

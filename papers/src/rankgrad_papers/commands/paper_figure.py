@@ -5,7 +5,6 @@ Without a NAME, list all figures with their content and the data that they need.
   rankgrad paper-figure
   rankgrad paper-figure rambo/fig1                                         writes rambo-fig1.png
   rankgrad paper-figure rambo/fig1 -o landscape.pdf --json landscape.json  as a pdf, with its numbers
-  rankgrad paper-figure --all -o DIR                                       all figures that need no data
   rankgrad paper-figure roadmap/fig4 --runs runs/reproduce                 curves over a setting, from runs
   rankgrad paper-figure pnp/fig8 --runs runs/compare --over loss.alpha     curves over your own setting
   rankgrad paper-figure roadmap/fig6 --run RUN RUN --show differ           retrieved images for the same queries
@@ -27,32 +26,50 @@ if TYPE_CHECKING:
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="figure, such as roadmap/fig3")
-    parser.add_argument("-o", "--out", type=Path, help=".png, .pdf or .svg (default: NAME.png); with --all a folder")
-    parser.add_argument("--all", action="store_true", help="draw all figures that need no data into the folder --out")
-    parser.add_argument("--format", choices=("png", "pdf", "svg"), help="format of --all (default: png)")
+    parser.add_argument("-o", "--out", type=Path, help="file to write: .png, .pdf or .svg (default: NAME.png)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers to this file")
-    parser.add_argument("--dpi", type=int, default=200, help="dots per inch of a png (default: 200)")
     runs = parser.add_argument_group("curves over a setting")
-    runs.add_argument("--runs", type=Path, nargs="+", metavar="DIR", help="folders of runs, or one csv or json")
+    runs.add_argument("--runs", type=Path, nargs="+", metavar="DIR", help="folders of runs, or one csv")
     runs.add_argument("--over", metavar="KEY", help="setting on the axis (default: the settings of the figure)")
     runs.add_argument("--metric", help="metric, such as R@1 (default: that of the figure)")
     runs.add_argument(
         "--rule", choices=("best", "held_out", "last"), help="evaluation to use of a run (default: as in the figure)"
     )
-    run = parser.add_argument_group("retrieved examples")
-    # dest is not `run`, which is the function of the command
-    run.add_argument("--run", dest="run_", type=Path, nargs="+", metavar="RUN", help="folders of finished runs")
-    run.add_argument(
-        "--show",
-        choices=("random", "failures", "differ"),
-        help="queries: any (default), wrong in all runs, or wrong in some runs",
-    )
-    run.add_argument("--queries", type=int, help="number of queries (default: 4)")
-    run.add_argument("-k", type=int, help="images per query (default: 8)")
-    run.add_argument("--seed", type=int, help="seed of the choice of queries (default: 0)")
-    run.add_argument("--data-root", type=Path, metavar="DIR", help="folder of the images, if they were moved")
+    add_examples(parser.add_argument_group("retrieved examples"))
     parser.add_argument("--results", type=Path, metavar="FILE", help="results of the benchmarks, for rambo/table1")
+    add_picture(parser)
+
+
+def add_examples(group: argparse._ActionsContainer, required: bool = False) -> None:
+    """Add the options of retrieved examples."""
+    # dest is not `run`, which is the function of the command
+    what = "folders of finished runs"
+    group.add_argument("--run", dest="run_", type=Path, nargs="+", metavar="RUN", required=required, help=what)
+    what = "queries: any (default), wrong in all runs, or wrong in some runs"
+    group.add_argument("--show", choices=("random", "failures", "differ"), help=what)
+    group.add_argument("--queries", type=int, help="number of queries (default: 4)")
+    group.add_argument("-k", type=int, help="images per query (default: 8)")
+    group.add_argument("--seed", type=int, help="seed of the choice of queries (default: 0)")
+    group.add_argument("--data-root", type=Path, metavar="DIR", help="folder of the images, if they were moved")
+
+
+def add_picture(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all figures."""
+    parser.add_argument("--dpi", type=int, default=200, help="dots per inch of a png (default: 200)")
     add_trust(parser)
+
+
+def drawn_examples(arguments: argparse.Namespace) -> Drawn:
+    """The retrieved examples of runs."""
+    from rankgrad_workbench.settings import packages
+
+    from ..experiments import figures
+
+    if arguments.dpi < 1:
+        raise ValueError(f"--dpi is a number of dots per inch, such as 200; got {arguments.dpi}")
+    given = {name: value for name in OPTIONS["run"][1:] if (value := getattr(arguments, name)) is not None}
+    chosen = {"choice" if name == "show" else name: value for name, value in given.items()}
+    return figures.draw_examples(arguments.run_, **chosen, trust=packages(arguments.trust))
 
 
 # Need of a figure -> options that belong to it.
@@ -72,15 +89,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     name, out = arguments.name, arguments.out
     if arguments.dpi < 1:
         raise ValueError(f"--dpi is dots per inch and must be >= 1, such as 200; got {arguments.dpi}")
-    if arguments.all:
-        _check_all(arguments)
-        for figure in figures.drawables().values():
-            if figure.needs == "nothing":
-                path = out / f"{figure.stem}.{arguments.format or 'png'}"
-                print(f"wrote {style.save(figures.draw(figure).drawing, path, arguments.dpi)}", flush=True)
-        return
-    if arguments.format:
-        raise ValueError(f"--format needs --all; for one figure use the extension: -o FILE.{arguments.format}")
     if name is None:
         if any(value is not None for value in (out, arguments.json, arguments.runs, arguments.run_, arguments.results)):
             raise ValueError(
@@ -106,17 +114,6 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         print(f"wrote {arguments.json}")
 
 
-def _check_all(arguments: argparse.Namespace) -> None:
-    from .. import figure_style as style
-
-    if arguments.name is not None:
-        raise ValueError(f"--all draws all figures: remove --all, or {arguments.name}")
-    if arguments.json or any(getattr(arguments, option) is not None for names in OPTIONS.values() for option in names):
-        raise ValueError("--all draws the figures that need no data; it accepts only --out, --format and --dpi")
-    if arguments.out is None or arguments.out.suffix in style.FORMATS or arguments.out.is_file():
-        raise ValueError(f"--all needs a folder: rankgrad paper-figure --all -o DIR; got {arguments.out}")
-
-
 def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
     """Draw the figure from its data."""
     from rankgrad_workbench.settings import packages
@@ -133,6 +130,5 @@ def _drawn(figure: Drawable, arguments: argparse.Namespace) -> Drawn:
     if figure.needs == "runs":
         return figures.draw_runs(figure, source, **given, trust=trust)
     if figure.needs == "run":
-        chosen = {"choice" if name == "show" else name: value for name, value in given.items()}
-        return figures.draw_examples(source, **chosen, trust=trust)
+        return drawn_examples(arguments)
     return figures.draw_growth(source)

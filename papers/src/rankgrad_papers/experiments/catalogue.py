@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from typing import Literal
+
+import yaml
 
 from rankgrad.common.checks import closest
 from rankgrad.common.text import aligned
@@ -33,17 +36,7 @@ WAYS: Mapping[How, str] = {
     "examples": "drawn from finished runs: rankgrad paper-figure ID --run RUN",
     "detection": "training runs of detectors: rankgrad reproduce ID",
 }
-DATA = {
-    "cub": "CUB",
-    "cub_cropped": "CUB",
-    "sop": "SOP",
-    "inshop": "In-shop",
-    "inaturalist": "iNaturalist",
-    "vehicleid": "VehicleID",
-    "vehicleid_small": "VehicleID",
-    "vehicleid_medium": "VehicleID",
-    "vehicleid_large": "VehicleID",
-}
+DATA = {"cub": "CUB", "sop": "SOP", "inshop": "In-shop", "inaturalist": "iNaturalist", "vehicleid": "VehicleID"}
 # Time of a stand-in run on Omniglot on one EPYC core, including its start and an evaluation after each of 12 epochs.
 SECONDS_PER_STAND_IN = 20
 
@@ -87,71 +80,19 @@ class Entry:
 @cache
 def entries() -> tuple[Entry, ...]:
     """All entries, paper by paper."""
-    runs, nothing = grids(), "nothing"
+    rows = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8"))
+    return tuple(Entry(**row) if isinstance(row, dict) else _named(row) for row in rows)
 
-    def figure(name: str) -> Entry:
-        study = FIGURES[name]
-        return Entry(name, study.title, nothing, f"{study.seconds:g} s", "figure")
 
-    def repeated(name: str, title: str, same_as: str) -> Entry:
-        return Entry(name, title, nothing, "-", "figure", same_as)
-
-    def shown(name: str, title: str) -> Entry:
-        return Entry(name, title, "data, weights", "-", "examples")
-
-    def table(*names: str) -> list[Entry]:
-        return [_of_grid(runs[name]) for name in names]
-
-    voc = "VOC, GPU"
-    return (
-        Entry("rambo/table1", "complexity of the methods, with measured growth", nothing, "1 min", "computed"),
-        *table("rambo/table2", "rambo/table3", "rambo/table4"),
-        Entry("rambo/table5", "AP50 of detectors on VOC", voc, "24 runs; stand-in 15 min", "detection"),
-        Entry("rambo/table8", "detection: λ and margin", voc, "15 runs; stand-in 15 min", "detection"),
-        Entry("rambo/table6", "time of the AP loss on long lists", nothing, "minutes", "bench"),
-        *table("rambo/table7"),
-        Entry("rambo/table9", "learning rate, margin and λ per data set", nothing, "seconds", "computed"),
-        Entry("rambo/supp-table1", "= table 9", nothing, "seconds", "computed", "rambo/table9"),
-        figure("rambo/fig1"),
-        figure("rambo/fig5"),
-        figure("rambo/fig6"),
-        repeated("rambo/supp-fig1", "= figure 5", "rambo/fig5"),
-        repeated("rambo/supp-fig2", "= figure 6", "rambo/fig6"),
-        figure("rambo/fig2"),
-        figure("rambo/fig3"),
-        shown("rambo/fig4", "retrieved examples (the paper's: SOP)"),
-        Entry("auc/slopes", FIGURES["auc/slopes"].title, nothing, "1 min", "computed"),
-        *table("auc/table1", "auc/table2"),
-        figure("pnp/fig1"),
-        figure("pnp/fig3"),
-        figure("pnp/fig5"),
-        figure("pnp/fig2"),
-        figure("pnp/fig4"),
-        figure("pnp/fig6"),
-        figure("pnp/fig6-ring"),
-        *table(*(f"pnp/table{number}" for number in range(1, 8))),
-        shown("pnp/fig7", "retrieved examples (the paper's: SOP, VehicleID, iNaturalist)"),
-        *table("pnp/fig8"),
-        figure("roadmap/fig1"),
-        figure("roadmap/fig7"),
-        figure("roadmap/fig8"),
-        figure("roadmap/fig9"),
-        figure("roadmap/fig10"),
-        figure("roadmap/bounds"),
-        figure("roadmap/fig2"),
-        figure("roadmap/fig3"),
-        figure("roadmap/fig11"),
-        *table(*(f"roadmap/table{number}" for number in (1, 2, 3, 4, 6, 7, 8))),
-        *table("roadmap/table5", "roadmap/fig4", "roadmap/fig5", "roadmap/fig12", "roadmap/table9"),
-        shown("roadmap/fig6", "retrieved examples (the paper's: iNaturalist, -k 4)"),
-        shown("roadmap/fig13", "retrieved examples (the paper's: CUB, -k 10)"),
-        shown("roadmap/fig14", "retrieved examples (the paper's: SOP, -k 10)"),
-        shown("roadmap/fig15", "retrieved examples (the paper's: iNaturalist, -k 10)"),
-    )
+def _named(name: str) -> Entry:
+    """The entry of a table of runs, or of a figure of `analysis`."""
+    if name in grids():
+        return _of_grid(grids()[name])
+    return Entry(name, FIGURES[name].title, "nothing", f"{FIGURES[name].seconds:g} s", "figure")
 
 
 def _of_grid(grid: Grid) -> Entry:
-    data = list(dict.fromkeys(DATA[cell.dataset] for cell in grid.cells if cell.dataset))
+    data = list(dict.fromkeys(DATA[cell.dataset.partition("_")[0]] for cell in grid.cells if cell.dataset))
     full = len({(cell.experiment, cell.settings, cell.full_only) for cell in grid.cells}) * len(grid.seeds)
     small = len(group(grid, {n: translate(c.settings, "omniglot") for n, c in enumerate(grid.cells)}, stand_in=True))
     minutes = small * len(stand_in_seeds(grid)) * SECONDS_PER_STAND_IN / 60

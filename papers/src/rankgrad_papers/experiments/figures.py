@@ -18,7 +18,8 @@ from rankgrad.common.text import aligned
 from rankgrad_workbench.files import write_text
 from rankgrad_workbench.settings import ConfigError
 
-from ..analysis import FIGURES, style
+from .. import figure_style as style
+from ..analysis import FIGURES, WORDS
 from . import catalogue
 from .catalogue import PAPERS, Entry
 from .grid import grids
@@ -30,24 +31,12 @@ Needs = Literal["nothing", "runs", "run", "results"]
 # Need of a figure -> explanation for the user.
 NEEDS: Mapping[Needs, str] = {
     "nothing": "nothing",
-    "runs": "--runs DIR: a folder of rankgrad reproduce or compare, or a csv or json of results",
+    "runs": "--runs DIR: a folder of rankgrad reproduce or compare, or a csv of results",
     "run": "--run RUN [RUN ...]: folders of finished runs, of any data set",
     "results": "--results FILE: of make bench ARGS='scaling --json FILE'",
 }
 LARGEST = 100_000  # numbers of an array in a json; of a larger array only the shape is written
 
-# What to look for in the figures that need results.
-SEES = {
-    "pnp/fig8": (
-        "R@1 over α, b and the images per class. Compare the effect of each choice with the spread of the seeds."
-    ),
-    "roadmap/fig4": "mAP@R over λ, ρ and α − β, with SupAP's mAP@R. Where a curve is flat, the value hardly matters.",
-    "roadmap/fig5": (
-        "What the calibration adds to SupAP's mAP@R, in per cent. In the paper it adds most in small batches."
-    ),
-    "roadmap/fig12": "SupAP's mAP@R over τ and ρ. It shows how wide the useful range of each is.",
-    "rambo/table1": "Time and memory of one step on logarithmic axes. The slope is the exponent in the legend.",
-}
 _RETRIEVED = "The same queries in every run, with a frame and a sign for right and wrong neighbours."
 
 
@@ -120,9 +109,11 @@ def drawables() -> Mapping[str, Drawable]:
         elif entry.how == "examples":
             by_id[entry.id] = Drawable(entry.id, entry.title, _RETRIEVED, "run")
         elif entry.how == "runs" and any(cell.varies for cell in grids()[entry.id].cells):
-            by_id[entry.id] = Drawable(entry.id, entry.title, SEES[entry.id], "runs")
+            by_id[entry.id] = Drawable(entry.id, entry.title, WORDS[entry.id]["sees"], "runs")
         elif entry.id == "rambo/table1":
-            by_id[entry.id] = Drawable(entry.id, "growth of time and memory with the batch", SEES[entry.id], "results")
+            by_id[entry.id] = Drawable(
+                entry.id, "growth of time and memory with the batch", WORDS[entry.id]["sees"], "results"
+            )
     return by_id
 
 

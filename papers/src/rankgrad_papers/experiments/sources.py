@@ -6,9 +6,9 @@ Sources are written in three files:
 * the YAML file of a table: under `sources`, one line for each setting in which its cells differ;
 * `sources.yaml`: defaults that experiments use, of losses, data sets, models and training.
 
-A source is `[PAPER PLACE]`, where the place is a section, table, figure or heading of the paper (`PLACES`), `[code]`
-(the code that the authors published) or `[ours]` (neither gives it). With two sources in a row, the first one gives the
-method and the second one the value.
+A source is `[PAPER PLACE]`, where the place is a section, table, figure or heading of the paper (`places` in
+sources.yaml), `[code]` (the code that the authors published) or `[ours]` (neither gives it). With two sources in a row,
+the first one gives the method and the second one the value.
 """
 
 from __future__ import annotations
@@ -32,29 +32,6 @@ from rankgrad_workbench.settings import ConfigError, compose, flat, options
 
 from .grid import Grid, grids
 
-# Sections, tables, figures, algorithms and appendices of the four papers. RaMBO's appendix A is also its supplement's.
-PLACES: Mapping[str, tuple[str, ...]] = {
-    "rambo": (
-        *("1", "2", "3", "3.1", "3.1.1", "3.1.2", "3.2", "4", "4.1", "4.2", "4.3", "4.4", "4.5", "4.6"),
-        *("5", "5.1", "5.2", "5.3", "5.4", "6", "A", "B", "C", "algorithm 1"),
-        *(f"table {n}" for n in range(1, 10)),
-        *(f"figure {n}" for n in range(1, 7)),
-    ),
-    "auc": ("1", "2", "table 1", "table 2", "algorithm 1"),
-    "pnp": (
-        *("Introduction", "Related Work", "Methodology", "Dataset", "Experimental Setup", "Conclusions"),
-        *("Performance of Different PNP Variants", "Comparison with State-of-the-art", "Impact of Hyper-parameters"),
-        *("Evaluation of Robustness", "Relation between PNP and AP"),
-        *(f"table {n}" for n in range(1, 8)),
-        *(f"figure {n}" for n in range(1, 9)),
-    ),
-    "roadmap": (
-        *("1", "2", "3", "3.1", "3.2", "4", "4.1", "4.2", "4.3", "5", "A", "A.1", "A.2", "A.3"),
-        *("B", "B.1", "B.2", "B.3", "B.4", "B.5", "B.6", "C"),
-        *(f"table {n}" for n in range(1, 10)),
-        *(f"figure {n}" for n in range(1, 16)),
-    ),
-}
 WITHOUT_PLACE = ("code", "ours")
 _BRACKETS = re.compile(r"\s*\[([^\]]+)\]")
 
@@ -100,15 +77,15 @@ def parsed(text: str, where: str) -> Source | None:
     >>> str(parsed("[rambo A] [code] their factor", "a file"))
     'rambo A, code; their factor'
     """
-    places, rest = [], text
+    known, found, rest = places(), list[str](), text
     while match := _BRACKETS.match(rest):
         place, rest = match[1], rest[match.end() :]
         paper, _, inside = place.partition(" ")
-        if place not in WITHOUT_PLACE and inside not in PLACES.get(paper, ()):
-            hint = closest(inside, PLACES.get(paper, ())) if paper in PLACES else "."
+        if place not in WITHOUT_PLACE and inside not in known.get(paper, ()):
+            hint = closest(inside, known[paper]) if paper in known else "."
             raise ConfigError(f"{where}: there is no place [{place}]{hint} Known: [code], [ours], [PAPER PLACE]")
-        places.append(place)
-    return Source(tuple(places), rest.strip()) if places else None
+        found.append(place)
+    return Source(tuple(found), rest.strip()) if found else None
 
 
 def of_experiment(name: str, tree: str = "train") -> tuple[Setting, ...]:
@@ -189,6 +166,11 @@ def inherited(key: str, experiment: str, loss: str) -> Source | None:
     return None
 
 
+def places() -> Mapping[str, Sequence[str]]:
+    """Paper -> its sections, tables, figures and headings."""
+    return {paper: text.split("; ") for paper, text in _file()["places"].items()}
+
+
 @cache
 def _file() -> Any:
     return yaml.safe_load(resources.files(__package__).joinpath("sources.yaml").read_text(encoding="utf-8"))
@@ -236,7 +218,7 @@ def _shown(value: Any) -> str:
 
 def experiments(tree: str = "train") -> list[str]:
     """List the experiments of the papers."""
-    return [name for name in options("experiment", tree) if name.partition("/")[0] in PLACES]
+    return [name for name in options("experiment", tree) if name.partition("/")[0] in places()]
 
 
 def losses_of(grid: Grid) -> list[str]:
@@ -270,7 +252,7 @@ LEGEND = (
 def page() -> str:
     """All experiments and tables, as the page of sources. A setting of several experiments is listed once."""
     parts = []
-    for paper in PLACES:
+    for paper in places():
         names = [
             (name, tree) for tree in ("train", "detect") for name in experiments(tree) if name.startswith(f"{paper}/")
         ]

@@ -1,13 +1,12 @@
 """Results over a varied setting, read from runs, from a folder of runs, or from a file, for `picture.curves`.
 
-The results can be a folder of `rankgrad reproduce`, or the ID.json or ID.csv in it; a folder of `rankgrad compare`, or
+The results can be a folder of `rankgrad reproduce`, or the ID.csv in it; a folder of `rankgrad compare`, or
 any folder of runs; your own csv with the columns row, varies ("λ=0.5"), metric and by_seed ("0:61.2 1:60.8").
 """
 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -117,22 +116,21 @@ def read(
     """
     for path in paths:
         if not path.exists():
-            raise ConfigError(f"{path} does not exist: give a folder of runs, or the ID.json or ID.csv of reproduce")
+            raise ConfigError(f"{path} does not exist: give a folder of runs, or the ID.csv of reproduce")
     metrics = (metric,) if metric else drawn(grid)
     files = [path for path in paths if path.is_file()]
     if files and len(paths) > 1:
         raise ConfigError(f"give one file of results, or folders of runs; got {', '.join(map(str, paths))}")
     if len(paths) == 1 and over is None and rule is None:
-        left = paths[0] / f"{grid.id.replace('/', '-')}.json"  # written by rankgrad reproduce
+        left = paths[0] / f"{grid.id.replace('/', '-')}.csv"  # written by rankgrad reproduce
         if left.exists() and not files:
             files = [left]
     if files:
         if over is not None or rule is not None:
             raise ConfigError("--over and --rule need folders of runs; a file of results has a fixed axis and rule")
-        reader = {".json": from_json, ".csv": from_csv}.get(files[0].suffix)
-        if reader is None:
-            raise ConfigError(f"a file of results must be .json or .csv; got {files[0]}")
-        return reader(files[0], grid, metrics)
+        if files[0].suffix != ".csv":
+            raise ConfigError(f"a file of results must be a .csv; got {files[0]}. Runs are given by their folder")
+        return from_csv(files[0], grid, metrics)
     return from_runs(paths, grid, metrics, over=over, rule=rule or grid.rule, trust=trust)
 
 
@@ -144,34 +142,6 @@ def drawn(grid: Grid) -> tuple[str, ...]:
 def axes(grid: Grid) -> tuple[str, ...]:
     """The settings that a figure varies."""
     return tuple(dict.fromkeys(axis for cell in grid.cells for axis in cell.varies))
-
-
-def from_json(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:
-    """Points from the ID.json of `rankgrad reproduce`."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        label, title = content["label"], f"{content['id']}: {content['title']}"
-        told = " ".join(content.get("off_counts", ())) or None
-        points = [
-            Point(
-                line["row"],
-                axis,
-                float(line["labels"].get(axis, 0)),
-                "" if label else line["labels"].get("dataset", ""),
-                metric,
-                {int(seed): float(value) for seed, value in line["values"][metric].items()},
-            )
-            for line in content["lines"]
-            for axis in [axis for axis in axes(grid) if axis in line["labels"]] or BASELINE
-            for metric in metrics
-            if line["values"].get(metric)
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{path} is not an ID.json of rankgrad reproduce ({type(error).__name__}: {error}); for runs of "
-            "rankgrad compare give their folder"
-        ) from None
-    return _some(Sweep(title, label or told, tuple(points)), path, grid, metrics)
 
 
 def from_csv(path: Path, grid: Grid, metrics: Sequence[str]) -> Sweep:

@@ -111,10 +111,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("methods", nargs="*", help=f"of {', '.join(METHODS)}; METHOD{UNTUNED}: without a search")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
     given = parser.parse_args(words)
+    command.known(parser, [name.removesuffix(UNTUNED) for name in given.methods], METHODS, "method")
     methods = given.methods or list(METHODS)
-    unknown = [name for name in methods if name.removesuffix(UNTUNED) not in METHODS]
-    if unknown:
-        parser.error(f"unknown method {unknown[0]!r}; known: {', '.join(METHODS)}")
     chosen = given.values.with_name(f"{given.values.stem}-chosen.csv")
     for alphabet in ALPHABETS:
         for method in methods:

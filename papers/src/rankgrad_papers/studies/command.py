@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +36,15 @@ def parser_of(
             "--runs", type=Path, default=Path(runs), metavar="DIR", help="folder of the trainings (%(default)s)"
         )
     return parser
+
+
+def known(parser: argparse.ArgumentParser, given: Sequence[str], names: Iterable[str], what: str) -> list[str]:
+    """The given names, or all; the command ends if one is unknown."""
+    there = [*names]
+    for name in given:
+        if name not in there:
+            parser.error(f"unknown {what} {name!r}; known: {'; '.join(there)}")
+    return [*given] or there
 
 
 def run(main: Callable[[], object]) -> NoReturn:

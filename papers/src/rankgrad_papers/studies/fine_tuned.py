@@ -13,7 +13,8 @@ the csv when its training ends. If the command is interrupted, run it again and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import argparse
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -189,23 +190,34 @@ def compared(values: Values, of_folds: Collection[str] = FOLDS) -> list[list[str
     return rows
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Run the cells that the csv does not have yet, fold by fold."""
-    parser = command.parser_of(
-        __doc__, "folder of the data sets", "papers/results/fine-tuning/losses.csv", "runs/fine-tuned", required=False
-    )
+def parser_of(description: str | None, values: str, data: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser with the options of the studies of fine-tuning: folders, weights, data sets by default, verdicts."""
+    where, runs = f"papers/results/fine-tuning/{values}", "runs/fine-tuned"
+    parser = command.parser_of(description, "folder of the data sets", where, runs, required=False)
     parser.add_argument("--weights", metavar="FILE", help="of tf_efficientnet_lite0")
     parser.add_argument("--encoder", metavar="DIR", help="all-MiniLM-L6-v2")
-    parser.add_argument("--data", nargs="+", default=DATA, choices=DATA)
+    parser.add_argument("--data", nargs="+", default=data, choices=DATA)
+    parser.add_argument("--verdicts", action="store_true", help="print the comparisons in the csv, and train nothing")
+    return parser
+
+
+def told(parser: argparse.ArgumentParser, given: argparse.Namespace, verdicts: Callable[[], Iterator[str]]) -> bool:
+    """Whether only the verdicts were wanted, which are printed; otherwise a training needs its folders."""
+    if given.verdicts:
+        print("\n".join(verdicts()))
+    elif None in (given.data_root, given.weights, given.encoder):
+        parser.error("give --data-root, --weights and --encoder; or --verdicts, which trains nothing")
+    return bool(given.verdicts)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the cells that the csv does not have yet, fold by fold."""
+    parser = parser_of(__doc__, "losses.csv", DATA)
     parser.add_argument("--losses", nargs="+", default=[*LOSSES], choices=[*LOSSES], metavar="LOSS")
     parser.add_argument("--trials", type=int, default=4, help="number of trials of each loss, 1 to 4 (4)")
-    parser.add_argument("--verdicts", action="store_true", help="print the comparisons in the csv, and train nothing")
     given = parser.parse_args(words)
-    if given.verdicts:
-        print("\n".join(verdicts(given.values, given.trials)))
+    if told(parser, given, lambda: verdicts(given.values, given.trials)):
         return
-    if None in (given.data_root, given.weights, given.encoder):
-        parser.error("give --data-root, --weights and --encoder; or --verdicts, which trains nothing")
     wanted = [each for each in _trials() if each[0] in given.losses][: given.trials * len(given.losses)]
     for fold in FOLDS:
         for data in given.data:

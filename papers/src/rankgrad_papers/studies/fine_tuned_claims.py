@@ -69,21 +69,12 @@ def verdicts(path: Path) -> Iterator[str]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, fold by fold and change by change."""
-    parser = command.parser_of(
-        __doc__, "folder of the data sets", "papers/results/fine-tuning/claims.csv", "runs/fine-tuned", required=False
-    )
-    parser.add_argument("--weights", metavar="FILE", help="of tf_efficientnet_lite0")
-    parser.add_argument("--encoder", metavar="DIR", help="all-MiniLM-L6-v2")
-    parser.add_argument("--data", nargs="+", default=["grocery", "banking77"], choices=DATA)
+    parser = fine_tuned.parser_of(__doc__, "claims.csv", ("grocery", "banking77"))
     parser.add_argument("--folds", nargs="+", default=["1/3"], choices=FOLDS)
     parser.add_argument("--changed", nargs="+", default=[*CHANGED], choices=[*CHANGED], metavar="NAME")
-    parser.add_argument("--verdicts", action="store_true", help="print the comparisons in the csv, and train nothing")
     given = parser.parse_args(words)
-    if given.verdicts:
-        print("\n".join(verdicts(given.values)))
+    if fine_tuned.told(parser, given, lambda: verdicts(given.values)):
         return
-    if None in (given.data_root, given.weights, given.encoder):
-        parser.error("give --data-root, --weights and --encoder; or --verdicts, which trains nothing")
     for fold in given.folds:
         for changed in given.changed:
             for data in given.data:

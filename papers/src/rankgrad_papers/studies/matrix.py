@@ -387,15 +387,11 @@ def main(words: Sequence[str] | None = None) -> None:
         blocks = [block_of(data, given.values, lines) for data in SETS if (lines := chosen(picked, data))]
         draw([*blocks, *([block_of_tables(given.tables)] if given.tables.exists() else [])], given.draw)
         return
-    unknown = [data for data in given.sets if data not in SETS]
-    if unknown or not given.sets:
-        parser.error(f"name the sets: some of {', '.join(SETS)}" + (f"; got {unknown[0]!r}" if unknown else ""))
-    if given.data_root is None:
-        parser.error("--data-root DIR is needed: the folder that has a folder for each set")
-    if "photographs" in given.sets and given.weights is None:
-        parser.error("photographs are fine-tuned: give --weights RUN/model.pt, see rankgrad_papers.studies.pretraining")
+    sets = command.known(parser, given.sets, SETS, "set")
+    if given.data_root is None or ("photographs" in sets and given.weights is None):
+        parser.error("--data-root DIR is needed; and --weights RUN/model.pt of studies.pretraining for photographs")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    for data in given.sets:
+    for data in sets:
         run(data, given)
 
 

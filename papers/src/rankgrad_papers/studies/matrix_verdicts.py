@@ -9,7 +9,7 @@ interval of one set is over its seeds. The interval of all sets is over the sets
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -126,17 +126,14 @@ class Matrix:
 
     def lines(self, hypothesis: str) -> list[Compared]:
         """The comparisons of D1, E1, E3, F1 or H1."""
-        if hypothesis == "D1":
-            return self.ranks_and_pairs()
-        if hypothesis == "E1":
-            return self.diagonal()
-        if hypothesis == "E3":
-            return self.chosen_by()
-        if hypothesis == "F1":
-            return self.against("adaptive_roadmap", "pml/multi_similarity", POOLED)
-        if hypothesis == "H1":
-            return self.against("adaptive_triplet", "adaptive_roadmap", RECALL)
-        raise ValueError(f"unknown hypothesis {hypothesis!r}; known: D1, E1, E3, F1, H1")
+        of: dict[str, Callable[[], list[Compared]]] = {
+            "D1": self.ranks_and_pairs,
+            "E1": self.diagonal,
+            "E3": self.chosen_by,
+            "F1": lambda: self.against("adaptive_roadmap", "pml/multi_similarity", POOLED),
+            "H1": lambda: self.against("adaptive_triplet", "adaptive_roadmap", RECALL),
+        }
+        return of[hypothesis]()
 
 
 def told(matrix: Matrix) -> Iterator[str]:

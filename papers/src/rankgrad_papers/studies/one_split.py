@@ -217,13 +217,10 @@ def measured(run: Run, metrics: Sequence[str]) -> dict[str, float]:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv files do not have yet, all rows of a table with one seed before the next seed."""
     parser = command.parser_of(__doc__, "folder of the data sets' folders", "docs/results", "runs/one-split")
-    parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)}")
+    parser.add_argument("tables", nargs="+", metavar="TABLE", choices=TABLES, help=f"of {', '.join(TABLES)}")
     parser.add_argument("--weights", help="model.pt of the network to fine-tune, for omniglot/finetuned...")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     given = parser.parse_args(words)
-    unknown = [name for name in given.tables if name not in TABLES]
-    if unknown:
-        parser.error(f"unknown table {unknown[0]!r}; known: {', '.join(TABLES)}")
     if given.weights is None and any(TABLES[name].weights for name in given.tables):
         parser.error("a table of fine-tuned networks needs --weights FILE")
     for name in given.tables:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from rankgrad_workbench.runs.folder import Run
 
-from ..trainings import Training, train_missing
+from ..trainings import train_missing, with_seeds
 from . import command, loss_setting
 from .alphabets import measured
 
@@ -71,16 +71,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--more", nargs="*", default=[], metavar="KEY=VALUE", help="further settings, to try it out")
     given = parser.parse_args(words)
-    unknown = [name for name in given.rows if name not in ROWS]
-    if unknown:
-        parser.error(f"unknown row {unknown[0]!r}; known: {'; '.join(ROWS)}")
+    chosen = {name: ROWS[name] for name in command.known(parser, given.rows, ROWS, "row")}
     shared = [*SHARED, f"data.root={given.data_root}", f"model.weights={given.weights}", *given.more]
-    trainings = [
-        Training(f"{name}, seed {seed}", {"row": name}, [*ROWS[name], f"seed={seed}"], seed=str(seed))
-        for seed in given.seeds
-        for name in given.rows or ROWS
-    ]
-    train_missing(trainings, given.values, given.runs, shared, values_of)
+    train_missing(with_seeds(chosen, given.seeds, "row"), given.values, given.runs, shared, values_of)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from rankgrad_workbench.files import read_npz
 from rankgrad_workbench.runs.folder import Run
 
-from ..trainings import Training, train_missing
+from ..trainings import train_missing, with_seeds
 from . import command
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -60,12 +60,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     given = parser.parse_args(words)
     shared = [*SHARED, f"data.root={given.data_root}"]
-    trainings = [
-        Training(f"{name}, seed {seed}", {"loss": name}, [*LOSSES[name], f"seed={seed}"], seed=str(seed))
-        for seed in given.seeds
-        for name in LOSSES
-    ]
-    train_missing(trainings, given.values, given.runs, shared, measured)
+    train_missing(with_seeds(LOSSES, given.seeds, "loss"), given.values, given.runs, shared, measured)
 
 
 if __name__ == "__main__":

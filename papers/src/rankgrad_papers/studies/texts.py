@@ -64,11 +64,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = command.parser_of(
         __doc__, "folder of clinc150 and banking77", "papers/results/texts/folds.csv", "runs/texts"
     )
-    parser.add_argument("rows", nargs="*", default=[*NAMED], metavar="ROW", help=f"of: {'; '.join(NAMED)}. None: all")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {'; '.join(NAMED)}. None: all")
     given = parser.parse_args(words)
-    unknown = [name for name in given.rows if name not in NAMED]
-    if unknown:
-        parser.error(f"unknown row {unknown[0]!r}; known: {'; '.join(NAMED)}")
     for data, fold in UNITS:
         unit = f"{data} {fold}"
         shared = [*SHARED, f"data={data}", f"data.root={given.data_root / data}", f"fold={fold}"]
@@ -80,7 +77,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 [*ROWS[NAMED[name]], "seed=0"],
                 unit=unit,
             )
-            for name in given.rows
+            for name in command.known(parser, given.rows, NAMED, "row")
         ]
         train_missing(trainings, given.values, work, shared, measured)
 
