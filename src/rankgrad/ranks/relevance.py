@@ -286,8 +286,9 @@ def from_labels(
     """
     same = ref_labels is None
     check_labels(labels)
+    if ref_labels is not None:
+        check_labels(ref_labels, "ref_labels")
     other = labels if ref_labels is None else ref_labels
-    check_labels(other, "ref_labels")
     if labels.dtype != other.dtype or labels.shape[1:] != other.shape[1:]:
         raise ValueError(
             f"labels and ref_labels must be of the same kind; got {labels.dtype} {tuple(labels.shape)} and "

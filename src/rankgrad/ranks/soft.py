@@ -268,36 +268,14 @@ def _gradient(
     peers_slope: Tensor | None,
 ) -> Scores:
     """[query, item] the gradient of the sums with respect to the scores; upstream gradients weight the pairs."""
-    lists, pos, neg = sums.lists, sums.pos, sums.neg
-    blocks, items = Blocks(scores, lists, sums.chunk), scores.shape[1]
+    lists, pos = sums.lists, sums.pos
+    blocks = Blocks(scores, lists, sums.chunk)
     weight_pos = None if grad_pos is None else blocks.rectangle(grad_pos)
     weight_neg = None if grad_neg is None else blocks.rectangle(grad_neg)
     weight_gain = None if grad_gain is None or not lists.graded else blocks.rectangle(grad_gain)
     grad, grad_own = zeros_like(scores), torch.zeros_like(blocks.own)
-
-    if weight_neg is not None and sums.rest_line is not None:
-        assert rest_slope is not None
-        cells = blocks.cells(neg, sums.rest_line)
-        for rows in cells.groups(items):
-            into = blocks.gradient_rows(grad, rows)
-            cells.push(rows, blocks.rest(rows), weight_neg[:, rows].T, into)
-            blocks.write_gradient(grad, rows, into)
-        grad_own -= weight_neg * rest_slope
-    elif weight_neg is not None and (product := sums.product) is not None:
-        for rows in blocks.rows(items):
-            into, own = blocks.gradient_rows(grad, rows), blocks.own[:, rows]
-            grad_own[:, rows] -= exponential.push(product, blocks.rest(rows), own, weight_neg[:, rows], into)
-            blocks.write_gradient(grad, rows, into)
-    elif weight_neg is not None:
-        pairs = PairDifferences()
-        for rows, wide, groups in blocks.strips(items):
-            into = blocks.gradient_rows(grad, rows)
-            tiles = list(zip(tiles_of(blocks.rest(rows), wide), tiles_of(into, wide), strict=True))
-            for slots in groups:
-                own, weight = blocks.own[slots, rows].unsqueeze(2), weight_neg[slots, rows]
-                pushed = [pairs.push(neg, tile, own, weight, to) for tile, to in tiles]
-                grad_own[slots, rows] -= added([push for push in pushed if push is not None])
-            blocks.write_gradient(grad, rows, into)
+    if weight_neg is not None:
+        _push_rest(grad, grad_own, blocks, sums, weight_neg, rest_slope)
 
     by_cells: Tensor | None = None
     if weight_pos is not None and sums.peers_line is not None:
@@ -306,28 +284,63 @@ def _gradient(
     if by_cells is not None:
         grad_own = by_cells
     elif blocks.gain is not None or (weight_pos is not None and not isinstance(pos, Heaviside)):
-        grad_peers = torch.zeros_like(blocks.peers)
-        for slots, rows, others, differences in blocks.to_peers():
-            weight = grad_own.new_zeros(()) if weight_pos is None else weight_pos[slots, rows].unsqueeze(2)
-            pushes = []
-            if (gains := blocks.gains(slots, rows, others)) is not None:
-                lower, shared = gains
-                weight = weight * ~lower
-                if weight_gain is not None:
-                    weight = weight + weight_gain[slots, rows].unsqueeze(2) * shared
-                if weight_neg is not None:
-                    slope = neg.slope(differences.masked_fill(~lower, -torch.inf))
-                    if slope is not None:
-                        pushes.append(slope.mul_(weight_neg[slots, rows].unsqueeze(2)))
-            if (slope := pos.slope(differences)) is not None:
-                pushes.append(slope.mul_(weight))
-            for push in pushes:
-                grad_peers[rows, others] += push.sum(0)
-                grad_own[slots, rows] -= push.sum(2)
-        grad_own = grad_own + grad_peers.T
-
+        grad_own = grad_own + _push_peers(grad_own, blocks, sums, weight_pos, weight_neg, weight_gain).T
     grad[lists.query, lists.item] = blocks.pairs(grad_own)
     return grad
+
+
+def _push_rest(
+    grad: Tensor, grad_own: Tensor, blocks: Blocks, sums: _Sums, weight: Tensor, slope: Tensor | None
+) -> None:
+    """Add the gradient of the sums over the rest: to `grad` [query, item], and to `grad_own` [slot, query]."""
+    items = grad.shape[1]
+    if sums.rest_line is not None:
+        assert slope is not None
+        cells = blocks.cells(sums.neg, sums.rest_line)
+        for rows in cells.groups(items):
+            into = blocks.gradient_rows(grad, rows)
+            cells.push(rows, blocks.rest(rows), weight[:, rows].T, into)
+            blocks.write_gradient(grad, rows, into)
+        grad_own -= weight * slope
+    elif (product := sums.product) is not None:
+        for rows in blocks.rows(items):
+            into, own = blocks.gradient_rows(grad, rows), blocks.own[:, rows]
+            grad_own[:, rows] -= exponential.push(product, blocks.rest(rows), own, weight[:, rows], into)
+            blocks.write_gradient(grad, rows, into)
+    else:
+        pairs = PairDifferences()
+        for rows, wide, groups in blocks.strips(items):
+            into = blocks.gradient_rows(grad, rows)
+            tiles = list(zip(tiles_of(blocks.rest(rows), wide), tiles_of(into, wide), strict=True))
+            for slots in groups:
+                own = blocks.own[slots, rows].unsqueeze(2)
+                pushed = [pairs.push(sums.neg, tile, own, weight[slots, rows], to) for tile, to in tiles]
+                grad_own[slots, rows] -= added([push for push in pushed if push is not None])
+            blocks.write_gradient(grad, rows, into)
+
+
+def _push_peers(grad_own: Tensor, blocks: Blocks, sums: _Sums, *weights: Tensor | None) -> Tensor:
+    """[query, slot] the gradient of the sums over relevant items; what these take away is added to `grad_own`."""
+    weight_pos, weight_neg, weight_gain = weights
+    grad_peers = torch.zeros_like(blocks.peers)
+    for slots, rows, others, differences in blocks.to_peers():
+        weight = grad_own.new_zeros(()) if weight_pos is None else weight_pos[slots, rows].unsqueeze(2)
+        pushes = []
+        if (gains := blocks.gains(slots, rows, others)) is not None:
+            lower, shared = gains
+            weight = weight * ~lower
+            if weight_gain is not None:
+                weight = weight + weight_gain[slots, rows].unsqueeze(2) * shared
+            if weight_neg is not None:
+                slope = sums.neg.slope(differences.masked_fill(~lower, -torch.inf))
+                if slope is not None:
+                    pushes.append(slope.mul_(weight_neg[slots, rows].unsqueeze(2)))
+        if (slope := sums.pos.slope(differences)) is not None:
+            pushes.append(slope.mul_(weight))
+        for push in pushes:
+            grad_peers[rows, others] += push.sum(0)
+            grad_own[slots, rows] -= push.sum(2)
+    return grad_peers
 
 
 def _with_peers_by_cells(
