@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankgrad import metrics
-from rankgrad.search import MAX_BLOCK, MEMORY, PAIR_BYTES, Protocol, rank_blocks
+from rankgrad.search import MAX_BLOCK, MEMORY, PAIR_BYTES, Candidates, rank_blocks
 from rankgrad_papers.timing import memory
 from rankgrad_papers.timing.clocks import CPU, Action, Timing, alternate, clock_of, threads
 from rankgrad_papers.timing.results import DIM, PER_CLASS, Cell, Check, Options, Result, ResultTable
@@ -89,7 +89,7 @@ def _gallery(size: Size, device: torch.device = CPU) -> tuple[Tensor, Tensor]:
 
 
 def _evaluate(gallery: Tensor, labels: Tensor, numbers: Tensor, queries: int) -> None:
-    own = Protocol(ids=numbers[:queries], ref_ids=numbers)
+    own = Candidates(ids=numbers[:queries], ref_ids=numbers)
     for _ in rank_blocks(gallery[:queries], labels[:queries], gallery, labels, own):
         pass
 

@@ -102,7 +102,7 @@ def with_rankgrad() -> Callable[[Any, Any], Means]:
     from rankgrad import trec
 
     def means(run: Any, qrels: Any) -> Means:
-        found = trec.evaluate({"run": run}, qrels, ["map", "ndcg_cut_10", "recip_rank", "recall_100"], bootstrap=0)
+        found = trec.evaluate({"run": run}, qrels, ["map", "ndcg_cut_10", "recip_rank", "recall_100"], intervals=0)
         return found.values["run"]
 
     return means

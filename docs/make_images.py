@@ -83,7 +83,7 @@ def gallery(run_folder: Path, path: Path, queries: int = 6, k: int = 8, seed: in
     model, test = task.model, task.rows.test
     before = training.embed(model, test, config.make(settings.data.eval_transform, slot="transform"))
     recorded = evaluation.Report.from_json(finished.before).values["R@1"]
-    found = evaluation.evaluate(before, test.label, ks=[1], bootstrap=0, clusters="none").values["R@1"]
+    found = evaluation.evaluate(before, test.label, metrics=["R@1"], intervals=0).values["R@1"]
     if abs(found - recorded) > 2e-3:  # one query of 2136 is 5e-4: near ties may fall differently with other threads
         raise SystemExit(f"this is not the network that the run began with: R@1 {found:.4f}, recorded {recorded:.4f}")
     with np.load(finished.folder / "embeddings.npz") as file:

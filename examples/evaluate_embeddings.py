@@ -20,7 +20,8 @@ def main() -> None:
     spread = np.linspace(0.3, 1.6, 200)[labels, None]  # later classes are wider, so harder
     embeddings = (rng.normal(size=(200, 32))[labels] + spread * rng.normal(size=(1200, 32))).astype("float32")
 
-    everything = evaluate(embeddings, labels, ks=(1, 5), clusters="none")
+    names = ["R@1", "R@5", "mAP@R", "AP", "AUC_hardest"]
+    everything = evaluate(embeddings, labels, metrics=names)
     print("every image is a query against all others")
     print(everything, "\n")
 
@@ -31,8 +32,7 @@ def main() -> None:
         labels[is_query],
         ref_embeddings=embeddings[in_gallery],
         ref_labels=labels[in_gallery],
-        ks=(1, 5),
-        clusters="none",
+        metrics=names,
     )
     print("one image of each class in the gallery")
     print(single, "\n")

@@ -11,7 +11,7 @@ labels = torch.arange(50).repeat_interleave(6)
 images = torch.randn(50, 16)[labels] + torch.randn(300, 16)
 model = torch.nn.Linear(16, 8)
 
-calculator = AccuracyCalculator(exclude=("NMI", "AMI"), extra=["R@4", "NDCG"])
+calculator = AccuracyCalculator(exclude=("NMI", "AMI"), metrics=["R@4", "NDCG"])
 tester = GlobalEmbeddingSpaceTester(accuracy_calculator=calculator, dataloader_num_workers=0)
 found = tester.test({"val": TensorDataset(images, labels)}, epoch=1, trunk_model=model)
 for name, value in found["val"].items():

@@ -18,4 +18,4 @@ for epoch in range(5):
         optimizer.zero_grad()
         loss(model(inputs[rows]), labels[rows]).backward()
         optimizer.step()
-    print(epoch, evaluate(model(inputs).detach(), labels, bootstrap=0, clusters="none").values["mAP@R"])
+    print(epoch, evaluate(model(inputs).detach(), labels, intervals=0).values["mAP@R"])

@@ -42,7 +42,7 @@ def main() -> None:
         with torch.inference_mode():
             embeddings = torch.cat([model(batch) for batch, _, _ in images])
         model.train()
-        return evaluate(embeddings, test.label, ks=(1, 4), bootstrap=0, clusters="none")
+        return evaluate(embeddings, test.label, intervals=0)
 
     before = report()
     step = epoch = 0

@@ -53,7 +53,7 @@ from rankgrad.losses import LOSSES
 embeddings = torch.nn.functional.one_hot(torch.arange(4).repeat(2), 8).float().requires_grad_()
 for name, kind in LOSSES.items():
     kind()(embeddings, torch.arange(4).repeat(2)).backward()
-report = evaluate(embeddings.detach(), torch.arange(4).repeat(2), ks=[1], bootstrap=10)
+report = evaluate(embeddings.detach(), torch.arange(4).repeat(2), intervals=10)
 assert report.values["R@1"] == 1, report
 """
 

@@ -20,7 +20,7 @@ from rankgrad import distributed
 from rankgrad.batches.distributed import GlobalBatch, gather_objects, gather_rows, largest, leave, on_all, on_first
 from rankgrad.batches.large_batch import embed_in_parts
 from rankgrad.batches.memory import CrossBatchMemory, memory_buffers
-from rankgrad.evaluation import Report, evaluate
+from rankgrad.evaluation import METRICS, Protocol, Report, evaluate
 from rankgrad.losses import LOSSES, SmoothAPLoss, tiles
 from rankgrad.losses.baselines import CrossEntropyLoss
 
@@ -220,7 +220,7 @@ def mistakes(rank: int) -> dict[str, Callable[[], object]]:
     loss, rows, labels = GlobalBatch(LOSSES["supap"]()), torch.eye(4), torch.arange(4) // 2
     promised = GlobalBatch(LOSSES["supap"](), even=True)
     kept, ids = 4 - odd, torch.arange(4)
-    some = {"bootstrap": 0, "clusters": "none", "shared": True}
+    some = {"intervals": 0, "shared": True}
     return {
         "even is a lie": lambda: gather_rows(rows[:kept], even=True),
         "even is a lie of a batch": lambda: promised(rows[:kept], labels[:kept]),
@@ -232,8 +232,18 @@ def mistakes(rank: int) -> dict[str, Callable[[], object]]:
         "labels too few": lambda: loss(rows, labels[:kept]),
         "four dimensions": lambda: gather_rows(torch.zeros(1, 2, 3, 4 + odd)),
         "evaluation of other rows": lambda: evaluate(rows + odd, labels, **some),  # type: ignore[arg-type]
-        "evaluation of other ids": lambda: evaluate(rows, labels, ids=ids if odd else None, **some),  # type: ignore[arg-type]
-        "evaluation by other ks": lambda: evaluate(rows, labels, ks=(1, 2 + odd), **some),  # type: ignore[arg-type]
+        "evaluation of other ids": lambda: evaluate(
+            rows,
+            labels,
+            protocol=Protocol(ids=ids if odd else None),
+            **some,  # type: ignore[arg-type]
+        ),
+        "evaluation by other metrics": lambda: evaluate(
+            rows,
+            labels,
+            metrics=["R@1", f"R@{2 + odd}"],
+            **some,  # type: ignore[arg-type]
+        ),
         "evaluation of nan": lambda: evaluate(rows / 0, labels, **some),  # type: ignore[arg-type]
         "fails on one": lambda: on_all(lambda: _full_disk() if odd else None),
         "fails on the first in its own way": lambda: on_first(_local_error),
@@ -267,7 +277,7 @@ def evaluated(shared: bool) -> Report:
     fine = torch.randint(0, 9, (41,), generator=g)
     fine[0] = 9
     embeddings = torch.randn(41, 6, generator=g, dtype=torch.float64)
-    some = {"bootstrap": 50, "clusters": "none", "block": 7}  # blocks for all processes
+    some = {"intervals": 50, "block": 7}  # blocks for all processes
     return evaluate(embeddings, torch.stack([fine // 3, fine], 1), **some, shared=shared)  # type: ignore[arg-type]
 
 
@@ -275,8 +285,8 @@ def evaluated_codes(shared: bool) -> Report:
     """Codes of +-1, whose cosines are often equal; FNMR needs the scores of all."""
     codes = torch.randint(0, 2, (50, 14), generator=torch.Generator().manual_seed(4)).float() * 2 - 1
     labels = [f"class {i % 6}" for i in range(50)]
-    some = {"bootstrap": 0, "clusters": "none", "block": 7}
-    return evaluate(codes, labels, extra=["FNMR@FMR=0.1", "AP@5"], **some, shared=shared)  # type: ignore[arg-type]
+    some = {"intervals": 0, "block": 7}
+    return evaluate(codes, labels, shared=shared, metrics=[*METRICS, "FNMR@FMR=0.1", "AP@5"], **some)  # type: ignore[arg-type]
 
 
 def _fail() -> None:

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rankgrad import losses
 from rankgrad.batches.distributed import GlobalBatch, leave
+from rankgrad.evaluation import METRICS
 
 TEXTS, LABELS = sentences(each=4, classes=6)
 SCORES = torch.rand(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -82,7 +83,7 @@ def reported(rank: int = 0, processes: int = 1) -> dict[str, float]:
     g = torch.Generator().manual_seed(0)
     rows, labels = torch.randn(50, 6, generator=g), torch.randint(0, 9, (50,), generator=g)
     of = torch.arange(50) % (processes + 1)  # the first process has twice as many
-    metric = RetrievalReport(extra=["AP@5"])
+    metric = RetrievalReport(metrics=[*METRICS, "AP@5"])
     for part in torch.arange(50)[(of == rank) | ((rank == 0) & (of == processes))].split(7):
         metric.update(rows[part], labels[part])
     return {name: float(value) for name, value in metric.compute().items()}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rankgrad import losses, metrics
 from rankgrad.batches.memory import CrossBatchMemory
-from rankgrad.evaluation import evaluate
+from rankgrad.evaluation import METRICS, Protocol, evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.losses import LOSSES, RankLoss
 from rankgrad.ranks import Blackbox, Soft, blackbox_rank, exact_ranks, soft_ranks
@@ -429,6 +429,7 @@ def test_a_tensor_that_does_not_store_its_numbers_is_refused_by_the_name_of_the_
             lambda: CrossBatchMemory(losses.SmoothAPLoss(), 9, need_ids=False)(rows, LABELS),
             lambda: metrics.dists_intra(rows, LABELS),
             lambda: evaluate(rows, LABELS),
+            lambda: evaluate_graded(rows, embeddings(), [{0: 1}] * 6),
         ],
         "ref_emb": [lambda: losses.SmoothAPLoss()(embeddings(), LABELS, ref_emb=rows, ref_labels=LABELS)],
         "labels": [lambda: losses.SmoothAPLoss()(embeddings(), labels), lambda: metrics.nmi(labels, LABELS)],
@@ -446,7 +447,7 @@ def test_a_tensor_that_does_not_store_its_numbers_is_refused_by_the_name_of_the_
             lambda: soft_ranks(scores, hits, pos=Heaviside(), neg=Heaviside()),
         ],
         "valid": [lambda: losses.SmoothAPLoss().from_scores(scores, relevant, hits)],
-        "queries": [lambda: topk(rows, embeddings(), 2), lambda: evaluate_graded(rows, embeddings(), [{0: 1}] * 6)],
+        "queries": [lambda: topk(rows, embeddings(), 2)],
     }
     for name, of_name in calls.items():
         for call in of_name:
@@ -462,9 +463,11 @@ def test_everything_is_computed_on_the_device_of_the_input_whatever_the_default_
     made = {name: kind() for name, kind in LOSSES.items()}  # a loss with a state has it on the default device
 
     def found() -> list[object]:
-        report = evaluate(rows, LABELS, extra=["FNMR@FMR=0.1"], bootstrap=9, weights=[1] * 6)
+        report = evaluate(
+            rows, LABELS, protocol=Protocol(weights=[1] * 6), metrics=[*METRICS, "FNMR@FMR=0.1"], intervals=9
+        )
         values: list[object] = [report.values, report.intervals, topk(rows, rows, 2)[0].tolist()]
-        values += [evaluate_graded(rows, rows, [{0: 1}] * 6, bootstrap=0).values]
+        values += [evaluate_graded(rows, rows, [{0: 1}] * 6, intervals=0).values]
         values += [
             metrics.nmi(LABELS.tolist(), [1, 1, 2, 2, 3, 3]),
             metrics.spearman(scores, scores[:, ::2].repeat(1, 2)),
@@ -1041,7 +1044,7 @@ def test_embeddings_of_one_byte_are_evaluated_in_float32(kind):
     generator = torch.Generator().manual_seed(0)
     small = (20 * torch.rand(12, 4, generator=generator)).to(getattr(torch, kind))
     labels = torch.arange(12) // 3
-    assert evaluate(small, labels, bootstrap=0).values == evaluate(small.float(), labels, bootstrap=0).values
+    assert evaluate(small, labels, intervals=0).values == evaluate(small.float(), labels, intervals=0).values
     with pytest.raises(ValueError, match=f"got torch.{kind} .*Pass embeddings.float"):
         losses.SmoothAPLoss()(small, labels)
     with pytest.raises(TypeError, match="float8; got .V1. Convert"):

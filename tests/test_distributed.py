@@ -125,7 +125,7 @@ DIFFERENT = {
     "four dimensions": r"ValueError: rows must have .* \[1, 2, 3, 4\], process 1: torch.float32 \[1, 2, 3, 5\]",
     "evaluation of other rows": "ValueError: all processes must pass the same input; they differ in embeddings.",
     "evaluation of other ids": "ValueError: all processes must pass the same input; they differ in ids.",
-    "evaluation by other ks": "ValueError: all processes must pass the same input; they differ in ks.",
+    "evaluation by other metrics": "ValueError: all processes must pass the same input; they differ in metrics.",
     "evaluation of nan": "ValueError: embeddings must be finite; row 0",
     "fails on one": "OSError: .Errno 28. No space left on device",
     "fails on the first in its own way": "RuntimeError: Local: only here",

@@ -42,7 +42,7 @@ labels = torch.arange(4).repeat(2)
 points = torch.nn.functional.one_hot(labels, 8).float().requires_grad_()
 for name in losses.LOSSES:
     losses.find(name)()(points, labels).backward()
-assert evaluate(points.detach(), labels, ks=[1], bootstrap=0).values["R@1"] == 1
+assert evaluate(points.detach(), labels, intervals=0).values["R@1"] == 1
 assert search.topk(points.detach(), points.detach(), 1)[1].shape == (8, 1)
 from rankgrad_workbench.files import write_text
 write_text(Path("q.txt"), "1 0 a 1\\n1 0 b 0\\n")

@@ -14,7 +14,7 @@ pytest.importorskip("torchmetrics", reason="torchmetrics is an extra")
 from torchmetrics import MetricCollection  # after the check that it is there
 
 from rankgrad.adapters.torchmetrics import RetrievalReport
-from rankgrad.evaluation import evaluate
+from rankgrad.evaluation import METRICS, evaluate
 
 
 def rows(count: int = 40, seed: int = 0):
@@ -33,20 +33,20 @@ def test_batches_add_up_to_our_numbers(kind):
     embeddings, labels = rows()
     if kind != "classes":
         labels = torch.stack([labels // 3, labels], 1) if kind == "hierarchy" else torch.eye(8).bool()[labels]
-    metric = filled(RetrievalReport(ks=(1, 3), extra=["AP@5"], similarity="euclidean"), embeddings, labels)
-    wanted = evaluate(embeddings, labels, ks=(1, 3), extra=["AP@5"], similarity="euclidean", clusters="none").values
+    metric = filled(RetrievalReport(similarity="euclidean", metrics=[*METRICS, "R@3", "AP@5"]), embeddings, labels)
+    wanted = evaluate(embeddings, labels, similarity="euclidean", metrics=[*METRICS, "R@3", "AP@5"]).values
     found = metric.compute()
     assert {name: float(value) for name, value in found.items()} == wanted
     assert all(value.dtype == torch.float64 and value.ndim == 0 for value in found.values())
 
 
 def test_a_reset_forgets_and_the_report_has_intervals():
-    metric = filled(RetrievalReport(prefix="val/", bootstrap=50), *rows())
+    metric = filled(RetrievalReport(prefix="val/", intervals=50), *rows())
     assert metric.report is None and "val/R@1" in metric.compute()
-    assert metric.report == evaluate(*rows(), bootstrap=50, clusters="none")
+    assert metric.report == evaluate(*rows(), intervals=50)
     metric.reset()
     other = rows(30, seed=1)
-    assert filled(metric, *other).compute()["val/AP"] == evaluate(*other, clusters="none").values["AP"]
+    assert filled(metric, *other).compute()["val/AP"] == evaluate(*other).values["AP"]
 
 
 def test_it_copies_pickles_and_joins_a_collection():
@@ -63,8 +63,8 @@ def test_called_it_tells_of_the_batch_and_keeps_the_rest():
     metric, (embeddings, labels) = RetrievalReport(), rows()
     for part in torch.arange(40).split(20):
         found = metric(embeddings[part], labels[part])
-        assert float(found["AP"]) == evaluate(embeddings[part], labels[part], clusters="none").values["AP"]
-    assert float(metric.compute()["AP"]) == evaluate(embeddings, labels, clusters="none").values["AP"]
+        assert float(found["AP"]) == evaluate(embeddings[part], labels[part]).values["AP"]
+    assert float(metric.compute()["AP"]) == evaluate(embeddings, labels).values["AP"]
 
 
 def of_processes(monkeypatch, *batches):
@@ -78,7 +78,7 @@ def of_processes(monkeypatch, *batches):
 
 def test_rows_of_the_same_id_count_once_whichever_process_added_them(monkeypatch):
     embeddings, labels = rows()
-    wanted = evaluate(embeddings, labels, clusters="none", bootstrap=0)
+    wanted = evaluate(embeddings, labels, intervals=0)
     ids = torch.arange(40)
     whole = (embeddings, labels, ids)
     assert of_processes(monkeypatch, whole, whole).compute()["AP"] == wanted.values["AP"]
@@ -89,7 +89,7 @@ def test_rows_of_the_same_id_count_once_whichever_process_added_them(monkeypatch
     assert metric.report == wanted
     hierarchy = torch.stack([labels // 3, labels], 1)
     metric = of_processes(monkeypatch, *[(embeddings, hierarchy, ids.int())] * 2)
-    assert metric.compute()["AP"] == evaluate(embeddings, hierarchy, clusters="none", bootstrap=0).values["AP"]
+    assert metric.compute()["AP"] == evaluate(embeddings, hierarchy, intervals=0).values["AP"]
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method:UserWarning")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankgrad.evaluation.graded import evaluate_graded
+from rankgrad.evaluation import Bootstrap, evaluate_graded
 
 QUERIES, CORPUS = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
 GAINS = [{0: 1, 1: 3}, {2: 1}]
@@ -18,7 +18,7 @@ GAINS = [{0: 1, 1: 3}, {2: 1}]
     ids=str,
 )
 def test_gains_that_are_no_list_of_mappings_are_refused_with_an_example(gains):
-    with pytest.raises(TypeError, match=r"gains must be a list with one mapping per query.*\[\{0: 1"):
+    with pytest.raises(TypeError, match=r"relevance must be a list with one mapping per query.*\[\{0: 1"):
         evaluate_graded(QUERIES, CORPUS, gains)
 
 
@@ -30,7 +30,7 @@ def test_a_key_that_is_no_row_of_the_corpus_is_refused_with_its_query(key):
 
 @pytest.mark.parametrize("gain", ["1", "much", None, [1], -1, float("nan"), 1e308])
 def test_a_gain_that_is_no_number_is_refused_with_its_query_and_row(gain):
-    with pytest.raises(ValueError, match="gains must be numbers.*query 1 and row 2 is"):
+    with pytest.raises(ValueError, match="grades must be numbers.*query 1 and row 2 is"):
         evaluate_graded(QUERIES, CORPUS, [{0: 1}, {2: gain}])
 
 
@@ -41,11 +41,11 @@ def test_numbers_of_numpy_and_booleans_are_taken():
 
 @pytest.mark.parametrize("names", [[], (), "AP", None, [3]])
 def test_names_that_name_no_metric_are_refused(names):
-    with pytest.raises(ValueError, match="names must be a list of at least one metric"):
-        evaluate_graded(QUERIES, CORPUS, GAINS, names=names)
+    with pytest.raises(ValueError, match="metrics must be a list of at least one metric"):
+        evaluate_graded(QUERIES, CORPUS, GAINS, metrics=names)
 
 
 @pytest.mark.parametrize("seed", [-1, "a"])
 def test_a_seed_that_is_none_is_refused(seed):
     with pytest.raises(ValueError, match="seed .*integer >= 0"):
-        evaluate_graded(QUERIES, CORPUS, GAINS, seed=seed)
+        evaluate_graded(QUERIES, CORPUS, GAINS, intervals=Bootstrap(seed=seed))

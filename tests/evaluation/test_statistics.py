@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from rankgrad import trec
-from rankgrad.evaluation import evaluate
+from rankgrad.evaluation import Bootstrap, evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.evaluation.statistics import FEWEST, caution, holm, paired_over_groups, paired_t_test, spread
 from rankgrad.scores import JudgedRows
@@ -69,10 +69,10 @@ def test_a_confidence_is_between_0_and_1_in_every_evaluation(bad):
     for call in (
         lambda: paired_t_test([1.0, 2.0], [3.0, 5.0], bad),
         lambda: paired_over_groups(np.array([1.0, 2.0]), np.array([3.0, 5.0]), confidence=bad),
-        lambda: evaluate(rows, classes, confidence=bad),
-        lambda: evaluate_graded(rows, rows, [{0: 1}] * 4, confidence=bad),
-        lambda: evaluate_scores(np.arange(4.0), table, confidence=bad),
-        lambda: trec.evaluate({"a": {"q": {"x": 1.0}}}, {"q": {"x": 1}}, confidence=bad),
+        lambda: evaluate(rows, classes, intervals=Bootstrap(confidence=bad)),
+        lambda: evaluate_graded(rows, rows, [{0: 1}] * 4, intervals=Bootstrap(confidence=bad)),
+        lambda: evaluate_scores(np.arange(4.0), table, intervals=Bootstrap(confidence=bad)),
+        lambda: trec.evaluate({"a": {"q": {"x": 1.0}}}, {"q": {"x": 1}}, intervals=Bootstrap(confidence=bad)),
     ):
         with pytest.raises(ValueError, match="confidence is a coverage and must be"):
             call()

@@ -80,7 +80,7 @@ def test_what_the_keys_stand_for_is_the_cosine(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_is_the_same_in_every_block_and_dtype(kind):
     rows, labels = drawn(kind), torch.arange(120) % 9
-    settings = {"bootstrap": 0, "clusters": "none"}
+    settings = {"intervals": 0}
     wanted = evaluate(rows, labels, **settings)
     for dtype in DTYPES:
         for block in (None, 1, 7, 120):
@@ -99,10 +99,10 @@ def test_a_report_is_the_same_in_every_block_and_dtype(kind):
 
 def test_cosines_of_codes_are_ranked_as_their_inner_products_are():
     codes, labels = drawn("codes", 300), torch.arange(300) % 12
-    exact = evaluate(codes, labels, similarity="inner product", bootstrap=0, clusters="none")
+    exact = evaluate(codes, labels, similarity="inner product", intervals=0)
     for dtype in DTYPES:
         for block in (None, 1):
-            found = evaluate(codes.to(dtype), labels, block=block, bootstrap=0, clusters="none")
+            found = evaluate(codes.to(dtype), labels, block=block, intervals=0)
             assert (
                 found.values["AP"] == exact.values["AP"] and found.values["AUC_hardest"] == exact.values["AUC_hardest"]
             )
@@ -244,7 +244,7 @@ def test_embeddings_that_are_nearly_alike_have_the_same_numbers_in_any_block(sim
         items, dim = 6 + 3 * seed, (2, 8, 33, 64)[seed % 4]
         points = 1 + step * torch.randint(-4, 5, (items, dim), generator=generator).float()
         labels = torch.arange(items) % 3
-        options = {"similarity": similarity, "bootstrap": 0, "clusters": "none"}
+        options = {"similarity": similarity, "intervals": 0}
         expected = evaluate(points, labels, **options)
         for block in (1, 2, 5):
             found = evaluate(points, labels, block=block, **options)
@@ -281,7 +281,7 @@ def test_many_scores_within_their_rounding_do_not_depend_on_the_block(made, dtyp
         draw = torch.Generator().manual_seed(seed)
         items = 30 + 11 * seed
         points, labels = made(draw, items, (33, 8, 64)[seed % 3]).to(dtype), torch.arange(items) % 4
-        options = {"similarity": similarity, "bootstrap": 0, "clusters": "none"}
+        options = {"similarity": similarity, "intervals": 0}
         expected = evaluate(points, labels, **options)
         for block in (1, 3, 10):
             found = evaluate(points, labels, block=block, **options)

@@ -16,7 +16,7 @@ from rankgrad.common.progress import steps
 from rankgrad.ranks import exact_ranks
 from rankgrad.ranks.kernels import counting
 from rankgrad.ranks.relevance import own_columns
-from rankgrad.search import Protocol, duplicate_rows, rank_blocks, rank_relevant, topk
+from rankgrad.search import Candidates, duplicate_rows, rank_blocks, rank_relevant, topk
 
 TIES = ("pessimistic", "optimistic", "index")
 
@@ -85,7 +85,7 @@ def test_queries_against_a_gallery_leave_out_their_own_copy_by_id(way):
     gallery, labels = whole(30, 3, seed=1), torch.arange(30) % 4
     queries, query_labels = torch.cat([gallery[[4, 9]], whole(5, 3, seed=2)]), torch.tensor([0, 1, 0, 1, 2, 3, 9])
     ids, ref_ids = [104, 109, 1, 2, 3, 4, 5], list(range(100, 130))
-    found = rank_relevant(queries, query_labels, gallery, labels, Protocol(ids, ref_ids))
+    found = rank_relevant(queries, query_labels, gallery, labels, Candidates(ids, ref_ids))
     own = torch.tensor([4, 9, -1, -1, -1, -1, -1])
     check_against_slow(found, queries @ gallery.T, query_labels[:, None] == labels, own)
     assert 6 not in found.index.query.tolist()  # label 9 is not in the gallery
@@ -360,11 +360,12 @@ def test_rank_relevant_refuses_labels_out_of_step(change, error, message):
         "labels": torch.tensor([0, 1]),
         "references": whole(6, 2),
         "ref_labels": torch.arange(6) % 2,
+        "similarity": "inner product",
     }
     of_protocol = {name: value for name, value in change.items() if name not in arguments}
     with pytest.raises(error, match=message):
         rank_relevant(
-            **arguments | {k: v for k, v in change.items() if k in arguments}, protocol=Protocol(**of_protocol)
+            **arguments | {k: v for k, v in change.items() if k in arguments}, candidates=Candidates(**of_protocol)
         )
 
 
@@ -404,7 +405,7 @@ def test_relevant_items_of_the_own_camera_and_ignored_items_do_not_exist(multi_h
         "labels": labels,
         "references": gallery,
         "ref_labels": ref_labels,
-        "protocol": Protocol(
+        "candidates": Candidates(
             ids,
             names,
             [f"camera {c}" for c in cameras.tolist()],
@@ -421,7 +422,7 @@ def test_without_a_gallery_cameras_and_lists_are_of_the_queries():
     x, labels, cameras = whole(20, 3), torch.arange(20) % 3, torch.arange(20) % 2
     relevant, eye = labels[:, None] == labels, torch.eye(20, dtype=torch.bool)
     same_ranks(
-        rank_relevant(x, labels, protocol=Protocol(groups=cameras)),
+        rank_relevant(x, labels, candidates=Candidates(groups=cameras)),
         x @ x.T,
         relevant,
         ~eye & ~(relevant & (cameras[:, None] == cameras)),
@@ -429,13 +430,13 @@ def test_without_a_gallery_cameras_and_lists_are_of_the_queries():
     listed = torch.zeros(20, 20, dtype=torch.bool)
     listed[3, [1, 6, 9]] = True
     ignore = [[101, 106, 109, 999] if q == 3 else [] for q in range(20)]
-    found = rank_relevant(x, labels, protocol=Protocol(range(100, 120), ignore=ignore))
+    found = rank_relevant(x, labels, candidates=Candidates(range(100, 120), ignore=ignore))
     same_ranks(found, x @ x.T, relevant, ~eye & ~listed)
 
 
 def test_ignored_items_that_hide_every_relevant_one_leave_a_query_without_answer():
     x = whole(4, 2)
-    found = rank_relevant(x, [0, 0, 1, 1], protocol=Protocol([0, 1, 2, 3], ignore=[[1], [], [], []]))
+    found = rank_relevant(x, [0, 0, 1, 1], candidates=Candidates([0, 1, 2, 3], ignore=[[1], [], [], []]))
     assert found.index.query.tolist() == [1, 2, 3]
 
 
@@ -443,12 +444,12 @@ def test_euclidean_ranks_are_those_of_the_distances(way):
     x, labels = whole(25, 3, values=2), torch.arange(25) % 4
     distance = -torch.cdist(x.double(), x.double()).round(decimals=9)
     same_ranks(
-        rank_relevant(x, labels, protocol=Protocol(similarity="euclidean")),
+        rank_relevant(x, labels, similarity="euclidean"),
         distance,
         labels[:, None] == labels,
         ~torch.eye(25, dtype=torch.bool),
     )
-    for part in rank_blocks(x, labels, protocol=Protocol(similarity="euclidean")):
+    for part in rank_blocks(x, labels, similarity="euclidean"):
         for row, low, high, near in zip(*(t.tolist() for t in part_of(part)), strict=True):
             same = labels == labels[row]
             same[row] = False

@@ -29,7 +29,7 @@ def a_run(folder: Path, settings: list[str], recall: float, table: Table, embedd
     """The folder of a finished run with these settings and this R@1, without the training."""
     folder.mkdir(parents=True)
     OmegaConf.save(compose(settings), folder / "config.yaml", resolve=True)
-    report = evaluate(embeddings, table.label, ks=[1], bootstrap=0, clusters="none")
+    report = evaluate(embeddings, table.label, intervals=0)
     content = json.loads(report.to_json())
     content["values"]["R@1"] = recall
     (folder / "after.json").write_text(json.dumps(content))

@@ -97,7 +97,7 @@ def report(**given: Any) -> Report:
     nothing: dict[str, Any] = {
         **{name: {} for name in ("values", "intervals", "per_query", "counts", "settings")},
         **dict.fromkeys(("per_class", "per_super_label", "levels"), ()),
-        "uncounted": np.zeros(0, dtype=np.int64),
+        "without_relevant": np.zeros(0, dtype=np.int64),
     }
     return Report(**{**nothing, **given})
 

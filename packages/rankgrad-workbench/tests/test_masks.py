@@ -10,7 +10,7 @@ import torch
 
 from rankgrad import metrics, ranks, trec
 from rankgrad.batches.samplers import MPerClassBatchSampler
-from rankgrad.evaluation import evaluate
+from rankgrad.evaluation import Protocol, evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.scores import JudgedRows
 from rankgrad.scores.curves import curves_of
@@ -45,10 +45,16 @@ CALLS = {
     "labels of strings": lambda: evaluate(POINTS, np.ma.masked_equal(np.array(list("abcabcabcabc")), "b")),
     "gallery": lambda: evaluate(POINTS, np.arange(12) % 3, ref_embeddings=MASKED_POINTS, ref_labels=np.arange(12) % 3),
     "ids": lambda: evaluate(
-        POINTS, np.arange(12) % 3, ref_embeddings=POINTS, ref_labels=np.arange(12) % 3, ids=NAMES, ref_ids=np.arange(12)
+        POINTS,
+        np.arange(12) % 3,
+        ref_embeddings=POINTS,
+        ref_labels=np.arange(12) % 3,
+        protocol=Protocol(ids=NAMES, ref_ids=np.arange(12)),
     ),
-    "groups": lambda: evaluate(POINTS, np.arange(12) % 3, groups=NAMES),
-    "weights": lambda: evaluate(POINTS, np.arange(12) % 3, weights=np.ma.masked_equal(np.ones(12), 1)),
+    "groups": lambda: evaluate(POINTS, np.arange(12) % 3, protocol=Protocol(groups=NAMES)),
+    "weights": lambda: evaluate(
+        POINTS, np.arange(12) % 3, protocol=Protocol(weights=np.ma.masked_equal(np.ones(12), 1))
+    ),
     "graded": lambda: evaluate_graded(MASKED_POINTS, POINTS, [{0: 1}] * 12),
     "scores of rows": lambda: evaluate_scores(ROW, TABLE),
     "features": lambda: ScoreTable.of(MASKED_POINTS, np.arange(12) % 2),

@@ -16,7 +16,7 @@ from small_runs import FEW_WEIGHTS
 
 from rankgrad import losses
 from rankgrad.common import plugins
-from rankgrad.evaluation import evaluate
+from rankgrad.evaluation import METRICS, evaluate
 from rankgrad_workbench import datasets
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.cli.settings import commented
@@ -156,11 +156,11 @@ def test_what_is_not_named_is_not_imported(tmp_path, fresh, capsys):
     assert "toy" in capsys.readouterr().out
     assert main(["datasets"]) == 0 and "from toydatasets 1.2" in capsys.readouterr().out
     assert main(["train", "--cfg"]) == 0
-    evaluate(embeddings, torch.arange(4).repeat(2), bootstrap=0, clusters="none")
+    evaluate(embeddings, torch.arange(4).repeat(2), intervals=0)
     compose(["loss=pnp"])
     assert not [*tmp_path.rglob("imported")]
     with pytest.raises(ValueError, match="unknown metric 'toi'"):
-        evaluate(embeddings, torch.arange(4).repeat(2), extra=["toi"], bootstrap=0, clusters="none")
+        evaluate(embeddings, torch.arange(4).repeat(2), metrics=[*METRICS, "toi"], intervals=0)
     assert not [*tmp_path.rglob("imported")]
     losses.find("toy")
     assert [*tmp_path.rglob("imported")]
@@ -229,7 +229,7 @@ def test_a_loss_that_fails_to_import_is_told_by_the_command_that_names_it(tmp_pa
 def test_a_metric_that_gives_something_else_is_told(tmp_path, fresh):
     fresh(package(tmp_path, "metrics", {"toy": "toy:toy"}, "def toy(ranks): return 1.0"))
     with pytest.raises(ValueError, match="metric toy of toy 1.2 .*8 queries; got float"):
-        evaluate(torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), extra=["toy"], bootstrap=0, clusters="none")
+        evaluate(torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), metrics=[*METRICS, "toy"], intervals=0)
 
 
 def test_plug_ins_are_switched_off_all_or_all_but_some(tmp_path, fresh, monkeypatch):

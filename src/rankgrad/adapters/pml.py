@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 from ..batches import memory
 from ..common.checks import Numbers
 from ..common.checks import tensor as as_tensor
-from ..evaluation import Report, evaluate
+from ..evaluation import Protocol, Report, evaluate
 from ..evaluation.measures import listed
 from ..losses import RetrievalLoss, SumLoss
 
@@ -197,7 +197,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
         avg_of_avgs: the value is the mean over the classes of their means.
         return_per_class: the value is a list with one number for each class that has a counted query, in the order of
             the labels.
-        extra: more metrics by their names in rankgrad, such as "R@4", "NDCG" or "AP@10".
+        metrics: more metrics by their names in rankgrad, such as "R@4", "NDCG" or "AP@10".
         similarity: "euclidean", the default of that library (for embeddings of length 1, the same order as "cosine"),
             "cosine" or "inner product".
         k: not allowed, because lists are not cut. The error says what to use instead.
@@ -210,7 +210,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
         ValueError: a k is given, or a name is unknown; in a call: the labels are not one class per row, or no query has
             a relevant item.
 
-    >>> calculator = AccuracyCalculator(include=("precision_at_1", "mean_average_precision_at_r"), extra=["R@2"])
+    >>> calculator = AccuracyCalculator(include=("precision_at_1", "mean_average_precision_at_r"), metrics=["R@2"])
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]])
     >>> calculator.get_accuracy(embeddings, torch.tensor([0, 0, 1, 1]))
     {'mean_average_precision_at_r': 0.5, 'precision_at_1': 0.5, 'R@2': 1.0}
@@ -223,7 +223,7 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
         avg_of_avgs: bool = False,
         return_per_class: bool = False,
         *,
-        extra: Sequence[str] = (),
+        metrics: Sequence[str] = (),
         similarity: str = "euclidean",
         k: None = None,
         device: torch.device | None = None,
@@ -231,18 +231,18 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
         if k is not None:
             raise ValueError(
                 f"k={k!r} would cut the lists, which changes some metrics. rankgrad ranks whole lists and still needs "
-                "little memory. Leave k out. For a metric of the first 10 items, use extra=['AP@10']"
+                "little memory. Leave k out. For a metric of the first 10 items, use metrics=['AP@10']"
             )
         # the two functions are not called; without them, the base class would need faiss
         super().__init__(
             tuple(include), tuple(exclude), avg_of_avgs, return_per_class, device=device, knn_func=len, kmeans_func=len
         )
-        self.extra, self.similarity = listed(extra, "extra", least=0), similarity
+        self.metrics, self.similarity = listed(metrics, "metrics", least=0), similarity
         self.report: Report | None = None
 
     def get_curr_metrics(self) -> list[str]:
         """Names of the metrics of `get_accuracy`."""
-        return [*self.curr_function_dict, *self.extra]
+        return [*self.curr_function_dict, *self.metrics]
 
     def get_accuracy(
         self,
@@ -281,21 +281,18 @@ class AccuracyCalculator(accuracy_calculator.AccuracyCalculator):  # type: ignor
                 raise ValueError(
                     "with ref_includes_query, the first rows of reference must equal the rows of query, but they differ"
                 )
-            gallery = {"ref_embeddings": items, "ref_labels": of_items}
-            if ref_includes_query and len(items) == len(queries):
-                gallery = {}
-            elif ref_includes_query:
-                gallery |= {"ids": torch.arange(len(queries)), "ref_ids": torch.arange(len(items))}
-        wanted = {name: METRICS[name] for name in self.curr_function_dict} | {name: name for name in self.extra}
+            if not ref_includes_query or len(items) != len(queries):
+                gallery = {"ref_embeddings": items, "ref_labels": of_items}
+            if ref_includes_query and gallery:
+                gallery["protocol"] = Protocol(ids=torch.arange(len(queries)), ref_ids=torch.arange(len(items)))
+        wanted = {name: METRICS[name] for name in self.curr_function_dict} | {name: name for name in self.metrics}
         report = evaluate(
             queries,
             labels,
             **gallery,
-            ks=(1,),
-            extra=self.extra,
+            metrics=[*wanted.values()],
             similarity=self.similarity,  # type: ignore[arg-type]  # evaluate says what it may be
-            bootstrap=0,
-            clusters="auto" if {"NMI", "AMI"} & set(wanted) else "none",
+            intervals=0,
             device=self.device,
         )
         self.report = report

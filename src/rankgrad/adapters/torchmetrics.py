@@ -40,11 +40,11 @@ class RetrievalReport(Metric):
 
     Args:
         prefix: text in front of every name that `compute` returns.
-        options: options of `torchmetrics.Metric`, and of `rankgrad.evaluation.evaluate`, such as ks, extra, similarity
-            and bootstrap. Two defaults differ from those of `evaluate`, to save time: clusters is "none", bootstrap 0.
+        options: options of `torchmetrics.Metric`, and of `rankgrad.evaluation.evaluate`, such as metrics, similarity
+            and intervals, which are 0 by default, to save time.
 
     Attributes:
-        report: the whole `Report` of the last `compute`. It has intervals if bootstrap is not 0.
+        report: the whole `Report` of the last `compute`. It has intervals if `intervals` is not 0.
 
     Raises:
         ValueError: in `update`, the labels are not integers or bools, their number differs from that of the embeddings,
@@ -52,7 +52,7 @@ class RetrievalReport(Metric):
             processes added the same rows without ids, if the ids do not fit, or if width or dtype differ between
             processes.
 
-    >>> metric = RetrievalReport(ks=[1])
+    >>> metric = RetrievalReport(metrics=["R@1", "mAP@R"])
     >>> metric.update(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([0, 0]))
     >>> metric.update(torch.tensor([[0.0, 1.0], [0.6, 0.8]]), torch.tensor([1, 1]))
     >>> {name: round(float(value), 3) for name, value in metric.compute().items()}["R@1"]
@@ -71,7 +71,7 @@ class RetrievalReport(Metric):
         known = inspect.signature(evaluate).parameters
         others = {name: options.pop(name) for name in list(options) if name not in known}
         super().__init__(**{"dist_sync_fn": _of_every_process, **others})
-        self.prefix, self.options = prefix, {"clusters": "none", "bootstrap": 0, **options}
+        self.prefix, self.options = prefix, {"intervals": 0, **options}
         self.report: Report | None = None
         for name in ("embeddings", "labels", "ids", "process"):
             self.add_state(name, default=[], dist_reduce_fx="cat")

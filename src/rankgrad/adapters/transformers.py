@@ -171,17 +171,16 @@ class RetrievalMetrics:
     metric_for_best_model is then for example "eval_mAP@R".
 
     Args:
-        options: options of `rankgrad.evaluation.evaluate`, such as ks and extra. Two defaults differ: bootstrap is 0,
-            and clusters is "none".
+        options: options of `rankgrad.evaluation.evaluate`, such as metrics. By default there are no intervals.
 
     >>> from transformers import EvalPrediction
-    >>> metrics = RetrievalMetrics(ks=(1,))
+    >>> metrics = RetrievalMetrics(metrics=["R@1"])
     >>> metrics(EvalPrediction(np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])))["R@1"]
     1.0
     """
 
     def __init__(self, **options: Any) -> None:
-        self.options = {"bootstrap": 0, "clusters": "none", **options}
+        self.options = {"intervals": 0, **options}
 
     def __call__(self, prediction: Any) -> dict[str, float]:
         """Metric -> value.

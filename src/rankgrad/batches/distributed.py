@@ -366,7 +366,7 @@ def require_same(**values: object) -> None:
     if world()[1] == 1:
         return
     everyone = gather_objects({name: _fingerprint(value) for name, value in values.items()})
-    differ = [name for name in values if any(process[name] != everyone[0][name] for process in everyone)]
+    differ = [name for name in values if any(process.get(name) != everyone[0].get(name) for process in everyone)]
     if differ:
         raise ValueError(
             f"all processes must pass the same input; they differ in {', '.join(differ)}. Gather the input of all "

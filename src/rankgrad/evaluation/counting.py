@@ -12,7 +12,7 @@ from .arrays import Array
 from .levels import RankedLevel
 from .measures import needs_irrelevant
 from .report import Row
-from .statistics import intervals_of_means
+from .statistics import Bootstrap, intervals_of_means
 
 Names = Sequence[str] | Mapping[int, str] | Mapping[str, str] | None
 
@@ -32,9 +32,9 @@ class Counting:
     all_relevant: Array
 
     @classmethod
-    def of(cls, level: RankedLevel, weight: Array, query_without_relevant: str) -> Counting:
+    def of(cls, level: RankedLevel, weight: Array, without_relevant: str) -> Counting:
         """The queries with a relevant item ("skip"), or all queries."""
-        inside = level.counted if query_without_relevant == "skip" else np.ones_like(level.counted)
+        inside = level.counted if without_relevant == "skip" else np.ones_like(level.counted)
         return cls(inside, weight, level.all_relevant)
 
     @property
@@ -55,15 +55,15 @@ class Counting:
         """[query] bool, the queries that count with a positive weight in a metric."""
         return self.weighed & ~self.all_relevant if needs_irrelevant(name) else self.weighed
 
-    def intervals(
-        self, per_query: Mapping[str, Array], group: Array, resamples: int, confidence: float, seed: int
-    ) -> dict[str, tuple[float, float]]:
+    def intervals(self, per_query: Mapping[str, Array], group: Array, how: Bootstrap) -> dict[str, tuple[float, float]]:
         """Metric -> interval of its mean. Queries of the same `group` are drawn together."""
         intervals: dict[str, tuple[float, float]] = {}
+        if not how.resamples or not per_query:
+            return intervals
         for kept in np.unique([self.of_metric(name) for name in per_query], axis=0):  # metrics of the same queries
             columns = {name: of[kept] for name, of in per_query.items() if (self.of_metric(name) == kept).all()}
             if kept.any():
-                intervals |= intervals_of_means(columns, group[kept], self.weight[kept], resamples, confidence, seed)
+                intervals |= intervals_of_means(columns, group[kept], self.weight[kept], how)
         return {name: intervals[name] for name in per_query if name in intervals}
 
 

@@ -1,6 +1,6 @@
-"""Exact metrics of retrieval with graded relevance: queries, a corpus, and a gain for each (query, document) pair.
+"""Exact metrics of retrieval with graded relevance: queries, a corpus, and a grade for each (query, document) pair.
 
-In `evaluate` relevance follows from labels. Here it is a number per (query, document) pair, as in the judgement files
+In `evaluate` relevance follows from labels. Here it is a grade per (query, document) pair, as in the judgement files
 of retrieval campaigns ("qrels").
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..common.checks import SUMMABLE, Numbers, coverage, integer, one_of
+from ..common.checks import SUMMABLE, Numbers, integer, one_of
 from ..common.checks import tensor as as_tensor
 from ..ranks import exact_ranks
 from ..ranks.normalize import unit_rows
@@ -24,112 +25,98 @@ from ..ranks.types import TiedRanks
 from ..search.scores import Scorer, check_embeddings
 from .measures import ceilings, listed, needs_irrelevant, note_of_ceilings, reading
 from .report import Report
-from .statistics import intervals_of_means
+from .statistics import BOOTSTRAP, Bootstrap, intervals_of_means
 
 Array = npt.NDArray[Any]
-NAMES = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
+METRICS = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
 PAIRS = 2**22  # number of (query, document) pairs that are ranked together
 
 
 def evaluate_graded(
-    queries: Numbers,
-    corpus: Numbers,
-    gains: Sequence[Mapping[int, float]],
+    embeddings: Numbers,
+    ref_embeddings: Numbers,
+    relevance: Sequence[Mapping[int, float]],
     *,
-    names: Sequence[str] = NAMES,
+    metrics: Sequence[str] = METRICS,
     similarity: str = "cosine",
-    bootstrap: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    intervals: Bootstrap | int = BOOTSTRAP,
 ) -> Report:
-    """Rank the corpus for every query and compute exact metrics from the ranks and the gains.
+    """Rank the corpus for every query and compute exact metrics from the ranks and the grades of relevance.
 
-    NDCG (gains as they are; ties as in scikit-learn), NDCG-exp2 (2^gain - 1) and H-AP use the gains. For all other
-    metrics a document is relevant if its gain is above 0. Queries without a relevant document are left out of the means
-    and listed in `Report.uncounted`. Queries without an irrelevant document are also left out of the means of ROC AUC
-    and fall-out, whose value is 0 for them. Such a metric is absent if no query has both kinds.
+    NDCG (its gains are the grades; ties as in scikit-learn), NDCG-exp2 (2^grade - 1) and H-AP use the grades. For all
+    other metrics a document is relevant if its grade is above 0. Queries without a relevant document are left out of
+    the means and listed in `Report.without_relevant`. Queries without an irrelevant document are also left out of the
+    means of ROC AUC and fall-out, whose value is 0 for them. Such a metric is absent if no query has both kinds.
 
     Args:
-        queries: [query, dim] floats. float64 stays; other dtypes are computed in float32.
-        corpus: [document, dim] floats.
-        gains: for each query a mapping, row of the corpus -> gain >= 0; all other documents have gain 0.
-        names: metrics: NDCG, NDCG@k, NDCG-exp2@k, H-AP, and those of `evaluation.Report`.
+        embeddings: [query, dim] floats. float64 stays; other dtypes are computed in float32.
+        ref_embeddings: [document, dim] floats, the corpus.
+        relevance: for each query a mapping, row of the corpus -> grade >= 0; all other documents have 0.
+        metrics: names: NDCG, NDCG@k, NDCG-exp2@k, H-AP, and those of `evaluation.Report`.
         similarity: "cosine", "inner product" or "euclidean".
-        bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
-        confidence: coverage of the intervals.
-        seed: seed of the bootstrap.
+        intervals: how intervals are drawn, or a number of resamples; 0: no intervals.
 
     Raises:
-        ValueError: a value is NaN, shapes do not fit, a gain is negative or of a row that does not exist, no gain is
-            positive, or there is no name.
-        TypeError: gains are not a list of mappings.
+        ValueError: a value is NaN, shapes do not fit, a grade is negative or of a row that does not exist, no grade is
+            positive, or a metric is unknown.
+        TypeError: relevance is no list of mappings.
 
     >>> queries, corpus = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-    >>> report = evaluate_graded(queries, corpus, [{0: 1, 1: 3}, {2: 1}], names=["NDCG", "R@1"], bootstrap=0)
+    >>> report = evaluate_graded(queries, corpus, [{0: 1, 1: 3}, {2: 1}], metrics=["NDCG", "R@1"], intervals=0)
     >>> round(report.values["NDCG"], 3), report.values["R@1"]
     (0.898, 1.0)
     """
-    sides = _sides(queries, corpus, similarity)
-    integer(bootstrap, "bootstrap is a number of resamples", low=0)
-    integer(seed, "seed is the seed of the bootstrap", low=0)
-    coverage(confidence)
+    sides = _sides(embeddings, ref_embeddings, similarity)
+    drawing = replace(Bootstrap.of(intervals), by="query")
     count, items = map(len, sides)
-    where, amounts = _pairs(gains, count, items)
-    names = listed(names, "names")
-    need_graded(names)  # raise on a misspelt name before the work
+    where, amounts = _pairs(relevance, count, items)
+    metrics = listed(metrics, "metrics")
+    need_graded(metrics)  # raise on a misspelt name before the work
 
     scorer = Scorer(*sides, "euclidean" if similarity == "euclidean" else "inner product")
-    per_query = {name: np.zeros(count) for name in names}
+    per_query = {name: np.zeros(count) for name in metrics}
     irrelevant = np.zeros(count, dtype=bool)
     for rows in torch.split(torch.arange(count, device=scorer.device), max(1, PAIRS // items)):
         ranks = GradedRanks(scorer(rows), _dense(where, amounts, rows, items))
-        for name in names:
+        for name in metrics:
             per_query[name][rows.cpu().numpy()] = ranks.metric(name).double().cpu().numpy()
         irrelevant[rows.cpu().numpy()] = (ranks.irrelevant > 0).cpu().numpy()
 
     counted = np.zeros(count, dtype=bool)
     counted[where[0][amounts > 0].numpy()] = True
     if not counted.any():
-        raise ValueError(f"none of the {count} queries has a document of positive gain; at least one is needed")
-    values, intervals = means_of(per_query, counted, irrelevant, bootstrap, confidence, seed)
-    uncounted = np.flatnonzero(~counted)
-    notes = []
-    if len(uncounted):
-        notes.append(f"{len(uncounted)} queries have no document of positive gain and are left out of all means.")
-    notes += of_relevant_alone(names, counted, irrelevant, "documents")
-    notes += highest_means(names, np.bincount(where[0][amounts > 0].numpy(), minlength=count)[counted])
+        raise ValueError(f"none of the {count} queries has a relevant document; at least one is needed")
+    values, bounds = means_of(per_query, counted, irrelevant, drawing)
+    without = np.flatnonzero(~counted)
+    notes = [f"{len(without)} queries have no relevant document and are left out of all means."] if len(without) else []
+    notes += of_relevant_alone(metrics, counted, irrelevant, "documents")
+    notes += highest_means(metrics, np.bincount(where[0][amounts > 0].numpy(), minlength=count)[counted])
+    kinds = len({*amounts.tolist(), 0.0})
     return Report(
         values=values,
-        intervals=intervals,
+        intervals=bounds,
         per_query=per_query,
-        uncounted=uncounted,
+        without_relevant=without,
         per_class=(),
         per_super_label=(),
         levels=(),
-        counts={
-            "queries": count,
-            "counted": int(counted.sum()),
-            "gallery": items,
-            "classes": len(set(amounts.tolist()) | {0.0}),
-        },
+        counts={"queries": count, "counted": int(counted.sum()), "gallery": items, "classes": kinds},
         settings={
             "protocol": "graded",
             "similarity": similarity,
-            "bootstrap": bootstrap,
-            "confidence": confidence,
-            "resample": "query",
-            "seed": seed,
             "precision": str(scorer.dtype).removeprefix("torch."),
+            **drawing.settings(),
         },
         notes=tuple(notes),
     )
 
 
-def _sides(queries: Numbers, corpus: Numbers, similarity: str) -> tuple[Tensor, Tensor]:
+def _sides(embeddings: Numbers, ref_embeddings: Numbers, similarity: str) -> tuple[Tensor, Tensor]:
     """Queries and corpus on the same device and in the same precision; rows of length 1 for cosines."""
-    sides = [as_tensor(queries, "queries").detach(), as_tensor(corpus, "corpus").detach()]
-    for name, side in zip(("queries", "corpus"), sides, strict=True):
-        check_embeddings(name, side)
+    sides = []
+    for name, side in (("embeddings", embeddings), ("ref_embeddings", ref_embeddings)):
+        sides.append(as_tensor(side, name).detach())
+        check_embeddings(name, sides[-1])
     one_of(similarity, "similarity", ("cosine", "inner product", "euclidean"))
     dtype = torch.promote_types(torch.promote_types(sides[0].dtype, sides[1].dtype), torch.float32)
     sides = [side.to(sides[0].device, dtype) for side in sides]
@@ -137,38 +124,38 @@ def _sides(queries: Numbers, corpus: Numbers, similarity: str) -> tuple[Tensor, 
     return mine, theirs
 
 
-def _pairs(gains: Sequence[Mapping[int, float]], count: int, items: int) -> tuple[Tensor, Tensor]:
-    """([2, pair] query and document, [pair] gain), checked."""
-    rows = list(gains) if isinstance(gains, Iterable) and not isinstance(gains, (str, Mapping)) else [gains]
-    wrong = [row for row in rows if not isinstance(row, Mapping)]
-    if wrong or isinstance(gains, Mapping):
+def _pairs(relevance: Sequence[Mapping[int, float]], count: int, items: int) -> tuple[Tensor, Tensor]:
+    """([2, pair] query and document, [pair] grade), checked."""
+    sequence = isinstance(relevance, Iterable) and not isinstance(relevance, (str, Mapping))
+    rows = list(relevance) if sequence else []
+    if not sequence or not all(isinstance(row, Mapping) for row in rows):
         raise TypeError(
-            "gains must be a list with one mapping per query, row of the corpus -> gain, such as [{0: 1, 4: 2}, "
-            f"{{3: 1}}]; got {gains!r:.100}"
+            "relevance must be a list with one mapping per query, row of the corpus -> grade, such as [{0: 1, 4: 2}, "
+            f"{{3: 1}}]; got {relevance!r:.100}"
         )
     if len(rows) != count:
-        raise ValueError(f"gains must have one mapping per query, {count}; got {len(rows)}")
+        raise ValueError(f"relevance must have one mapping per query, {count}; got {len(rows)}")
     where = [(query, _row(item, query, items)) for query, row in enumerate(rows) for item in row]
-    amounts = [_gain(gain, query, item) for query, row in enumerate(rows) for item, gain in row.items()]
+    amounts = [_grade(grade, query, item) for query, row in enumerate(rows) for item, grade in row.items()]
     pairs = torch.tensor(where, dtype=torch.long, device="cpu").reshape(-1, 2).T
     return pairs, torch.tensor(amounts, dtype=torch.float64, device="cpu")
 
 
 def _row(item: object, query: int, items: int) -> int:
-    row = integer(item, f"a key of the gains of query {query} is a row of the corpus")
+    row = integer(item, f"a key of the relevance of query {query} is a row of the corpus")
     if not 0 <= row < items:
-        raise ValueError(f"gains of query {query} have row {row}, but the corpus has rows 0 .. {items - 1}")
+        raise ValueError(f"the relevance of query {query} has row {row}, but the corpus has rows 0 .. {items - 1}")
     return row
 
 
-def _gain(gain: Any, query: int, item: object) -> float:
+def _grade(grade: Any, query: int, item: object) -> float:
     try:
-        value = math.nan if isinstance(gain, str) else float(gain)
+        value = math.nan if isinstance(grade, str) else float(grade)
     except (TypeError, ValueError):
         value = math.nan
     if not 0 <= value <= SUMMABLE:
         raise ValueError(
-            f"gains must be numbers in 0 .. {SUMMABLE:g}; the gain of query {query} and row {item} is {gain!r}"
+            f"grades must be numbers in 0 .. {SUMMABLE:g}; that of query {query} and row {item} is {grade!r}"
         )
     return value
 
@@ -227,7 +214,7 @@ class GradedRanks:
 
 
 def means_of(
-    per_query: Mapping[str, Array], relevant: Array, irrelevant: Array, bootstrap: int, confidence: float, seed: int
+    per_query: Mapping[str, Array], relevant: Array, irrelevant: Array, how: Bootstrap
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
     """(metric -> its mean, metric -> interval) over the queries that have a value; a metric without one is absent.
 
@@ -235,9 +222,7 @@ def means_of(
         per_query: metric -> [query].
         relevant: [query] bool, whether it has a relevant item.
         irrelevant: [query] bool, whether it has an irrelevant item.
-        bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
-        confidence: coverage of the intervals.
-        seed: seed of the bootstrap.
+        how: the intervals.
     """
     values: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
@@ -245,9 +230,9 @@ def means_of(
         columns = {name: column[counted] for name, column in per_query.items() if needs_irrelevant(name) == compares}
         if columns and counted.any():
             values |= {name: float(column.mean()) for name, column in columns.items()}
-            if bootstrap:
+            if how.resamples:
                 every = np.arange(counted.sum())
-                intervals |= intervals_of_means(columns, every, np.ones(len(every)), bootstrap, confidence, seed)
+                intervals |= intervals_of_means(columns, every, np.ones(len(every)), how)
     named = [name for name in per_query if name in values]
     return {name: values[name] for name in named}, {name: intervals[name] for name in named if name in intervals}
 

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from .. import metrics
 from ..batches.distributed import gather_objects, on_all, world
-from ..search import Protocol, RankBlock, rank_blocks
+from ..search import Candidates, RankBlock, rank_blocks
+from ..search.scores import Similarity
 from .arrays import Array, to_numpy
-from .measures import Read
+from .measures import OF_LEVELS, AskedMetrics
 from .pair_scores import PairScores
 from .problem import Problem
 
@@ -27,17 +28,17 @@ class GalleryRanking:
     """How the gallery is ranked, and the metrics to compute.
 
     Attributes:
-        readings: metric -> function of the ranks.
-        rates: metric -> false match rate.
-        protocol: items that are not ranked for a query, and the scores.
+        asked: the metrics.
+        candidates: items that are not ranked for a query.
+        similarity: the scores.
         block: queries ranked at once; None chooses by a memory budget.
         progress: whether to print progress.
         shared: whether several processes share the work.
     """
 
-    readings: dict[str, Read]
-    rates: dict[str, float]
-    protocol: Protocol
+    asked: AskedMetrics
+    candidates: Candidates
+    similarity: Similarity
     block: int | None
     progress: bool
     shared: bool
@@ -72,7 +73,7 @@ def ranked_levels(problem: Problem, ranking: GalleryRanking) -> list[RankedLevel
             f"none of the {len(problem.queries)} queries has a relevant item in the gallery; at least one is needed. "
             "Check that labels and ref_labels use the same numbers, and that a class has two members."
         )
-    without_rates = replace(ranking, rates={})
+    without_rates = replace(ranking, asked=replace(ranking.asked, rates={}))
     return [*(_ranked(problem, level, without_rates) for level in range(len(problem.levels) - 1)), finest]
 
 
@@ -96,12 +97,12 @@ def _ranked(problem: Problem, level: int, ranking: GalleryRanking) -> RankedLeve
     if len(pairs):
         first = torch.tensor([True, False], device="cpu").expand(len(pairs), 2)
         of_pairs["AUC_hardest"] = float(metrics.auc_hardest(torch.from_numpy(pairs), first))
-    for at, name in enumerate(ranking.rates):
+    for at, name in enumerate(ranking.asked.rates):
         fnmr = PairScores.joined([matches[at] for _, matches in shares]).fnmr()
         if fnmr is not None:
             of_pairs[name] = fnmr
     return RankedLevel(
-        per_query={name: of_all(values) for name, values in zip(ranking.readings, ranked.metrics.T, strict=True)},
+        per_query={name: of_all(values) for name, values in zip(ranking.asked.readings, ranked.metrics.T, strict=True)},
         counted=of_all(np.ones(len(ranked.rows), dtype=bool)),
         relevant=of_all(ranked.relevant),
         all_relevant=of_all(ranked.all_relevant),
@@ -123,7 +124,9 @@ def graded_metrics(levels: Sequence[RankedLevel]) -> dict[str, Array]:
     sizes = np.stack([level.relevant for level in levels])
     ideal = np.concatenate([[0.0], (1 / np.log2(2.0 + np.arange(sizes.max(initial=0)))).cumsum()])[sizes]
     graded = {}
-    for name, of, shares in (("H-AP", "AP", sizes), ("H-NDCG", "NDCG", ideal)):
+    for (name, of), shares in zip(OF_LEVELS.items(), (sizes, ideal), strict=True):
+        if of not in levels[0].per_query:
+            continue
         values = np.stack([level.per_query[of] for level in levels])
         total = shares.sum(0)
         graded[name] = (shares * values).sum(0) / np.where(total > 0, total, 1)
@@ -164,14 +167,15 @@ class _MeasuredQueries(NamedTuple):
 def _ranked_share(problem: Problem, level: int, ranking: GalleryRanking) -> tuple[_MeasuredQueries, list[PairScores]]:
     """This process's part of the queries, and the scores of pairs for each false match rate."""
     same = problem.leave_one_out
-    parts = [_MeasuredQueries.none(len(ranking.readings))]
-    matches = [PairScores(rate, len(problem.gallery) * len(problem.queries)) for rate in ranking.rates.values()]
+    parts = [_MeasuredQueries.none(len(ranking.asked.readings))]
+    matches = [PairScores(rate, len(problem.gallery) * len(problem.queries)) for rate in ranking.asked.rates.values()]
     for block in rank_blocks(
         problem.queries,
         problem.levels[level],
         None if same else problem.gallery,
         None if same else problem.ref_levels[level],
-        ranking.protocol,
+        ranking.candidates,
+        similarity=ranking.similarity,
         block=ranking.block,
         progress=ranking.progress and (not ranking.shared or world()[0] == 0),
         turn=world() if ranking.shared else (0, 1),
@@ -182,7 +186,7 @@ def _ranked_share(problem: Problem, level: int, ranking: GalleryRanking) -> tupl
             torch.zeros_like(block.rows, dtype=torch.bool) if same else _copies(problem, block),
             block.ranks.pessimistic.num_relevant,
             block.irrelevant == 0,
-            torch.stack([metric(block).double() for metric in ranking.readings.values()], dim=1),
+            torch.stack([metric(block).double() for metric in ranking.asked.readings.values()], dim=1),
         )
         parts.append(_MeasuredQueries(*map(to_numpy, columns)))
         for match in matches:

@@ -38,6 +38,7 @@ class RankedQueries(Protocol):
 
 
 R = TypeVar("R")
+V = TypeVar("V")
 Read = Callable[["RankedQueries"], torch.Tensor]
 ReadAt = Callable[["RankedQueries", int], torch.Tensor]
 Words = tuple[str, str]  # meaning and definition, see `Measure`
@@ -170,14 +171,6 @@ ELSEWHERE = {
     "ndcg_burges": "NDCG-exp2",
 }
 OF_RUNS = "bpref gm_map 11pt_avg iprec_at_recall iprec err rbp judged set_p set_recall set_f setp setr setf f1 num_ret"
-NOT_HERE = "which trec_eval, ir_measures or ranx has, but not rankgrad"
-FOREIGN = frozenset(
-    """
-    accuracy alpha_dcg alpha_ndcg α_dcg α_ndcg ap_ia map_ia aqwv bpm compat dcg dcg_burges err_ia nerr_ia nerr8 nerr9
-    nerr10 nerr11 g bing gm_bpref hits infap insq inst map_avgjg p_avgjg p_ia nrbp nnrbp ndcg_rel rndcg relative_p
-    relstring rprec_mult rprec_mult_avgjg sdcg setap set_map set_relative_p strec strecall utility yaap
-    """.split()
-)
 # Metrics that are not means over the queries, or not computed from one ranking.
 OTHERS: dict[str, Words] = {
     "H-AP": (
@@ -216,6 +209,10 @@ OTHERS: dict[str, Words] = {
         "Cosine distance of the means of two classes: mean over the pairs of classes. 0 to 2.",
     ),
 }
+#: Metrics of labels with several levels -> the metric of each level that they are a mean of.
+OF_LEVELS = {"H-AP": "AP", "H-NDCG": "NDCG"}
+#: Metrics of all pairs, and of embeddings and labels without a ranking.
+OF_THE_WHOLE = ("AUC_hardest", "NMI", "AMI", "dists_intra", "dists_inter")
 FNMR = "FNMR@FMR="
 _FNMR = (
     "share of right pairs not above the threshold that {f} of the wrong pairs exceed: lower is better",
@@ -284,6 +281,48 @@ def listed(names: object, what: str, least: int = 1) -> list[str]:
     return given
 
 
+@dataclass(frozen=True)
+class AskedMetrics:
+    """The metrics of a report of embeddings.
+
+    Attributes:
+        names: as they were asked for.
+        readings: metric -> function of the ranks, one at least; also of those that `OF_LEVELS` are made of.
+        rates: metric -> false match rate.
+
+    >>> asked = AskedMetrics.of(["H-AP", "R@1", "NMI"])
+    >>> list(asked.readings), asked.clusters
+    (['R@1', 'AP'], True)
+    """
+
+    names: tuple[str, ...]
+    readings: dict[str, Read]
+    rates: dict[str, float]
+
+    @classmethod
+    def of(cls, metrics: object) -> AskedMetrics:
+        """Look the names up.
+
+        Raises:
+            ValueError: this is no list of names, or a name is unknown.
+        """
+        names = listed(metrics, "metrics")
+        rates = {name: rate for name in names if (rate := false_match_rate(name)) is not None}
+        others = {*rates, *OF_LEVELS, *OF_THE_WHOLE}
+        ranked = [name for name in names if name not in others]
+        ranked += [of for name, of in OF_LEVELS.items() if name in names]
+        return cls(tuple(names), {name: reading(name) for name in ranked or ["AP"]}, rates)
+
+    @property
+    def clusters(self) -> bool:
+        """Whether k-means is needed."""
+        return not {"NMI", "AMI"}.isdisjoint(self.names)
+
+    def only(self, values: Mapping[str, V]) -> dict[str, V]:
+        """Those that were asked for, in this order."""
+        return {name: values[name] for name in self.names if name in values}
+
+
 def needs_irrelevant(name: str) -> bool:
     """Whether a metric compares with irrelevant items: a list without one has no value of it.
 
@@ -337,8 +376,6 @@ def _unknown(name: str, graded: bool) -> str:
         hint = f"; did you mean {f'{ours}@{k}' if k else ours!r}?"
     elif bare.lower() in OF_RUNS.split():
         hint = ", which is computed for run files alone (rankgrad evaluate RUN --qrels QRELS)."
-    elif bare.lower() in FOREIGN:
-        hint = f", {NOT_HERE}."
     else:
         hint = closest(name, [*WHOLE, *lengths])
     whole = [*WHOLE, *(GRADED if graded else ())]

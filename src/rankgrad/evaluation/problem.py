@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..common.checks import Numbers, query_weights
+from ..common.checks import Numbers, one_of, query_weights
 from ..common.checks import tensor as as_tensor
 from ..ranks.normalize import unit_rows
 from ..ranks.relevance import Labels, as_labels, words_of
@@ -64,6 +64,7 @@ def problem_of(
         ValueError: a value is NaN or infinite, shapes do not fit, or there is only one class.
         TypeError: embeddings or labels are of the wrong kind.
     """
+    one_of(similarity, "similarity", ("cosine", "inner product", "euclidean"))
     queries = _embeddings("embeddings", embeddings, device)
     if (ref_embeddings is None) != (ref_labels is None):
         raise ValueError("got only one of ref_embeddings and ref_labels: pass both or neither")

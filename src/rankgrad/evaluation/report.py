@@ -31,8 +31,8 @@ class Report(JSONReport):
     Attributes:
         values: metric -> mean over the counted queries, weighted if weights were given.
         intervals: metric -> (low, high) of the bootstrap; only for metrics that are means over queries.
-        per_query: metric -> [query] float64, in the order of the input; 0 for `uncounted` queries.
-        uncounted: [n] rows of the queries without a relevant item.
+        per_query: metric -> [query] float64, in the order of the input; 0 for queries `without_relevant`.
+        without_relevant: [n] rows of the queries without a relevant item.
         per_class: one row per class of the queries: class (an integer or a string), name, queries, counted, and the
             mean of each metric over its counted queries (None without any). With multi-hot labels a query is in each of
             its classes.
@@ -43,7 +43,7 @@ class Report(JSONReport):
         notes: remarks on the numbers, one sentence each.
     """
 
-    uncounted: Array
+    without_relevant: Array
     per_class: tuple[Row, ...]
     per_super_label: tuple[Row, ...]
     levels: tuple[dict[str, float], ...]
@@ -56,7 +56,7 @@ class Report(JSONReport):
         **JSONReport.shapes,
         "counts": {"queries": int, "counted": int, "gallery": int, "classes": int, str: int},
         "settings": {"protocol": str, "similarity": str, "confidence": float, "seed": int},
-        "uncounted": [int],
+        "without_relevant": [int],
         "levels": [NUMBERS],
         "per_class": [{**ROW, "class": (int, str)}],
         "per_super_label": [{**ROW, "super_label": (int, str)}],
@@ -72,8 +72,8 @@ class Report(JSONReport):
     @classmethod
     def _restored(cls, content: dict[str, Any]) -> dict[str, Any]:
         tuples = {name: tuple(content[name]) for name in ("per_class", "per_super_label", "levels")}
-        uncounted = np.asarray(content["uncounted"], dtype=np.int64)
-        return super()._restored(content) | tuples | {"uncounted": uncounted}
+        rows = np.asarray(content["without_relevant"], dtype=np.int64)
+        return super()._restored(content) | tuples | {"without_relevant": rows}
 
     def __str__(self) -> str:
         c, s = self.counts, self.settings

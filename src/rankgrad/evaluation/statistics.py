@@ -6,12 +6,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ..common.checks import coverage
+from ..common.checks import coverage, integer, one_of
 
 Array = npt.NDArray[Any]
 Values = Sequence[float] | npt.NDArray[np.float64]
@@ -21,6 +21,49 @@ FEWEST = 6  # pairs for a p-value: with fewer, it depends on normality that cann
 FEWEST_SEEDS = 4  # for words such as "ahead": with three, an interval of the mean is +- 2.5 standard deviations
 DRAWS = 2000  # of a bootstrap or of random signs, for the difference of two runs
 POWER = 0.8  # probability with which a test finds a difference of the detectable size
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How the intervals of means are drawn: percentiles of the means over resampled queries.
+
+    Attributes:
+        resamples: number of resamples; 0: no intervals.
+        confidence: coverage of the intervals, in (0, 1).
+        seed: seed of the draws.
+        by: what is drawn where queries have classes. "class" draws whole classes. Its intervals are wider and more
+            correct, because queries of a class retrieve each other and are not independent. "query" draws queries as
+            if they were independent, as for queries of several classes or of none.
+
+    >>> Bootstrap(confidence=95)
+    Traceback (most recent call last):
+        ...
+    ValueError: confidence is a coverage and must be between 0 and 1, such as 0.95; got 95
+    """
+
+    resamples: int = 1000
+    confidence: float = 0.95
+    seed: int = 0
+    by: Literal["class", "query"] = "class"
+
+    def __post_init__(self) -> None:
+        integer(self.resamples, "bootstrap is a number of resamples", low=0)
+        integer(self.seed, "seed is the seed of the bootstrap", low=0)
+        coverage(self.confidence)
+        one_of(self.by, "by", ("class", "query"))
+
+    @classmethod
+    def of(cls, given: Bootstrap | int) -> Bootstrap:
+        """The argument `intervals`, which may be a number of resamples alone."""
+        return given if isinstance(given, Bootstrap) else cls(given)
+
+    def settings(self) -> dict[str, Any]:
+        """What a report keeps of it."""
+        numbers = {"bootstrap": int(self.resamples), "confidence": float(self.confidence), "seed": int(self.seed)}
+        return numbers | {"resample": self.by}
+
+
+BOOTSTRAP = Bootstrap()
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
@@ -36,9 +79,7 @@ def intervals_of_means(
     columns: Mapping[str, Array],
     group: Array,
     weights: Array,
-    resamples: int,
-    confidence: float,
-    seed: int,
+    how: Bootstrap,
 ) -> dict[str, tuple[float, float]]:
     """Name -> (low, high), percentile interval of a column's mean. The bootstrap draws groups of rows.
 
@@ -46,23 +87,21 @@ def intervals_of_means(
         columns: name -> [row] values.
         group: [row] group; the rows of a group are drawn together, with replacement.
         weights: [row] weight of each row in the means.
-        resamples: number of resamples.
-        confidence: coverage, in (0, 1).
-        seed: seed of the draws.
+        how: resamples, confidence and seed.
     """
     number = np.unique(group, return_inverse=True)[1]
     groups = int(number.max()) + 1
     size = np.bincount(number, weights=weights)
     sums = np.stack([np.bincount(number, weights=weights * column) for column in columns.values()], axis=1)
-    generator = np.random.default_rng(seed)
-    means = np.empty((resamples, len(columns)))
+    generator = np.random.default_rng(how.seed)
+    means = np.empty((how.resamples, len(columns)))
     step = max(1, 2**22 // groups)  # number of resamples at once
-    for start in range(0, resamples, step):
-        count = min(step, resamples - start)
+    for start in range(0, how.resamples, step):
+        count = min(step, how.resamples - start)
         drawn = generator.integers(groups, size=(count, groups)) + groups * np.arange(count)[:, None]
         times = np.bincount(drawn.ravel(), minlength=count * groups).reshape(count, groups).astype(np.float64)
         means[start : start + count] = (times @ sums) / (times @ size)[:, None]
-    tail = (1 - confidence) / 2
+    tail = (1 - how.confidence) / 2
     bounds = np.quantile(means, [tail, 1 - tail], axis=0).T.tolist()
     return {name: (low, high) for name, (low, high) in zip(columns, bounds, strict=True)}
 
@@ -172,7 +211,7 @@ def paired_over_groups(
     coverage(confidence)
     difference = np.subtract(one, other, dtype=np.float64)
     weights = np.ones(len(group)) if weight is None else np.asarray(weight, dtype=np.float64)
-    around = intervals_of_means({"": difference}, group, weights, DRAWS, confidence, seed)[""]
+    around = intervals_of_means({"": difference}, group, weights, Bootstrap(DRAWS, confidence, seed))[""]
     sums = np.bincount(np.unique(group, return_inverse=True)[1], weights=weights * difference)
     exact, generator = 2 ** min(len(sums), 62) <= DRAWS, np.random.default_rng(seed)
     if exact:  # all signs once

@@ -3,7 +3,7 @@
 >>> import torch
 >>> from rankgrad.scores import JudgedRows, evaluate_scores
 >>> rows = JudgedRows.of([2, 0, 1, 0], query=["a", "a", "b", "b"])
->>> evaluate_scores(torch.tensor([0.9, 0.1, 0.2, 0.8]), rows, bootstrap=0).values["MRR"]
+>>> evaluate_scores(torch.tensor([0.9, 0.1, 0.2, 0.8]), rows, intervals=0).values["MRR"]
 0.75
 """
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..common.checks import Numbers, coverage, integer, real_tensor
+from ..common.checks import Numbers, real_tensor
 from ..common.text import aligned
 from ..evaluation.graded import GradedRanks, highest_means, means_of, need_graded, of_relevant_alone
 from ..evaluation.json_report import JSONReport
 from ..evaluation.measures import PARTIAL, listed, named, needs_irrelevant
-from ..evaluation.statistics import FEW_DRAWN
+from ..evaluation.statistics import BOOTSTRAP, FEW_DRAWN, Bootstrap
 from ..losses.by_query import Rectangles
 from .one_list import RankedRows, check_name
 from .rows import JudgedRows
@@ -37,7 +37,7 @@ class ScoreReport(JSONReport):
             fall-out are also NaN for a query without an irrelevant row.
         query_names: [query] name of the query in the file.
         counts: rows, relevant; with queries also queries and counted.
-        settings: bootstrap, confidence and seed.
+        settings: how the intervals were drawn.
         notes: remarks on the numbers, one sentence each.
     """
 
@@ -96,9 +96,7 @@ def evaluate_scores(
     rows: JudgedRows,
     *,
     metrics: Sequence[str] | None = None,
-    bootstrap: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    intervals: Bootstrap | int = BOOTSTRAP,
 ) -> ScoreReport:
     """Evaluate the scores of rows.
 
@@ -118,32 +116,27 @@ def evaluate_scores(
         rows: the rows, with relevance, such as a `ScoreTable` or `JudgedRows.of`.
         metrics: names of metrics. For one list see `one_list.check_name`, for queries `evaluation.measures.reading`;
             NDCG has the gains grade, NDCG-exp2 (as in LightGBM and XGBoost) 2^grade - 1.
-        bootstrap: number of resamples for the intervals; 0: no intervals.
-        confidence: coverage of the intervals.
-        seed: seed of the bootstrap.
+        intervals: how intervals are drawn, or a number of resamples; 0: no intervals.
 
     Raises:
         ValueError: a score is NaN or infinite (the message has the row); all rows are relevant, or none; a metric is
             unknown.
 
     >>> rows = JudgedRows.of([1, 0, 1, 0])
-    >>> print(evaluate_scores([0.9, 0.6, 0.5, 0.1], rows, metrics=["AP", "ROC AUC"], bootstrap=0))
+    >>> print(evaluate_scores([0.9, 0.6, 0.5, 0.1], rows, metrics=["AP", "ROC AUC"], intervals=0))
     4 rows, 2 relevant
     metric    value
     AP       83.3 %
     ROC AUC  75.0 %
     """
-    integer(bootstrap, "bootstrap is a number of resamples", low=0)
-    coverage(confidence)
-    integer(seed, "seed is the seed of the bootstrap", low=0)
+    drawing = Bootstrap.of(intervals)
     if rows.relevance is None:
         raise ValueError(f"{rows.name} was read without a label, which an evaluation needs")
     checked = _checked(scores, rows)
     names = listed((OF_ONE_LIST if rows.query is None else OF_QUERIES) if metrics is None else metrics, "metrics")
-    settings = {"bootstrap": bootstrap, "confidence": confidence, "seed": seed}
     if rows.query is None:
-        return _of_one_list(checked, rows, rows.relevance, names, settings)
-    return _of_queries(checked, rows, rows.relevance, rows.query, names, settings)
+        return _of_one_list(checked, rows, rows.relevance, names, drawing)
+    return _of_queries(checked, rows, rows.relevance, rows.query, names, drawing)
 
 
 def values_of(scores: Numbers, rows: JudgedRows, metrics: Sequence[str]) -> dict[str, float]:
@@ -158,7 +151,7 @@ def values_of(scores: Numbers, rows: JudgedRows, metrics: Sequence[str]) -> dict
         ValueError: see `evaluate_scores`; also if a metric is lower for better scores, or if it needs a query with a
             relevant and an irrelevant row, and there is none.
     """
-    values = evaluate_scores(scores, rows, metrics=metrics, bootstrap=0).values
+    values = evaluate_scores(scores, rows, metrics=metrics, intervals=0).values
     lower = next((name for name in metrics if name.startswith("fall-out@")), None)
     if lower is not None:
         raise ValueError(f"{lower} is lower for better scores, and the highest would be chosen. Give another metric")
@@ -212,7 +205,7 @@ def _checked(scores: Numbers, rows: JudgedRows) -> Tensor:
 
 
 def _of_one_list(
-    scores: Tensor, rows: JudgedRows, relevance: Tensor, names: list[str], settings: dict[str, Any]
+    scores: Tensor, rows: JudgedRows, relevance: Tensor, names: list[str], drawing: Bootstrap
 ) -> ScoreReport:
     for name in names:
         check_name(name)
@@ -225,11 +218,10 @@ def _of_one_list(
         )
     ranked = RankedRows.of(scores.numpy(), relevant)
     intervals: dict[str, tuple[float, float]] = {}
-    if settings["bootstrap"]:
-        parts = [
-            [groups.values(name) for name in names] for groups in ranked.draws(settings["bootstrap"], settings["seed"])
-        ]
-        tail = (1 - settings["confidence"]) / 2
+    if drawing.resamples:
+        draws = ranked.draws(drawing.resamples, drawing.seed)
+        parts = [[groups.values(name) for name in names] for groups in draws]
+        tail = (1 - drawing.confidence) / 2
         for name, *columns in zip(names, *parts, strict=True):
             # a draw without a relevant row has no value; such a draw is left out
             low, high = np.nanquantile(np.concatenate(columns), [tail, 1 - tail]).tolist()
@@ -238,7 +230,7 @@ def _of_one_list(
     notes = alike(scores)
     fewer = min(count, len(relevant) - count)
     notes += highest_means(names, np.array([count]))
-    if settings["bootstrap"] and fewer < FEW_DRAWN:
+    if drawing.resamples and fewer < FEW_DRAWN:
         notes.append(
             f"Only {fewer} {'row is' if fewer == 1 else 'rows are'} {'relevant' if fewer == count else 'irrelevant'}: "
             "the intervals are rough."
@@ -249,13 +241,13 @@ def _of_one_list(
         per_query={},
         query_names=(),
         counts={"rows": len(relevant), "relevant": count},
-        settings=settings,
+        settings=drawing.settings(),
         notes=tuple(notes),
     )
 
 
 def _of_queries(
-    scores: Tensor, rows: JudgedRows, relevance: Tensor, query: Tensor, names: list[str], settings: dict[str, Any]
+    scores: Tensor, rows: JudgedRows, relevance: Tensor, query: Tensor, names: list[str], drawing: Bootstrap
 ) -> ScoreReport:
     need_graded(names)
     queries = int(query.max()) + 1
@@ -273,9 +265,7 @@ def _of_queries(
     ]
     per_query = {name: shape.by_id([each.metric(name).double() for each in lists]).numpy() for name in names}
     irrelevant = torch.bincount(query, weights=(relevance <= 0).double(), minlength=queries).numpy() > 0
-    values, intervals = means_of(
-        per_query, counted, irrelevant, settings["bootstrap"], settings["confidence"], settings["seed"]
-    )
+    values, intervals = means_of(per_query, counted, irrelevant, drawing)
     skipped = queries - int(counted.sum())
     notes = []
     if skipped:
@@ -285,7 +275,7 @@ def _of_queries(
     notes += highest_means(
         names, torch.bincount(query, weights=(relevance > 0).double(), minlength=queries).numpy()[counted]
     )
-    if settings["bootstrap"] and counted.sum() < FEW_DRAWN:
+    if drawing.resamples and counted.sum() < FEW_DRAWN:
         notes.append(f"Only {counted.sum()} queries count: the intervals are rough.")
     return ScoreReport(
         values=values,
@@ -301,7 +291,7 @@ def _of_queries(
             "queries": queries,
             "counted": int(counted.sum()),
         },
-        settings=settings,
+        settings=drawing.settings(),
         notes=tuple(notes),
     )
 

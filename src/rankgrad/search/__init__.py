@@ -39,8 +39,8 @@ PAIR_BYTES = 2048  # upper estimate of the bytes per relevant pair for three `Ra
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """What is ranked for a query, and by which scores.
+class Candidates:
+    """What is ranked for a query.
 
     Attributes:
         ids: [query] sample ids, distinct integers or strings. The item with a query's own id is not ranked for it.
@@ -50,10 +50,9 @@ class Protocol:
         ref_groups: [item] group ids of the gallery; needed with groups and a gallery.
         ignore: for each query a list of ids of items that are not ranked for it: ids of the gallery, or of the queries
             if there is none. Unknown ids have no effect.
-        similarity: "inner product", or "euclidean": minus the distance.
 
     >>> x = torch.tensor([[1.0], [2.0], [3.0]])
-    >>> rank_relevant(x, [0, 0, 0], protocol=Protocol(groups=["left", "left", "right"])).index.item
+    >>> rank_relevant(x, [0, 0, 0], candidates=Candidates(groups=["left", "left", "right"])).index.item
     tensor([2, 2, 0, 1])
     """
 
@@ -62,11 +61,10 @@ class Protocol:
     groups: Labels | None = None
     ref_groups: Labels | None = None
     ignore: Sequence[Ids] | None = None
-    similarity: Similarity = "inner product"
 
 
-#: Every item is ranked for every query, by its inner product.
-WHOLE_GALLERY = Protocol()
+#: Every item is ranked for every query.
+WHOLE_GALLERY = Candidates()
 
 
 @dataclass(frozen=True)
@@ -168,8 +166,9 @@ def rank_relevant(
     labels: Labels,
     references: Tensor | None = None,
     ref_labels: Labels | None = None,
-    protocol: Protocol = WHOLE_GALLERY,
+    candidates: Candidates = WHOLE_GALLERY,
     *,
+    similarity: Similarity = "inner product",
     block: int | None = None,
     progress: bool = False,
 ) -> TiedRanks:
@@ -184,7 +183,8 @@ def rank_relevant(
             tensor, array or list.
         references: [item, dim] float, same device. None: leave-one-out, every query against all other rows.
         ref_labels: labels of the references, of the same kind; needed with references.
-        protocol: items that are not ranked for a query, and the scores.
+        candidates: items that are not ranked for a query.
+        similarity: "inner product", or "euclidean": minus the distance.
         block: queries per matrix product; None chooses it from a memory budget.
         progress: print progress, rate and remaining time on stderr.
 
@@ -199,7 +199,11 @@ def rank_relevant(
     >>> ranks.query, ranks.item, ranks.rank  # 0 scores 0 with everything, so a tie pushes its match to rank 2
     (tensor([0, 2]), tensor([2, 0]), tensor([2., 2.], dtype=torch.float64))
     """
-    parts = list(rank_blocks(queries, labels, references, ref_labels, protocol, block=block, progress=progress))
+    parts = list(
+        rank_blocks(
+            queries, labels, references, ref_labels, candidates, similarity=similarity, block=block, progress=progress
+        )
+    )
     if not parts:
         nothing = _no_ranks(len(queries), queries.device)
         return TiedRanks(nothing, nothing, nothing)
@@ -222,8 +226,9 @@ def rank_blocks(
     labels: Labels,
     references: Tensor | None = None,
     ref_labels: Labels | None = None,
-    protocol: Protocol = WHOLE_GALLERY,
+    candidates: Candidates = WHOLE_GALLERY,
     *,
+    similarity: Similarity = "inner product",
     block: int | None = None,
     progress: bool = False,
     rows: Tensor | None = None,
@@ -246,9 +251,9 @@ def rank_blocks(
     if (references is None) != (ref_labels is None):
         raise ValueError("got only one of references and ref_labels: pass both or neither")
     same = references is None
-    scorer = Scorer(queries, queries if references is None else references, protocol.similarity)
+    scorer = Scorer(queries, queries if references is None else references, similarity)
     truth = as_labels(labels, ref_labels)
-    relevance = _ranked_items(protocol, truth, (len(queries), scorer.items), scorer.device, same)
+    relevance = _ranked_items(candidates, truth, (len(queries), scorer.items), scorer.device, same)
     todo = torch.argsort(relevance.count, stable=True)
     wanted = relevance.count > 0
     if rows is not None:
@@ -270,17 +275,17 @@ def rank_blocks(
 
 
 def _ranked_items(
-    protocol: Protocol, truth: Sequence[Tensor], sides: tuple[int, int], device: torch.device, same: bool
+    candidates: Candidates, truth: Sequence[Tensor], sides: tuple[int, int], device: torch.device, same: bool
 ) -> Relevance:
     """The relevant items of each query, and the items that are not ranked for it."""
-    own = own_columns(protocol.ids, protocol.ref_ids, *sides, device, same=same)
+    own = own_columns(candidates.ids, candidates.ref_ids, *sides, device, same=same)
     listed = None
-    if protocol.ignore is not None:
-        names = protocol.ids if same else protocol.ref_ids
+    if candidates.ignore is not None:
+        names = candidates.ids if same else candidates.ref_ids
         if names is None:
             raise ValueError(f"ignore holds ids of items: pass {'ids' if same else 'ids and ref_ids'}, too")
-        listed = listed_items("ignore", protocol.ignore, names, sides[0], device)
-    groups = _groups(protocol.groups, protocol.ref_groups, sides, own, same)
+        listed = listed_items("ignore", candidates.ignore, names, sides[0], device)
+    groups = _groups(candidates.groups, candidates.ref_groups, sides, own, same)
     return relevance_of(truth[0], truth[-1], *sides, own, groups=groups, ignored=listed)
 
 

@@ -74,7 +74,7 @@ def test_it_trains_in_the_trainer_of_the_package(tmp_path):
     evaluator = GradedRerankingEvaluator(
         [{"query": q, "documents": d, "grades": g} for q, d, g in zip(QUERIES, DOCUMENTS, GRADES, strict=True)],
         name="dev",
-        bootstrap=20,
+        intervals=20,
     )
     arguments = CrossEncoderTrainingArguments(
         str(tmp_path / "out"),
@@ -102,7 +102,7 @@ def test_the_evaluator_measures_the_lists_as_the_model_orders_them(model, tmp_pa
         *({"query": q, "documents": d, "grades": g} for q, d, g in zip(QUERIES, DOCUMENTS, GRADES, strict=True)),
         {"query": "cash", "documents": ["fee", "loan"], "grades": [0, 0]},
     ]
-    evaluator = GradedRerankingEvaluator(samples, metrics=["ndcg", "map"], primary_metric="ndcg", bootstrap=50)
+    evaluator = GradedRerankingEvaluator(samples, metrics=["ndcg", "map"], primary_metric="ndcg", intervals=50)
     values = evaluator(model, str(tmp_path))
     assert evaluator.left_out == 1
     expected = [
@@ -128,16 +128,16 @@ def test_relevant_documents_outside_the_lists_count_and_the_first_stage_stands_b
         ),
         {"query_id": "empty", "query": "cash", "documents": ["fee", "loan"], "document_ids": ["a", "b"]},
     ]
-    options = {"metrics": ["ndcg", "map", "recall_10"], "primary_metric": "map", "bootstrap": 0}
+    options = {"metrics": ["ndcg", "map", "recall_10"], "primary_metric": "map", "intervals": 0}
     evaluator = GradedRerankingEvaluator(by_id, qrels=qrels, **options)
     values, report = evaluator(model), evaluator.report
     assert set(report.queries) == set(qrels) and evaluator.left_out == 0
     run = {f"q{q}": dict(zip(names[q], s.tolist(), strict=True)) for q, s in enumerate(scores_of(model))}
-    alone = trec.evaluate({"a": run | {"empty": {"a": 1.0}}}, qrels, options["metrics"], bootstrap=0)
+    alone = trec.evaluate({"a": run | {"empty": {"a": 1.0}}}, qrels, options["metrics"], intervals=0)
     for name, value in alone.values["a"].items():
         assert values[name] == pytest.approx(value, abs=1e-6)
     first = {query: {name: -place for place, name in enumerate(listed)} for query, listed in run.items()}
-    expected = trec.evaluate({"a": first}, qrels, ["map"], bootstrap=0).values["a"]["map"]
+    expected = trec.evaluate({"a": first}, qrels, ["map"], intervals=0).values["a"]["map"]
     assert values["first_stage_map"] == pytest.approx(expected)
     assert {(each.run, each.other) for each in report.differences} == {("model", "first stage")}
 
@@ -159,7 +159,7 @@ def test_relevant_documents_outside_the_lists_count_and_the_first_stage_stands_b
 
 def test_values_of_lists_alone_are_called_too_high(model):
     samples = [{"query": q, "documents": d, "grades": g} for q, d, g in zip(QUERIES, DOCUMENTS, GRADES, strict=True)]
-    evaluator = GradedRerankingEvaluator(samples, first_stage=False, bootstrap=0)
+    evaluator = GradedRerankingEvaluator(samples, first_stage=False, intervals=0)
     values = evaluator(model)
     assert any("outside the lists are not known" in note for note in evaluator.report.notes)
     assert evaluator.report.runs == ("model",) and "first_stage_ndcg_cut_10" not in values

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rankgrad import losses, memory
 from rankgrad.batches.samplers import MPerClassBatchSampler
-from rankgrad.evaluation import evaluate
+from rankgrad.evaluation import Protocol, evaluate
 from rankgrad.ranks.relevance import from_labels
 from rankgrad_workbench.datasets import glyphs
 
@@ -541,7 +541,7 @@ def test_the_calculator_has_the_numbers_of_theirs(how, gallery):
     assert set(found) == set(theirs_says) == set(ours.get_curr_metrics()) and len(found) == 5
     for name, wanted in theirs_says.items():
         assert found[name] == pytest.approx(wanted, abs=1e-6), name
-    assert ours.report is not None and ours.report.uncounted.tolist() == [0]
+    assert ours.report is not None and ours.report.without_relevant.tolist() == [0]
     numbers = [each.numpy() for each in arguments[:2]]
     if gallery == "itself":
         assert ours.get_accuracy(*numbers) == found
@@ -551,10 +551,10 @@ def test_the_calculator_has_the_numbers_of_theirs(how, gallery):
 def test_extra_metrics_and_clusters_come_by_name():
     query, labels = in_groups(60, 0)
     calculator = AccuracyCalculator(
-        include=("NMI", "precision_at_1"), extra=["R@4", "NDCG"], device=torch.device("cpu")
+        include=("NMI", "precision_at_1"), device=torch.device("cpu"), metrics=["R@4", "NDCG"]
     )
     found = calculator.get_accuracy(query, labels)
-    wanted = evaluate(query, labels, ks=(4,), similarity="euclidean", bootstrap=0).values
+    wanted = evaluate(query, labels, similarity="euclidean", metrics=["NMI", "P@1", "R@4", "NDCG"], intervals=0).values
     assert found == {
         "NMI": wanted["NMI"], "precision_at_1": wanted["P@1"], "R@4": wanted["R@4"], "NDCG": wanted["NDCG"]
     }  # fmt: skip
@@ -569,7 +569,7 @@ def test_their_tester_takes_the_calculator_without_faiss(monkeypatch):
     more, more_labels = in_groups(50, 1)
     both = [torch.utils.data.TensorDataset(images, torch.stack([labels // 3, labels], 1))]
     both.append(torch.utils.data.TensorDataset(more, torch.stack([more_labels // 3, more_labels], 1)))
-    calculator = AccuracyCalculator(exclude=("NMI", "AMI"), extra=["R@4"], device=torch.device("cpu"))
+    calculator = AccuracyCalculator(exclude=("NMI", "AMI"), device=torch.device("cpu"), metrics=["R@4"])
     tester = testers.GlobalEmbeddingSpaceTester(
         accuracy_calculator=calculator,
         label_hierarchy_level="all",
@@ -588,11 +588,8 @@ def test_their_tester_takes_the_calculator_without_faiss(monkeypatch):
             mine,
             ref_embeddings=torch.cat([rows, others]),
             ref_labels=torch.cat([mine, theirs_are]),
-            ids=torch.arange(60),
-            ref_ids=torch.arange(110),
-            bootstrap=0,
-            ks=(4,),
-            clusters="none",
+            protocol=Protocol(ids=torch.arange(60), ref_ids=torch.arange(110)),
+            intervals=0,
         ).values
         assert found[f"R@4_level{level}"] == wanted["R@4"]
         assert found[f"mean_average_precision_at_r_level{level}"] == pytest.approx(wanted["mAP@R"], abs=1e-9)
@@ -603,8 +600,8 @@ def test_mistakes_of_an_evaluation_are_told():
     query, labels = in_groups(20, 0)
     with pytest.raises(ValueError, match="max_bin_count.*AP@10"):
         AccuracyCalculator(k="max_bin_count")
-    with pytest.raises(ValueError, match="extra must be a list of metrics by name, such as .* got 'R@4'"):
-        AccuracyCalculator(extra="R@4")
+    with pytest.raises(ValueError, match="metrics must be a list of metrics by name, such as .* got 'R@4'"):
+        AccuracyCalculator(metrics="R@4")
     with pytest.raises(ValueError, match="Primary metrics must be one or more"):
         AccuracyCalculator(include=("recall",))
     calculator = AccuracyCalculator(exclude=("NMI", "AMI"), device=torch.device("cpu"))

@@ -44,7 +44,7 @@ from rankgrad.adapters.sentence_transformers import (
 )
 from rankgrad.batches.distributed import GlobalBatch
 from rankgrad.batches.memory import CrossBatchMemory
-from rankgrad.evaluation import evaluate
+from rankgrad.evaluation import METRICS, evaluate
 from rankgrad.evaluation.graded import evaluate_graded
 from rankgrad.losses import baselines
 from rankgrad_workbench.trec.evaluators import RankedRetrievalEvaluator
@@ -422,7 +422,7 @@ def test_a_sparse_encoder_trains_and_is_evaluated(tmp_path):
     torch.testing.assert_close(cached, (value, found), rtol=0, atol=1e-4)
 
     metrics = RetrievalEvaluator(TEXTS, LABELS)(model)
-    wanted = evaluate(rows, LABELS, similarity="inner product", clusters="none").values
+    wanted = evaluate(rows, LABELS, similarity="inner product").values
     assert metrics["mAP@R"] == pytest.approx(wanted["mAP@R"], abs=1e-6)
 
 
@@ -534,10 +534,10 @@ def test_too_few_classes_are_one_error_with_both_numbers():
 
 def test_the_evaluator_gives_our_numbers_with_the_interval_of_the_first(tmp_path):
     model = static_model()
-    evaluator = RetrievalEvaluator(TEXTS, LABELS, "dev", extra=["AP@3"])
+    evaluator = RetrievalEvaluator(TEXTS, LABELS, "dev", metrics=[*METRICS, "AP@3"])
     assert evaluator.primary_metric == "mAP@R" and evaluator.greater_is_better
     metrics = evaluator(model, str(tmp_path), epoch=1, steps=10)
-    wanted = evaluate(model.encode(TEXTS), LABELS, clusters="none", extra=["AP@3"])
+    wanted = evaluate(model.encode(TEXTS), LABELS, metrics=[*METRICS, "AP@3"])
     low, high = wanted.intervals["mAP@R"]
     expected = {f"dev_{name}": value for name, value in wanted.values.items()}
     assert metrics == pytest.approx({**expected, "dev_mAP@R_low": low, "dev_mAP@R_high": high})
@@ -557,9 +557,9 @@ def test_evaluation_goes_by_the_model_s_similarity_prompts_and_width():
     model = static_model()
     model.similarity_fn_name = "euclidean"
     model.prompts = {"topic": "card loan "}
-    metrics = RetrievalEvaluator(TEXTS, LABELS, prompt_name="topic", truncate_dim=5, ks=(3,))(model)
+    metrics = RetrievalEvaluator(TEXTS, LABELS, prompt_name="topic", truncate_dim=5, metrics=[*METRICS, "R@3"])(model)
     rows = model.encode([f"card loan {text}" for text in TEXTS])[:, :5]
-    wanted = evaluate(rows, LABELS, similarity="euclidean", ks=(3,), clusters="none").values
+    wanted = evaluate(rows, LABELS, similarity="euclidean", metrics=[*METRICS, "R@3"]).values
     assert {name: metrics[name] for name in wanted} == pytest.approx(wanted)
     model.similarity_fn_name = "manhattan"
     with pytest.raises(ValueError, match="manhattan.*cosine, dot, euclidean"):
@@ -579,7 +579,7 @@ def test_mistakes_of_an_evaluation_are_told():
         with pytest.raises(ValueError, match=told):
             GradedRetrievalEvaluator(queries, corpus, qrels)
     for gains, told in (
-        ({"a": -1}, "in 0 .. 1e.300; the gain of query 0 and row 0 is -1"),
+        ({"a": -1}, "in 0 .. 1e.300; that of query 0 and row 0 is -1"),
         ({"b": 0}, "none of the 1 queries"),
     ):
         with pytest.raises(ValueError, match=told):
@@ -598,13 +598,13 @@ def test_graded_ndcg_is_scikit_learn_s(dtype):
     scores[:, 11] = scores[:, 12] = scores[:, 13]
     sparse = [{int(at): float(row[at]) for at in row.nonzero()} for row in gains]
     names = ["NDCG@10", "NDCG", "H-AP", "AP", "R@1", "MRR@10", "found@10", "ROC AUC", "fall-out@5"]
-    report = evaluate_graded(queries, corpus, sparse, names=names)
+    report = evaluate_graded(queries, corpus, sparse, metrics=names)
     for name, k in (("NDCG@10", 10), ("NDCG", None)):
         for row in range(40):
             if row != 3:
                 wanted = ndcg_score(gains[row : row + 1], scores[row : row + 1], k=k)
                 assert report.per_query[name][row] == pytest.approx(wanted, abs=1e-9)
-    assert report.uncounted.tolist() == [3] and report.counts["counted"] == 39 and "1 queries" in report.notes[0]
+    assert report.without_relevant.tolist() == [3] and report.counts["counted"] == 39 and "1 queries" in report.notes[0]
     assert all(low <= report.values[name] <= high for name, (low, high) in report.intervals.items())
     # what asks only who is relevant is that of evaluate, with a class for every set of relevant documents
     relevant = gains > 0
@@ -634,7 +634,7 @@ def test_blocks_of_queries_make_no_difference(monkeypatch):
 
 
 def test_a_metric_that_is_named_twice_is_measured_once():
-    twice, once = (evaluate_graded(torch.eye(2), torch.eye(2), [{0: 1}, {1: 1}], names=["AP"] * n) for n in (2, 1))
+    twice, once = (evaluate_graded(torch.eye(2), torch.eye(2), [{0: 1}, {1: 1}], metrics=["AP"] * n) for n in (2, 1))
     assert twice == once
 
 
@@ -644,10 +644,10 @@ def test_the_graded_evaluator_embeds_queries_and_documents_in_their_own_ways(tmp
     queries = {f"q{i}": text for i, text in enumerate(TEXTS[::6])}
     corpus = {f"d{i}": text for i, text in enumerate(TEXTS)}
     qrels = {"q0": {"d0": 1.0, "d1": 0.25}, "q2": {"d12": 2.0}, "q1": {"d3": 0.0}}
-    evaluator = GradedRetrievalEvaluator(queries, corpus, qrels, "test", bootstrap=20)
+    evaluator = GradedRetrievalEvaluator(queries, corpus, qrels, "test", intervals=20)
     metrics = evaluator(model, str(tmp_path))
     rows = [model.encode_query(list(queries.values())), model.encode_document(TEXTS)]
-    wanted = evaluate_graded(*rows, [{0: 1.0, 1: 0.25}, {3: 0.0}, {12: 2.0}, {}], bootstrap=20)
+    wanted = evaluate_graded(*rows, [{0: 1.0, 1: 0.25}, {3: 0.0}, {12: 2.0}, {}], intervals=20)
     assert metrics["test_NDCG@10"] == wanted.values["NDCG@10"] and evaluator.report == wanted
     assert evaluator.primary_metric == "test_NDCG@10" and "test_NDCG@10_low" in metrics
     assert (tmp_path / "graded_retrieval_evaluation_test_results.csv").exists()
@@ -666,7 +666,7 @@ def test_ranked_evaluation_has_the_numbers_of_the_library_s_own_evaluator(simila
     model.similarity_fn_name = similarity
     monkeypatch.setattr("rankgrad_workbench.trec.evaluators.PAIRS", 60)  # several blocks of queries
     wanted = ["ndcg_cut_10", "map_cut_100", "recip_rank_10", "P_3", "recall_5", "success_1"]
-    found = RankedRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, metrics=wanted, bootstrap=0)(model)
+    found = RankedRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, metrics=wanted, intervals=0)(model)
     expected = InformationRetrievalEvaluator(QUERIES, CORPUS, RELEVANT, write_csv=False)(model)
     names = ["ndcg@10", "map@100", "mrr@10", "precision@3", "recall@5", "accuracy@1"]
     for ours, theirs in zip(wanted, names, strict=True):
@@ -728,7 +728,7 @@ def train(folder, model, loss, kind=SentenceTransformerTrainer, **settings):
         **settings,
     }
     resume = settings.pop("resume", None)
-    evaluator = RetrievalEvaluator(*sentences(each=5, seed=1), "dev", bootstrap=20)
+    evaluator = RetrievalEvaluator(*sentences(each=5, seed=1), "dev", intervals=20)
     trainer = kind(
         model=model,
         args=SentenceTransformerTrainingArguments(output_dir=str(folder), **settings),

@@ -22,7 +22,7 @@ from forks import forked, wait
 from small_runs import die_after_writes, make_photos, small, train
 
 from rankgrad import __version__, evaluation
-from rankgrad.evaluation import Report
+from rankgrad.evaluation import METRICS, Protocol, Report
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.datasets.images import SkippedWarning
 from rankgrad_workbench.runs.folder import Run
@@ -416,12 +416,10 @@ def test_an_npz_may_hold_strings_cameras_and_weights(capsys, tmp_path):
     same = evaluation.evaluate(
         rows,
         labels,
-        groups=cameras,
-        weights=weights,
-        extra=["AP@3", "MRR@3"],
         similarity="euclidean",
-        bootstrap=0,
-        clusters="none",
+        protocol=Protocol(groups=cameras, weights=weights),
+        metrics=[*METRICS, "AP@3", "MRR@3"],
+        intervals=0,
     )
     assert report.values == same.values and report.settings == same.settings
     assert [row["name"] for row in report.per_class] == ["a", "b", "c"]

@@ -110,9 +110,7 @@ def test_the_rows_of_a_trial_make_the_report_that_loops_make(protocol):
             label[trial.query],
             ref_embeddings=embeddings[trial.gallery],
             ref_labels=label[trial.gallery],
-            ks=[1, 2],
-            clusters="none",
-            bootstrap=0,
+            intervals=0,
         )
         hits = {1: [], 2: []}
         for row in trial.query.tolist():

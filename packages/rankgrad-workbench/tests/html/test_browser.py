@@ -88,7 +88,7 @@ def run_files(folder: Path) -> Path:
         for name, step in (("<img src=x onerror=alert(1)>", 5), ("short", 7), ("a-name-that-goes-on-" * 6, 3))
     }
     groups = dict.fromkeys(judged, "a group of queries")
-    return write(trec.evaluate(runs, judged, groups=groups, bootstrap=20), folder)
+    return write(trec.evaluate(runs, judged, groups=groups, intervals=20), folder)
 
 
 def focus(browser: Browser) -> Any:

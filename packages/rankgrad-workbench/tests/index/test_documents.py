@@ -185,7 +185,7 @@ def test_sentence_transformers_gives_an_exported_search_the_same_numbers(finishe
     for name, document, _ in judged:  # their evaluator knows no grades
         if name in run:
             qrels[name][document] = 1
-    ours = trec.evaluate({"trained": run}, qrels, ["nDCG@10", "RR@10", "recall@100"], bootstrap=0).values["trained"]
+    ours = trec.evaluate({"trained": run}, qrels, ["nDCG@10", "RR@10", "recall@100"], intervals=0).values["trained"]
     wanted = {name: asked[name] for name in run}
     relevant = {name: {*its} for name, its in qrels.items()}
     found = InformationRetrievalEvaluator(wanted, documents, relevant, precision_recall_at_k=[100])(model)

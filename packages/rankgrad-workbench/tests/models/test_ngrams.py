@@ -68,7 +68,7 @@ def test_it_learns_what_tells_the_class():
 
     def score() -> float:
         with torch.no_grad():
-            return evaluate(model(others), of_others, bootstrap=0, clusters="none").values["mAP@R"]
+            return evaluate(model(others), of_others, intervals=0).values["mAP@R"]
 
     before = score()
     batches = MPerClassBatchSampler(labels, 10, 4)

@@ -12,7 +12,7 @@ import torch
 from kept_runs import copied
 from omegaconf import OmegaConf
 
-from rankgrad.evaluation import Report, evaluate
+from rankgrad.evaluation import METRICS, Protocol, Report, evaluate
 from rankgrad.evaluation.json_report import fits
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.report.content import read_runs
@@ -106,13 +106,15 @@ def test_a_report_with_every_part_is_read_back():
     labels = torch.arange(6).repeat(2)
     names = [f"c{label}" for label in range(6)]
     for of, coarse in ((labels, labels % 2), (torch.stack([labels % 2, labels], 1), None), (labels.tolist(), None)):
-        report = evaluate(torch.rand(12, 3), of, super_labels=coarse, class_names=names, bootstrap=5, clusters="none")
+        report = evaluate(torch.rand(12, 3), of, super_labels=coarse, class_names=names, intervals=5)
         assert Report.from_json(report.to_json()) == report
     words = [names[label] for label in labels]
-    report = evaluate(torch.rand(12, 3), words, super_labels=[w[-1] for w in words], bootstrap=0, clusters="none")
+    report = evaluate(torch.rand(12, 3), words, super_labels=[w[-1] for w in words], intervals=0)
     assert Report.from_json(report.to_json()) == report
     hot = torch.nn.functional.one_hot(labels).bool()
-    report = evaluate(torch.rand(12, 3), hot, bootstrap=0, weights=[1.0] * 12, extra=["FNMR@FMR=0.1"], clusters="none")
+    report = evaluate(
+        torch.rand(12, 3), hot, protocol=Protocol(weights=[1.0] * 12), metrics=[*METRICS, "FNMR@FMR=0.1"], intervals=0
+    )
     assert Report.from_json(report.to_json()) == report
 
 

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 import rankgrad_workbench
 from rankgrad.common.progress import steps
 from rankgrad.common.text import shown
-from rankgrad.evaluation import evaluate
+from rankgrad.evaluation import METRICS, Protocol, evaluate
 from rankgrad.evaluation.statistics import paired_over_groups, paired_t_test
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.report import glossary
@@ -150,7 +150,7 @@ def test_area_under_precision_is_the_mean_ap():
     of = space(40, 8)  # 4 relevant items per query: a divisor of the number of levels
     found = numbers.ranked(of, torch.arange(40))
     assert float(found.precision.mean()) == pytest.approx(float(found.ap.mean()), abs=1e-12)
-    given = evaluate(of.embeddings, of.labels, bootstrap=0, clusters="none")
+    given = evaluate(of.embeddings, of.labels, intervals=0)
     assert float(found.ap.mean()) == pytest.approx(given.values["AP"], abs=1e-12)
 
 
@@ -167,7 +167,13 @@ def test_recall_curve_is_the_recall_of_the_report_at_every_length(fate):
     lonely = torch.cat([of.labels, torch.tensor([100])])
     embeddings = torch.cat([of.embeddings, -of.embeddings[:1]])
     ks = list(range(1, 42))
-    given = evaluate(embeddings, lonely, ks=ks, bootstrap=0, clusters="none", query_without_relevant=fate)
+    given = evaluate(
+        embeddings,
+        lonely,
+        protocol=Protocol(without_relevant=fate),
+        metrics=[*METRICS, *(f"R@{k}" for k in ks)],
+        intervals=0,
+    )
     curve = numbers.recall_curve(given)
     assert curve[0][0] == 1 and len(curve) > 5
     for k, share in curve:
@@ -406,7 +412,9 @@ def test_every_metric_of_an_evaluation_is_explained_where_it_is_shown(single):
     run = content()
     assert run.after is not None
     further = ["P@5", "found@5", "refined@5", "AP@5", "MRR@5", "NDCG@5", "fall-out@5", "FNMR@FMR=0.01"]
-    given = evaluate(torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), ks=[1, 5], bootstrap=0, extra=further)
+    given = evaluate(
+        torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), metrics=[*METRICS, "R@5", *further], intervals=0
+    )
     for name in {*given.values, *run.after.values}:
         words, long = glossary.short(name), glossary.definition(name)
         assert words and long.endswith(".") and not re.search(r"[{}]|None", words + long), name
@@ -665,8 +673,7 @@ def test_text_from_outside_cannot_become_markup(tmp_path):
         class_names=marked.class_names,
         super_labels=of.super_labels,
         super_names=marked.super_names,
-        bootstrap=0,
-        clusters="none",
+        intervals=0,
     )
     after = replace(after, values={**after.values, evil: 0.1}, counts={**after.counts, evil: 1}, notes=(evil,))
     runs = [
@@ -1116,12 +1123,7 @@ def changed_values(run: Run) -> dict[str, float]:
 def test_queries_and_gallery_of_a_run_are_kept_apart(tmp_path):
     of = divided()
     after = evaluate(
-        of.embeddings,
-        of.labels,
-        ref_embeddings=of.items.embeddings,
-        ref_labels=of.items.labels,
-        bootstrap=0,
-        clusters="none",
+        of.embeddings, of.labels, ref_embeddings=of.items.embeddings, ref_labels=of.items.labels, intervals=0
     )
     whole = table(space())
     page = write(tmp_path, Content("run", after=after, space=of, pictures=Pictures(whole)))

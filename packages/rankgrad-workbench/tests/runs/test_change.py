@@ -43,7 +43,7 @@ def test_classes_are_paired_and_not_their_queries():
     reports = []
     for spread in (1.0, 0.9):
         points = torch.eye(8)[labels] + spread * torch.from_numpy(rng.normal(size=(40, 8))).float()
-        reports.append(evaluate(points, labels, bootstrap=0, clusters="none"))
+        reports.append(evaluate(points, labels, intervals=0))
     before, after = map(vars, reports)
     found = change(before, after, "AP")
     assert found is not None and found.over == "classes" and found.found is not None and found.found.n == 8
@@ -53,7 +53,7 @@ def test_classes_are_paired_and_not_their_queries():
     assert change(plain[0], plain[1], "AP") == found
     several = torch.nn.functional.one_hot(labels, 8).bool()
     several[::2, 0] = True  # a query in two classes: classes are no groups of queries
-    found = change(before, {**vars(evaluate(points, several, bootstrap=0, clusters="none"))}, "AP")
+    found = change(before, {**vars(evaluate(points, several, intervals=0))}, "AP")
     assert found is not None and found.over == "queries"
 
 
@@ -121,7 +121,7 @@ def test_the_remark_is_on_the_page_and_in_the_last_lines_and_no_warning_is(tmp_p
         content = json.loads(path.read_text())
         content["values"] |= {"mAP@R": float(np.mean(values)), "R@1": 0.5}
         content["per_query"] = {"mAP@R": values, "R@1": [0.5] * 15}
-        content |= {"per_class": [], "uncounted": []}
+        content |= {"per_class": [], "without_relevant": []}
         path.write_text(json.dumps(content))
     assert below_before(run) == []
     assert remarks_of(run)[0].startswith("No measurable difference by training: mAP@R -0.7 (")

@@ -28,7 +28,7 @@ def test_a_label_that_stands_for_a_missing_one_is_no_grade(tmp_path, label):
 
 
 def test_a_report_that_cannot_be_written_leaves_the_file_that_was_there(tmp_path, monkeypatch):
-    report = evaluate(torch.eye(4)[:, :2] + 0.1, [0, 0, 1, 1], bootstrap=0, clusters="none")
+    report = evaluate(torch.eye(4)[:, :2] + 0.1, [0, 0, 1, 1], intervals=0)
     path = tmp_path / "report.json"
     path.write_text("earlier")
     monkeypatch.setattr("os.replace", lambda *names, **options: (_ for _ in ()).throw(OSError("no space")))

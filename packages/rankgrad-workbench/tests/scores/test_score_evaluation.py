@@ -64,7 +64,7 @@ def test_metrics_of_one_list_equal_plain_loops(name, steps):
 def test_one_list_equals_scikit_learn_and_the_metrics_of_the_library(steps):
     ours = pytest.importorskip("sklearn.metrics")
     scores, relevant = drawn(3000, 0, steps)
-    found = evaluate_scores(scores, table_of(relevant), bootstrap=0).values
+    found = evaluate_scores(scores, table_of(relevant), intervals=0).values
     assert found["AP"] == pytest.approx(ours.average_precision_score(relevant, scores), abs=1e-12)
     assert found["ROC AUC"] == pytest.approx(ours.roc_auc_score(relevant, scores), abs=1e-12)
     lists = torch.tensor(scores)[None], torch.tensor(relevant)[None]
@@ -92,7 +92,7 @@ def test_intervals_cover_the_value_of_the_population_about_as_often_as_they_prom
     inside = 0
     for seed in range(200):
         scores, relevant = drawn(150, seed)
-        low, high = evaluate_scores(scores, table_of(relevant), metrics=["ROC AUC"], bootstrap=200).intervals["ROC AUC"]
+        low, high = evaluate_scores(scores, table_of(relevant), metrics=["ROC AUC"], intervals=200).intervals["ROC AUC"]
         inside += low <= 0.7602 <= high  # P(a normal with mean 1 > one with mean 0)
     assert inside >= 176  # 95 % of 200, less four standard deviations
 
@@ -132,7 +132,7 @@ def test_metrics_of_queries_are_those_of_each_query_alone(gain):
 
 def test_a_query_without_a_relevant_row_is_left_out_counted_and_said():
     scores, relevance, query = graded(1)
-    report = evaluate_scores(scores, table_of(relevance, query), bootstrap=0)
+    report = evaluate_scores(scores, table_of(relevance, query), intervals=0)
     assert report.counts["queries"] - report.counts["counted"] == 1 + sum(
         not bool((relevance[query == number] > 0).any()) for number in range(12) if number != 3
     )
@@ -144,17 +144,17 @@ def test_a_query_without_an_irrelevant_row_is_left_out_of_roc_auc_and_fall_out_a
     relevance, query = [1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 2]
     names = ["ROC AUC", "AP", "fall-out@1"]
     table = table_of(relevance, query)
-    report = evaluate_scores([2.0, 3.0, 1.0, 0.0, 5.0, 0.0], table, metrics=names, bootstrap=50)
+    report = evaluate_scores([2.0, 3.0, 1.0, 0.0, 5.0, 0.0], table, metrics=names, intervals=50)
     assert report.values == {"ROC AUC": 0.5, "AP": 0.75, "fall-out@1": 0.5} and [*report.intervals] == names
     assert report.intervals["ROC AUC"] == (0.5, 0.5)  # of one query
     np.testing.assert_array_equal(np.isnan(report.per_query["ROC AUC"]), [False, True, True])
     np.testing.assert_array_equal(np.isnan(report.per_query["AP"]), [False, False, True])
     assert "only relevant rows: 1." in report.notes[1] and "left out of ROC AUC, fall-out@1" in report.notes[1]
-    assert "left out of ROC AUC" not in " ".join(evaluate_scores(np.zeros(6), table, metrics=["AP"], bootstrap=0).notes)
+    assert "left out of ROC AUC" not in " ".join(evaluate_scores(np.zeros(6), table, metrics=["AP"], intervals=0).notes)
 
 
 def test_a_metric_that_is_asked_for_twice_is_measured_once():
-    report = evaluate_scores([2.0, 1.0, 0.0], table_of([1, 0, 1]), metrics=["AP", "ROC AUC", "AP"], bootstrap=5)
+    report = evaluate_scores([2.0, 1.0, 0.0], table_of([1, 0, 1]), metrics=["AP", "ROC AUC", "AP"], intervals=5)
     assert [*report.values] == [*report.intervals] == ["AP", "ROC AUC"]
 
 
@@ -165,7 +165,7 @@ def test_what_is_lower_for_better_scores_chooses_nothing():
 
 def test_a_metric_is_absent_if_no_query_has_both_kinds_of_rows():
     table = table_of([1, 1, 0], [0, 0, 1])
-    report = evaluate_scores(np.zeros(3), table, metrics=["ROC AUC", "AP"], bootstrap=20)
+    report = evaluate_scores(np.zeros(3), table, metrics=["ROC AUC", "AP"], intervals=20)
     assert report.values == {"AP": 1.0} and [*report.intervals] == ["AP"]
     with pytest.raises(ValueError, match="ROC AUC has no value"):
         values_of(np.zeros(3), table, ["AP", "ROC AUC"])
@@ -173,10 +173,10 @@ def test_a_metric_is_absent_if_no_query_has_both_kinds_of_rows():
 
 def test_graded_lists_without_an_irrelevant_document_are_left_out_of_roc_auc():
     queries, corpus = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    both = evaluate_graded(queries, corpus, [{0: 1}, {0: 1, 1: 2}], names=["ROC AUC", "AP"], bootstrap=20)
+    both = evaluate_graded(queries, corpus, [{0: 1}, {0: 1, 1: 2}], metrics=["ROC AUC", "AP"], intervals=20)
     assert both.values == {"ROC AUC": 1.0, "AP": 1.0} and both.intervals["ROC AUC"] == (1.0, 1.0)
     assert both.per_query["ROC AUC"].tolist() == [1.0, 0.0] and "only relevant documents: 1." in both.notes[0]
-    alone = evaluate_graded(queries[:1], corpus, [{0: 1, 1: 2}], names=["ROC AUC", "AP"])
+    alone = evaluate_graded(queries[:1], corpus, [{0: 1, 1: 2}], metrics=["ROC AUC", "AP"])
     assert [*alone.values] == [*alone.intervals] == ["AP"]
 
 
@@ -184,10 +184,10 @@ def test_equal_scores_never_look_good_whatever_the_order_of_the_rows():
     relevance = torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0] * 2)
     query = torch.arange(2).repeat_interleave(5)
     found = evaluate_scores(
-        torch.zeros(10), table_of(relevance, query), metrics=["MRR", "P@2", "AP"], bootstrap=0
+        torch.zeros(10), table_of(relevance, query), metrics=["MRR", "P@2", "AP"], intervals=0
     ).values
     assert found == {"MRR": 0.25, "P@2": 0.0, "AP": 0.4}
-    one = evaluate_scores(torch.zeros(10), table_of(relevance), metrics=["P@5", "ROC AUC"], bootstrap=0).values
+    one = evaluate_scores(torch.zeros(10), table_of(relevance), metrics=["P@5", "ROC AUC"], intervals=0).values
     assert one == {"P@5": 0.0, "ROC AUC": 0.5}
 
 
@@ -197,7 +197,7 @@ def test_equal_scores_never_look_good_whatever_the_order_of_the_rows():
 @pytest.mark.parametrize("with_queries", [False, True])
 def test_a_report_comes_back_from_json(with_queries, tmp_path):
     scores, relevance, query = graded(2)
-    report = evaluate_scores(scores, table_of(relevance, query if with_queries else None), bootstrap=20)
+    report = evaluate_scores(scores, table_of(relevance, query if with_queries else None), intervals=20)
     report.to_json(tmp_path / "report.json")
     assert ScoreReport.from_json(tmp_path / "report.json") == report
     assert str(ScoreReport.from_json(report.to_json())) == str(report)
@@ -277,8 +277,8 @@ def test_scores_that_are_all_equal_are_said_of_a_list_and_of_queries():
     relevance, query = torch.tensor([1.0, 0, 0, 1, 0, 1]), torch.tensor([0, 0, 1, 1, 1, 2])
     for given in (None, query):
         table = JudgedRows(relevance, given)
-        report = evaluate_scores(np.full(6, 0.25), table, bootstrap=0)
+        report = evaluate_scores(np.full(6, 0.25), table, intervals=0)
         assert "All 6 scores are 0.25: the rows have no order." in report.notes and report.notes[0] in str(report)
-        assert "scores are" not in " ".join(evaluate_scores(np.arange(6.0), table, bootstrap=0).notes)
-    some = evaluate_scores([1.0, 0.0, 2.0, 2.0, 2.0, 5.0], JudgedRows(relevance, query), bootstrap=0)
+        assert "scores are" not in " ".join(evaluate_scores(np.arange(6.0), table, intervals=0).notes)
+    some = evaluate_scores([1.0, 0.0, 2.0, 2.0, 2.0, 5.0], JudgedRows(relevance, query), intervals=0)
     assert "All scores are equal in 1 of 2 queries of several rows." in some.notes

@@ -47,7 +47,7 @@ def test_a_model_of_texts_takes_mappings_pairs_and_lists(tmp_path):
         assert [list(listed) for listed in other.values()] == [list(listed) for listed in run.values()]
     prompted = retrieve(model, QUERIES, DOCUMENTS, query_model=lambda texts: model([f"note {text}" for text in texts]))
     assert prompted != run and all(len(listed) == 5 for listed in prompted.values())
-    assert trec.evaluate({"mine": run}, {"q1": {"d0": 1}}, ["num_ret"], bootstrap=0).values["mine"]["num_ret"] == 3
+    assert trec.evaluate({"mine": run}, {"q1": {"d0": 1}}, ["num_ret"], intervals=0).values["mine"]["num_ret"] == 3
 
 
 def test_a_model_of_sentence_transformers_is_one_too():

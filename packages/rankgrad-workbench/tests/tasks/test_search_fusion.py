@@ -64,7 +64,7 @@ def test_weights_are_those_of_the_function_for_runs(collection):
     )
     runs = {name: as_run(found, collection, rows) for name, found in (("model", model), ("words", words))}
     want = trec.fuse(runs, depth=20, weights={"model": 0.25, "words": 1.0})
-    found = trec.evaluate({"one": made, "two": want}, collection.qrels("val"), ["nDCG@10"], bootstrap=0)
+    found = trec.evaluate({"one": made, "two": want}, collection.qrels("val"), ["nDCG@10"], intervals=0)
     assert found.values["one"] == found.values["two"]
 
 

@@ -62,7 +62,7 @@ def test_a_test_set_of_another_collection_is_evaluated_as_its_lists_say(finished
     assert {path.name for path in lists.iterdir()} == {"trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"}
     files = {"trained": "trained.trec", "BM25": "bm25.trec", "trained + BM25": "fusion.trec"}
     runs = {name: str(lists / file) for name, file in files.items()}
-    found = trec.evaluate(runs, str(lists / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
+    found = trec.evaluate(runs, str(lists / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], intervals=0)
     for name, each in report.systems.items():
         assert [*each["values"].values()] == pytest.approx([*found.values[name].values()])
     assert f"queries with the text of a query of the training, left out: {20 - len(new)}" in report.notes

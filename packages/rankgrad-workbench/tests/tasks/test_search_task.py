@@ -62,7 +62,7 @@ def test_the_numbers_of_a_run_are_those_of_its_lists(finished):
     report = SearchReport.from_json(finished.after)
     files = {"before training": "before", "trained": "trained", "BM25": "bm25", "trained + BM25": "fusion"}
     runs = {name: str(finished.folder / f"{file}.trec") for name, file in files.items()}
-    found = trec.evaluate(runs, str(finished.folder / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], bootstrap=0)
+    found = trec.evaluate(runs, str(finished.folder / "qrels.trec"), ["nDCG@10", "RR@10", "R@100"], intervals=0)
     for name, each in report.systems.items():
         assert [*each["values"].values()] == pytest.approx([*found.values[name].values()])
     assert finished.read_values() == report.systems["trained"]["values"]
@@ -255,7 +255,7 @@ def test_names_that_files_of_trec_cannot_hold_are_written_so_that_they_stay_diff
     )
     values = SearchReport.from_json(finished.after).values
     files = [str(run.folder / f"{name}.trec") for name in ("trained", "qrels")]
-    found = trec.evaluate({"it": files[0]}, files[1], ["nDCG@10"], bootstrap=0)
+    found = trec.evaluate({"it": files[0]}, files[1], ["nDCG@10"], intervals=0)
     assert found.values["it"]["ndcg_cut_10"] == pytest.approx(SearchReport.from_json(run.after).values["NDCG@10"])
     assert found.values["it"]["ndcg_cut_10"] == pytest.approx(values["NDCG@10"])
 

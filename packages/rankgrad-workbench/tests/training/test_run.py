@@ -190,7 +190,7 @@ def test_broken_files_are_listed_and_the_run_goes_to_its_end(messy, tmp_path, ca
     assert run.finished and "skipped 5 files and 1 folder:" in shown and all(name in shown for name in BROKEN)
     assert "one image only" in shown
     report = Report.from_json(run.after)
-    assert len(report.uncounted) > 0 and any("no relevant item" in note for note in report.notes)
+    assert len(report.without_relevant) > 0 and any("no relevant item" in note for note in report.notes)
     assert "Not read: 5 files and 1 folder." in (run.folder / "report.html").read_text()
 
 

@@ -83,7 +83,7 @@ def test_the_loss_is_told_all_classes_and_the_evaluation_asks_for_a_shared_one(t
     run = train(*given, f"out={tmp_path / 'run'}")
     with np.load(run.embeddings) as saved:
         assert saved["labels"].dtype == bool and saved["labels"].shape == (24, 4)
-        by_hand = evaluate(saved["embeddings"], saved["labels"], ks=[1, 2, 4, 8], bootstrap=0, clusters="none")
+        by_hand = evaluate(saved["embeddings"], saved["labels"], intervals=0)
     assert run.read_values() == by_hand.values
     page = run.page.read_text(encoding="utf-8")
     assert "card, loan" in page
@@ -175,7 +175,7 @@ def test_levels_of_an_npz_with_a_gallery_are_those_of_its_two_columns(tmp_path, 
     out = tmp_path / "a.json"
     assert main(["evaluate", str(tmp_path / "a.npz"), "--levels", "--clusters", "none", "-o", str(out)]) == 0
     levels = np.stack([np.arange(24) % 2, np.arange(24) % 8], axis=1)
-    wanted = evaluate(rows[:10], levels[:10], ref_embeddings=rows[10:], ref_labels=levels[10:], clusters="none")
+    wanted = evaluate(rows[:10], levels[:10], ref_embeddings=rows[10:], ref_labels=levels[10:])
     assert Report.from_json(out).values == pytest.approx(wanted.values)
     assert {row["class"] for row in Report.from_json(out).per_class} == set(fine[:10].tolist())
 

@@ -241,7 +241,7 @@ def test_a_head_is_trained_on_embeddings_that_exist(vectors, tmp_path, with_page
     settings = [word for word in settings if not word.startswith("model.")]
     run = train(*settings, f"out={tmp_path / 'run'}")
     table = building.load_table(settings_of(compose(settings))).select("test")
-    as_they_are = evaluate(table.vectors, table.label, bootstrap=0, clusters="none").values
+    as_they_are = evaluate(table.vectors, table.label, intervals=0).values
     before, after = Report.from_json(run.before).values, Report.from_json(run.after).values
     assert before["mAP@R"] == pytest.approx(as_they_are["mAP@R"]) and before != after  # it begins as the identity
     model, _ = load_weights(run.weights)

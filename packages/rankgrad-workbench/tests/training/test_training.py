@@ -446,7 +446,7 @@ def test_queries_are_ranked_against_their_gallery_where_a_data_set_divides_them(
     asked = torch.tensor([r == "query" for r in role])
     label = table.label
     items = {"ref_embeddings": embeddings[~asked], "ref_labels": label[~asked]}
-    wanted = evaluate(embeddings[asked], label[asked], **items, ks=[1], clusters="none")
+    wanted = evaluate(embeddings[asked], label[asked], **items)
     assert report.values == wanted.values and report.counts["gallery"] == 80
     training.save_embeddings(tmp_path / "embeddings.npz", embeddings, table)
     saved = np.load(tmp_path / "embeddings.npz")
@@ -460,7 +460,7 @@ def test_drawn_galleries_are_averaged_and_named():
     found = []
     for trial in trials(table):
         items = {"ref_embeddings": embeddings[trial.gallery], "ref_labels": table.label[trial.gallery]}
-        found.append(evaluate(embeddings[trial.query], table.label[trial.query], **items, ks=[1], bootstrap=0))
+        found.append(evaluate(embeddings[trial.query], table.label[trial.query], intervals=0, **items))
     assert report.values["R@1"] == pytest.approx(sum(r.values["R@1"] for r in found) / 10)
     assert "one-gallery, 10 draws" in str(report) and report.intervals == {}
     assert "means over 10 drawn galleries" in report.notes[-1]

@@ -24,7 +24,7 @@ HARMLESS = ["\u00e9", "e\u0301", "\u200b", "\ufeff", "\u4e2d", "\U0001f600", "\u
 def of_text(folder: Path, run: str, qrels: str = "q 0 d 1\n") -> trec.Evaluation:
     (folder / "a.run").write_bytes(run.encode())
     (folder / "a.qrels").write_bytes(qrels.encode())
-    return trec.evaluate(folder / "a.run", folder / "a.qrels", ["map", "num_ret"], bootstrap=0)
+    return trec.evaluate(folder / "a.run", folder / "a.qrels", ["map", "num_ret"], intervals=0)
 
 
 @pytest.mark.parametrize("sign", DIVIDING, ids=ascii)
@@ -54,7 +54,7 @@ def test_a_sign_that_divides_names_is_refused_in_text_and_never_written(sign, tm
 def test_a_table_may_hold_names_with_signs_that_divide_text(sign, tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"query": "q", "document": f"a{sign}b", "score": 1.0}))
     (tmp_path / "q.json").write_text(json.dumps({"q": {f"a{sign}b": 1}}))
-    found = trec.evaluate(tmp_path / "a.jsonl", tmp_path / "q.json", ["map"], bootstrap=0)
+    found = trec.evaluate(tmp_path / "a.jsonl", tmp_path / "q.json", ["map"], intervals=0)
     assert found.values["a"]["map"] == 1
 
 
@@ -62,7 +62,7 @@ def test_a_table_may_hold_names_with_signs_that_divide_text(sign, tmp_path):
 def test_a_written_run_with_other_signs_comes_back(sign, tmp_path):
     run = {"q": {f"a{sign}b": 2.0, "a": 1.0, f"b{sign}": 1.0}}
     trec.write_run(run, tmp_path / "mine.run")
-    found = trec.evaluate(tmp_path / "mine.run", {"q": {f"a{sign}b": 1}}, ["recip_rank", "num_ret"], bootstrap=0)
+    found = trec.evaluate(tmp_path / "mine.run", {"q": {f"a{sign}b": 1}}, ["recip_rank", "num_ret"], intervals=0)
     assert found.values["mine"] == {"recip_rank": 1, "num_ret": 3}
 
 
@@ -83,10 +83,10 @@ ALIKE = [
 @pytest.mark.parametrize(("one", "other"), ALIKE)
 def test_names_that_look_alike_are_told(one, other):
     for here, there in ((one, other), (other, one)):
-        found = trec.evaluate({"a": {"q": {here: 1.0, "x": 2.0}}}, {"q": {there: 1, "y": 1}}, ["map"], bootstrap=0)
+        found = trec.evaluate({"a": {"q": {here: 1.0, "x": 2.0}}}, {"q": {there: 1, "y": 1}}, ["map"], intervals=0)
         [note] = [note for note in found.notes if "look alike" in note]
         assert ascii(here) in note and ascii(there) in note
-        found = trec.evaluate({"a": {"q": {here: 1.0, "y": 2.0}}}, {"q": {there: 1, "y": 1}}, ["map"], bootstrap=0)
+        found = trec.evaluate({"a": {"q": {here: 1.0, "y": 2.0}}}, {"q": {there: 1, "y": 1}}, ["map"], intervals=0)
         assert any("look alike" in note for note in found.notes)  # also where others are the same
         with pytest.raises(ValueError, match="look alike") as raised:
             trec.evaluate({"a": {here: {"d": 1.0}}}, {there: {"d": 1}}, ["map"])
@@ -95,16 +95,16 @@ def test_names_that_look_alike_are_told(one, other):
 
 def test_other_names_do_not_look_alike():
     for one, other in (("d1", "d2"), ("1.5", "1"), ("10", "1"), ("a b", "ab")):
-        found = trec.evaluate({"a": {"q": {one: 1.0}}}, {"q": {other: 1}}, ["map"], bootstrap=0)
+        found = trec.evaluate({"a": {"q": {one: 1.0}}}, {"q": {other: 1}}, ["map"], intervals=0)
         assert not any("look alike" in note for note in found.notes)
         assert any("No document of the run is judged" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("code", [-999, 999, 65535, 2147483647, 32767, 9999, -9999])
 def test_grades_that_may_stand_for_a_missing_value_get_a_note(code):
-    found = trec.evaluate({"a": {"q": {"d": 1.0}}}, {"q": {"d": code, "e": 1}}, ["map"], bootstrap=0)
+    found = trec.evaluate({"a": {"q": {"d": 1.0}}}, {"q": {"d": code, "e": 1}}, ["map"], intervals=0)
     assert any("may stand for a missing value" in note and f"{code} (1)" in note for note in found.notes)
-    found = trec.evaluate({"a": {"q": {"d": 1.0}}}, {"q": {"d": -2, "e": 4}}, ["map"], bootstrap=0)
+    found = trec.evaluate({"a": {"q": {"d": 1.0}}}, {"q": {"d": -2, "e": 4}}, ["map"], intervals=0)
     assert not any("missing value" in note for note in found.notes)
 
 
@@ -120,7 +120,7 @@ def test_grades_that_may_stand_for_a_missing_value_get_a_note(code):
 )
 def test_a_quoted_tsv_and_one_that_names_its_delimiter_are_read(name, content, tmp_path):
     (tmp_path / name).write_bytes(content.encode())
-    assert trec.evaluate({"a": {"q": {"d": 1.0}}}, tmp_path / name, ["map"], bootstrap=0).values["a"]["map"] == 1
+    assert trec.evaluate({"a": {"q": {"d": 1.0}}}, tmp_path / name, ["map"], intervals=0).values["a"]["map"] == 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ CODE = """
 import sys
 from rankgrad import trec
 from rankgrad_workbench.cli import main
-found = trec.evaluate("a.run", "a.qrels", bootstrap=10)
+found = trec.evaluate("a.run", "a.qrels", intervals=10)
 trec.write_run(trec.fuse({"a": "a.run", "b": trec.from_matrix([["d"]], [[1.0]], ["q"])}), "fused.run")
 assert main(["evaluate", "a.run", "fused.run", "--qrels", "a.qrels", "-o", "out"]) == 0
 print([name for name in ("torch", "lightning", "omegaconf") if name in sys.modules])
@@ -173,7 +173,7 @@ def test_a_run_that_finds_nothing_for_more_than_a_few_queries_gets_no_verdict_bu
     qrels = {f"q{n}": {"d": 1} for n in range(40)}
     new = {query: {"d": 1.0} for query in qrels}
     old = {query: {"x": 2.0, "d": 1.0} for query in [*qrels][:30]}
-    found = trec.evaluate({"new": new, "old": old}, qrels, ["map"], baseline=baseline, missing=missing, bootstrap=0)
+    found = trec.evaluate({"new": new, "old": old}, qrels, ["map"], baseline=baseline, missing=missing, intervals=0)
     said = "old finds nothing for 10 of 40 queries, so it is not compared with other runs."
     assert not found.differences and said in found.notes and said in str(found)
     page = found.write(tmp_path).read_text(encoding="utf-8")
@@ -181,11 +181,11 @@ def test_a_run_that_finds_nothing_for_more_than_a_few_queries_gets_no_verdict_bu
     some = trec.evaluate({"new": new, "old": old, "other": {q: {"x": 2.0, "d": 1.0} for q in qrels}}, qrels, ["map"])
     assert {(each.run, each.other) for each in some.differences} == {("other", "new")}
     few = {query: {"x": 2.0, "d": 1.0} for query in [*qrels][:38]}
-    assert trec.evaluate({"new": new, "old": few}, qrels, ["map"], bootstrap=0).differences
+    assert trec.evaluate({"new": new, "old": few}, qrels, ["map"], intervals=0).differences
 
 
 def test_a_run_of_which_no_document_is_judged_could_not_work_and_is_not_compared():
     qrels = {f"q{n}": {"d": 1} for n in range(10)}
     runs = {"new": {query: {"d": 1.0} for query in qrels}, "old": {query: {"D": 1.0} for query in qrels}}
-    found = trec.evaluate(runs, qrels, ["map"], bootstrap=0)
+    found = trec.evaluate(runs, qrels, ["map"], intervals=0)
     assert not found.differences and any("look alike" in note for note in found.notes)

@@ -56,7 +56,7 @@ NUMBERS = ["map", "ndcg", "bpref", "err", "rbp", "judged_5", "num_ret"]
 
 def numbers(run: Any, qrels: Any = QRELS) -> dict[str, dict[str, float]]:
     """What is found for each query."""
-    found = evaluate(run, qrels, NUMBERS, bootstrap=0)
+    found = evaluate(run, qrels, NUMBERS, intervals=0)
     return found.by_query(found.runs[0])
 
 
@@ -66,7 +66,7 @@ def numbers(run: Any, qrels: Any = QRELS) -> dict[str, dict[str, float]]:
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["about"])
 def test_the_digits_are_those_that_trec_eval_prints(tmp_path, case):
     run, qrels = files_of(tmp_path, case["run"], case["qrels"])
-    assert printed(evaluate(run, qrels, bootstrap=0, **case["options"])) == case["printed"]
+    assert printed(evaluate(run, qrels, intervals=0, **case["options"])) == case["printed"]
 
 
 PARAMETERS = ["iprec_at_recall.0.1,.2,.25,.5,.75", "P.3,5,7", "recall.20,2000", "success.2,5,20", "ndcg_cut.10,20,23"]
@@ -88,7 +88,7 @@ ALL = [
     ],
 )
 def test_the_digits_are_those_of_trec_evals_own_tests(run, qrels, output, measures, options):
-    found = printed(evaluate(OFFICIAL / f"{run}.gz", OFFICIAL / f"{qrels}.gz", measures, bootstrap=0, **options))
+    found = printed(evaluate(OFFICIAL / f"{run}.gz", OFFICIAL / f"{qrels}.gz", measures, intervals=0, **options))
     expected: dict[str, dict[str, str]] = {}
     for line in gzip.decompress((OFFICIAL / f"{output}.gz").read_bytes()).decode().splitlines():
         measure, query, value = (word.strip() for word in line.split("\t"))
@@ -99,7 +99,7 @@ def test_the_digits_are_those_of_trec_evals_own_tests(run, qrels, output, measur
 
 def test_gains_of_grades_are_those_of_trec_evals_own_test():
     files = (OFFICIAL / "results.test.gz", OFFICIAL / "qrels.test.gz")
-    found = evaluate(*files, ["ndcg"], gains={1: 3, 2: 9, 4: 4.5}, bootstrap=0)
+    found = evaluate(*files, ["ndcg"], gains={1: 3, 2: 9, 4: 4.5}, intervals=0)
     output = gzip.decompress((OFFICIAL / "out.test.meas_params.gz").read_bytes()).decode()
     [value] = re.findall(r"ndcg_1=3,2=9,4=4.5\s+all\s+(\S+)", output)
     assert found.lines(found.runs[0])[0].split()[-1] == value
@@ -115,14 +115,14 @@ def test_gains_of_grades_are_those_of_trec_evals_own_test():
 )
 def test_measures_that_trec_eval_lacks_have_the_numbers_of_ir_measures(name, value, digits):
     """Of ir_measures 0.4.3, which asks gdeval and cwl-eval."""
-    found = evaluate(OFFICIAL / "results.test.gz", OFFICIAL / "qrels.rel_level.gz", [name], bootstrap=0)
+    found = evaluate(OFFICIAL / "results.test.gz", OFFICIAL / "qrels.rel_level.gz", [name], intervals=0)
     [values] = found.values.values()
     assert next(iter(values.values())) == pytest.approx(value, abs=10.0**-digits)
 
 
 def test_judged_has_the_number_of_ir_measures_and_leaves_out_negative_grades():
     files = [(OFFICIAL / "results.test.gz", OFFICIAL / f"qrels.{name}.gz") for name in ("test", "rel_level")]
-    found = [evaluate(*each, ["Judged@100"], bootstrap=0).values["results.test"]["judged_100"] for each in files]
+    found = [evaluate(*each, ["Judged@100"], intervals=0).values["results.test"]["judged_100"] for each in files]
     assert found == pytest.approx([0.9033333333333333, 0.7933333333333333])  # the same documents, some of grade -1
 
 
@@ -265,7 +265,7 @@ def test_places_of_no_document_and_scores_of_minus_infinity_are_not_retrieved():
 def test_padding_by_a_low_score_is_noticed():
     scores = np.full((4, 50), -1e6)
     scores[:, :3] = [3.0, 2.0, 1.0]
-    found = evaluate({"a": trec.from_scores(scores)}, {"0": {"7": 1}, "1": {"0": 1}}, ["map"], bootstrap=0)
+    found = evaluate({"a": trec.from_scores(scores)}, {"0": {"7": 1}, "1": {"0": 1}}, ["map"], intervals=0)
     assert any("-1e+06" in note and "94 of 100" in note for note in found.notes)
 
 
@@ -478,7 +478,7 @@ def test_memory_does_not_grow_with_a_run_file_whose_lists_stand_together(tmp_pat
                 file.writelines(f"q{query} Q0 d{rank} {rank} {-rank} a\n" for rank in range(200))
         tracemalloc.start()
         try:
-            evaluate(path, {"q0": {"d3": 1}}, ["map"], bootstrap=0)
+            evaluate(path, {"q0": {"d3": 1}}, ["map"], intervals=0)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -517,7 +517,7 @@ def several() -> Evaluation:
     }
     del runs["<same>"]["q3"]
     groups = {f"q{q}": "even" if q % 2 == 0 else "odd" for q in range(40)}
-    return evaluate(runs, qrels, ["map", "ndcg_cut_5", "num_rel_ret"], groups=groups, bootstrap=200)
+    return evaluate(runs, qrels, ["map", "ndcg_cut_5", "num_rel_ret"], groups=groups, intervals=200)
 
 
 def test_every_pair_is_tested_by_the_paired_t_test_with_holms_correction(several):
@@ -537,7 +537,7 @@ def test_fewer_than_six_queries_have_an_interval_and_no_p(several, tmp_path):
         {query: {"d": 1} for query in queries},
     )
     runs["b"][queries[0]] = {"other": 2.0, "d": 1.0}
-    found = evaluate(runs, qrels, ["map"], bootstrap=0)
+    found = evaluate(runs, qrels, ["map"], intervals=0)
     [each] = found.differences
     assert (each.p, each.corrected, each.detectable) == (None, None, None) and each.low < each.mean < each.high
     assert any("no p-value" in note for note in found.notes) and " -" in str(found)
@@ -559,7 +559,7 @@ def test_a_difference_of_the_detectable_size_is_found_with_a_chance_of_80_percen
 def test_equal_runs_have_no_detectable_difference(tmp_path):
     queries = {f"{name} {n}": row for n in range(6) for name, row in QRELS.items()}
     run = {f"{name} {n}": row for n in range(6) for name, row in RUN.items()}
-    found = evaluate({"a": run, "b": run}, queries, ["map"], bootstrap=0)
+    found = evaluate({"a": run, "b": run}, queries, ["map"], intervals=0)
     [each] = found.differences
     assert (each.mean, each.p, each.detectable) == (0, 1, None) and "0.0000\n" not in f"{found}\n".partition(
         "detectable"
@@ -622,7 +622,7 @@ def test_with_a_baseline_the_page_says_which_runs_are_ahead_of_it(tmp_path):
         "old": {query: {"d1": 1.0, "d2": 2.75, "d3": 2.0} for query in queries},
         "new": {query: {"d1": score, "d2": 2.75, "d3": 2.0} for query, score in zip(queries, right, strict=True)},
     }
-    found = evaluate(runs, {query: {"d1": 1} for query in queries}, ["recip_rank"], baseline="old", bootstrap=0)
+    found = evaluate(runs, {query: {"d1": 1} for query in queries}, ["recip_rank"], baseline="old", intervals=0)
     text = Page(write(found, tmp_path)).text
     assert "new is ahead of old." in text and "highest mean" not in text
 
@@ -630,7 +630,7 @@ def test_with_a_baseline_the_page_says_which_runs_are_ahead_of_it(tmp_path):
 def test_the_page_counts_only_pairs_that_differ_on_some_query_for_what_is_detectable(tmp_path):
     run, qrels = ({f"{query} {n}": row for n in range(6) for query, row in each.items()} for each in (RUN, QRELS))
     runs = {"a": run, "same": run, "b": {query: dict.fromkeys(scores, 1.0) for query, scores in run.items()}}
-    found = evaluate(runs, qrels, ["map", "num_ret", "judged_1000"], bootstrap=0)
+    found = evaluate(runs, qrels, ["map", "num_ret", "judged_1000"], intervals=0)
     sizes = {(each.run, each.other, each.metric): each.detectable for each in found.differences}
     page = Page(write(found, tmp_path))
     assert f"map: 0 of 3 pairs differ; detectable: {sizes['b', 'a', 'map']:.4f}" in page.text
@@ -641,7 +641,7 @@ def test_a_page_of_one_run_and_of_many_can_be_written(tmp_path):
     for count in (1, 9):
         runs = {f"run{place}": {query: dict(list(row.items())[place:]) for query, row in RUN.items()}
                 for place in range(count)}  # fmt: skip
-        found = evaluate(runs, QRELS, ["map", "num_ret"], bootstrap=10)
+        found = evaluate(runs, QRELS, ["map", "num_ret"], intervals=10)
         page = Page(write(found, tmp_path))
         assert all(name in page.text for name in runs)
 
@@ -658,7 +658,7 @@ def test_the_page_shows_the_first_of_many_groups_and_the_csv_all(tmp_path):
 
 def test_many_runs_are_printed_as_rows_and_few_as_columns():
     for count, first in ((4, "metric"), (5, "run")):
-        found = evaluate({f"r{place}": RUN for place in range(count)}, QRELS, ["map", "P_5"], bootstrap=5)
+        found = evaluate({f"r{place}": RUN for place in range(count)}, QRELS, ["map", "P_5"], intervals=5)
         head, *rows = str(found).split("\n\n")[0].splitlines()
         assert head.split()[0] == first
         assert [row.split()[0] for row in rows[:2]] == (["map", "P_5"] if first == "metric" else ["r0", "r1"])
@@ -694,9 +694,9 @@ def test_tables_of_an_earlier_evaluation_do_not_stay(tmp_path):
     judged = {"q1": {"d1": 1}, "q2": {"d1": 1}}
     runs = {name: {query: {"d1": 1.0, "d2": 2.0} for query in judged} for name in ("a", "b")}
     out = tmp_path / "out"
-    write(trec.evaluate(runs, judged, groups={"q1": "x", "q2": "y"}, bootstrap=0), out)
+    write(trec.evaluate(runs, judged, groups={"q1": "x", "q2": "y"}, intervals=0), out)
     assert {"differences.csv", "groups.csv"} < {path.name for path in out.iterdir()}
-    one = trec.evaluate({"a": runs["a"]}, judged, bootstrap=0)
+    one = trec.evaluate({"a": runs["a"]}, judged, intervals=0)
     write(one, out)
     assert sorted(path.name for path in out.glob("*.csv")) == ["per-query.csv", "values.csv"]
     (out / "groups.csv").write_text("query,group\nq1,x\n", encoding="utf-8")
@@ -812,7 +812,7 @@ def test_the_command_adds_the_fusion_with_its_tests(tmp_path, capsys):
     assert "fusion - one" in capsys.readouterr().out
     content = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert content["runs"] == ["one", "two", "fusion"] and "map" in content["intervals"]["fusion"]
-    wanted = evaluate({"fusion": trec.fuse(paths)}, qrels, ["map"], bootstrap=0).values["fusion"]["map"]
+    wanted = evaluate({"fusion": trec.fuse(paths)}, qrels, ["map"], intervals=0).values["fusion"]["map"]
     assert content["values"]["fusion"]["map"] == wanted
     assert main(["evaluate", paths[0], *command]) == 2
     assert "two or more runs" in capsys.readouterr().err

@@ -380,9 +380,9 @@ def gaps(embeddings: Tensor, labels: Tensor, batch: Tensor) -> Tensor:
 
 
 def _over_all(embeddings: Tensor, labels: Tensor) -> Tensor:
-    report = evaluate(embeddings, labels, ks=[1], bootstrap=0, clusters="none")
+    report = evaluate(embeddings, labels, intervals=0)
     ap = torch.from_numpy(report.per_query["AP"]).clone()
-    ap[torch.from_numpy(report.uncounted)] = torch.nan
+    ap[torch.from_numpy(report.without_relevant)] = torch.nan
     return ap
 
 

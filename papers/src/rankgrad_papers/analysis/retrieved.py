@@ -240,7 +240,7 @@ def _items(table: Table, query: int, scores: Tensor, rows: Tensor) -> tuple[Item
 
 def _first_right(unit: Tensor, rows: Tensor, gallery: Tensor, label: Tensor) -> Tensor:
     """[query] rank of the first relevant item; of equal scores the first row of the gallery is ranked higher."""
-    own = search.Protocol(ids=rows, ref_ids=gallery)
+    own = search.Candidates(ids=rows, ref_ids=gallery)
     ranks = search.rank_relevant(unit[rows], label[rows], unit[gallery], label[gallery], own)
     first = torch.full((len(rows),), math.inf, dtype=ranks.index.rank.dtype)
     return first.scatter_reduce(0, ranks.index.query.cpu(), ranks.index.rank.cpu(), "amin")

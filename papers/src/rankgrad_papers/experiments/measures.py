@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rankgrad.evaluation import Report, evaluate
+from rankgrad.evaluation import Bootstrap, Report, evaluate
 from rankgrad_workbench.datasets.inspection import NOT_COMPARABLE
 from rankgrad_workbench.files import read_json, read_npz, write_text
 from rankgrad_workbench.models.weights import load_weights
@@ -195,7 +195,7 @@ def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
         return float(read_json(path, "NMI")["NMI"])
     from rankgrad_workbench.settings import load
 
-    report = evaluate(*_embedded(run, chosen), ks=[1], bootstrap=0, seed=load(run.config).seed)
+    report = evaluate(*_embedded(run, chosen), intervals=Bootstrap(resamples=0, seed=load(run.config).seed))
     value = report.values["NMI"]
     write_text(path, json.dumps({"NMI": value, "clusters": report.settings["clusters"]}))
     return value

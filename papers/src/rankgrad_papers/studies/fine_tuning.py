@@ -178,7 +178,7 @@ def embedded(model: nn.Module, rows: Rows, chosen: list[int]) -> Tensor:
 
 def measured(model: nn.Module, rows: Rows, chosen: list[int]) -> dict[str, float]:
     """The metrics in per cent; every row searches the others."""
-    report = evaluate(embedded(model, rows, chosen), rows.labels[chosen], bootstrap=0, clusters="none")
+    report = evaluate(embedded(model, rows, chosen), rows.labels[chosen], intervals=0)
     return {metric: 100 * report.values[metric] for metric in METRICS}
 
 

@@ -12,7 +12,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor
 
 from ...evaluation import Report, evaluate
-from ...evaluation.graded import NAMES, evaluate_graded
+from ...evaluation.graded import METRICS, evaluate_graded
 
 SIMILARITIES = {"cosine": "cosine", "dot": "inner product", "euclidean": "euclidean"}  # its names -> our names
 
@@ -144,8 +144,7 @@ class RetrievalEvaluator(Evaluator):
         truncate_dim: use only this number of first dimensions of the embeddings, for Matryoshka models.
         write_csv: write a line with all metrics and intervals for every evaluation.
         show_progress_bar: show the progress of the embedding.
-        options: options of `rankgrad.evaluation.evaluate`, such as ks, extra, groups, bootstrap. The default of
-            clusters is "none", because k-means takes longer than all else.
+        options: options of `rankgrad.evaluation.evaluate`, such as metrics, protocol and intervals.
 
     Attributes:
         report: the whole `Report` of the last call.
@@ -177,7 +176,6 @@ class RetrievalEvaluator(Evaluator):
         show_progress_bar: bool = False,
         **options: Any,
     ) -> None:
-        options = {"clusters": "none", **options}
         super().__init__(name, primary_metric, batch_size, truncate_dim, write_csv, show_progress_bar, options)
         self.texts, self.labels = list(texts), labels
         if len(self.texts) != len(labels):
@@ -239,7 +237,7 @@ class GradedRetrievalEvaluator(OfCorpus):
         truncate_dim: use only this number of first dimensions of the embeddings.
         write_csv: write a line with all metrics and intervals for every evaluation.
         show_progress_bar: show the progress of the embedding.
-        options: options of `rankgrad.evaluation.graded.evaluate_graded`: bootstrap, confidence, seed.
+        options: options of `rankgrad.evaluation.evaluate_graded`, such as intervals.
 
     Attributes:
         report: the whole `Report` of the last call.
@@ -263,7 +261,7 @@ class GradedRetrievalEvaluator(OfCorpus):
         qrels: Mapping[str, Mapping[str, float]],
         name: str = "",
         *,
-        metrics: Sequence[str] = NAMES,
+        metrics: Sequence[str] = METRICS,
         primary_metric: str = "NDCG@10",
         batch_size: int = 32,
         truncate_dim: int | None = None,
@@ -271,7 +269,7 @@ class GradedRetrievalEvaluator(OfCorpus):
         show_progress_bar: bool = False,
         **options: Any,
     ) -> None:
-        options = {"names": tuple(metrics), **options}
+        options = {"metrics": tuple(metrics), **options}
         shared = (name, primary_metric, batch_size, truncate_dim, write_csv, show_progress_bar, options)
         super().__init__(queries, corpus, qrels, *shared)
 

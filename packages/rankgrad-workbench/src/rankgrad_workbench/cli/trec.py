@@ -68,8 +68,7 @@ def run_trec(arguments: argparse.Namespace) -> None:
     from ..trec import evaluate, fuse
     from ..trec.sources import runs_of
 
-    taken = (*OPTIONS, "bootstrap")
-    options = {name: getattr(arguments, name) for name in taken if getattr(arguments, name) is not None}
+    options = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
     lines, fused = options.pop("lines", None), options.pop("fuse")
     if lines:
         options.setdefault("metrics", ["official"])
@@ -79,7 +78,7 @@ def run_trec(arguments: argparse.Namespace) -> None:
         if FUSED in runs:
             raise ValueError(f"--fuse names its run {FUSED!r}, and a run file has this name: rename the file")
         runs[FUSED] = fuse(runs)
-    evaluation = evaluate(runs, arguments.qrels, **options)
+    evaluation = evaluate(runs, arguments.qrels, intervals=arguments.bootstrap, **options)
     if lines:
         for run in evaluation.runs:
             print("\n".join(evaluation.lines(run, every=lines == "each")))

@@ -55,7 +55,7 @@ def write_report(
     >>> import tempfile, torch
     >>> from rankgrad.evaluation import evaluate
     >>> from rankgrad_workbench.tasks.retrieval.page import Content
-    >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1], clusters="none")
+    >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = write_report(Path(folder, "mine.html"), [Content("mine", after=after)])
     ...     print("mAP@R" in page.read_text(encoding="utf-8"))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from rankgrad.evaluation import Protocol
 from rankgrad.ranks.normalize import unit_rows
 from rankgrad.ranks.relevance import as_labels
 
@@ -19,10 +20,8 @@ from ..files import Pieces
 from ..files.tables.written import write_vectors
 
 # Columns of an npz that are arguments of `evaluation.evaluate`, besides embeddings and labels.
-COLUMNS = (
-    *("ids", "groups", "weights", "super_labels", "class_names", "super_names"),
-    *("ref_embeddings", "ref_labels", "ref_ids", "ref_groups"),
-)
+COLUMNS = ("super_labels", "class_names", "super_names", "ref_embeddings", "ref_labels")
+OF_PROTOCOL = ("ids", "groups", "weights", "ref_ids", "ref_groups")
 
 
 def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,11 +32,12 @@ def evaluated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> from rankgrad.evaluation import evaluate
     >>> columns = {"embeddings": np.eye(4)[[0, 0, 1, 1]], "labels": np.array([0, 0, 1, 1]), "ids": np.arange(4)}
-    >>> report = evaluate(columns["embeddings"], columns["labels"], clusters="none", **evaluated_columns(columns))
+    >>> report = evaluate(columns["embeddings"], columns["labels"], **evaluated_columns(columns))
     >>> report.values["R@1"]
     1.0
     """
     evaluated: dict[str, Any] = {name: columns[name] for name in COLUMNS if name in columns}
+    evaluated["protocol"] = Protocol(**{name: columns[name] for name in OF_PROTOCOL if name in columns})
     for name, of in (("class_names", "labels"), ("super_names", "super_labels")):
         if name in evaluated and columns.get(of, columns["labels"]).dtype.kind in "US":
             del evaluated[name]  # labels that are strings are their own names

@@ -26,7 +26,7 @@ from .folder import OFF_COUNTS, REMARKS, Run, read_parts
 LEVEL = 0.05
 # Shapes of what is read of a report.
 SHAPES: Mapping[str, Any] = {
-    **{name: Report.shapes[name] for name in ("values", "intervals", "per_query", "uncounted")},
+    **{name: Report.shapes[name] for name in ("values", "intervals", "per_query", "without_relevant")},
     "per_class": (Report.shapes["per_class"], {}),  # a detector's is an object
     **{"counts": NUMBERS, "settings": {}, "tests": [DIFFERENCE]},
 }
@@ -70,7 +70,7 @@ def change(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> 
 
     Args:
         before: content of the report of the network before training: "values", and if it has them "per_query",
-            "per_class", "uncounted", "settings".
+            "per_class", "without_relevant", "settings".
         after: likewise, after training; a search has "tests".
         metric: name of a metric.
 
@@ -110,7 +110,7 @@ def _paired(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) ->
         return paired_over_groups(means[0], means[1], weight=counts), "classes"
     queries = [np.array(each.get("per_query", {}).get(metric, ()), dtype=np.float64) for each in reports]
     for values, each in zip(queries, reports, strict=True):
-        values[np.asarray(each.get("uncounted", ()), dtype=np.int64)] = np.nan
+        values[np.asarray(each.get("without_relevant", ()), dtype=np.int64)] = np.nan
     if len(queries[0]) == len(queries[1]):
         known = ~np.isnan(queries).any(0)
         if known.sum() >= FEWEST:

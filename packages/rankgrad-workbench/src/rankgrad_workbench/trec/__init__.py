@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rankgrad.common.checks import coverage, integer, number, one_of, unknown
+from rankgrad.common.checks import integer, number, one_of, unknown
 from rankgrad.common.text import shown
+from rankgrad.evaluation.statistics import BOOTSTRAP, Bootstrap
 
 from . import files
-from .comparison import Difference, differences, intervals, is_silent, pairs_of
+from .comparison import Difference, differences, intervals_over, is_silent, pairs_of
 from .files import QRELS, RUN
 from .fusion import fuse
 from .judged import AboutRun, JudgedLists, Judgements, judged_lists, some
@@ -58,9 +59,7 @@ def evaluate(
     judged_only: bool = False,
     groups: Groups | None = None,
     baseline: str | None = None,
-    bootstrap: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    intervals: Bootstrap | int = BOOTSTRAP,
     trec_eval: Literal[9, 10] = 10,
 ) -> Evaluation:
     """Measure ranked lists against judgements, with the numbers of trec_eval.
@@ -83,9 +82,7 @@ def evaluate(
         groups: query -> group, or a csv with the columns query and group, in which a query may occur several times.
         baseline: a run; each other run is tested against this one only. None: all pairs of runs are tested. A run
             without a list for more than a few queries is not tested.
-        bootstrap: number of resamples of the queries for the intervals; 0: no intervals.
-        confidence: coverage of the intervals.
-        seed: seed of the bootstrap.
+        intervals: how intervals are drawn, or a number of resamples of the queries; 0: no intervals.
         trec_eval: version whose numbers are computed. 10 compares scores in double precision and rounds recall points.
             9, and pytrec_eval, compares in single precision, and truncates recall points after adding .9.
 
@@ -96,11 +93,11 @@ def evaluate(
         TypeError: a run has another type.
 
     >>> run = {"q1": {"d1": 0.9, "d2": 0.8, "d3": 0.7}, "q2": {"d1": 0.5}}
-    >>> found = evaluate({"mine": run}, {"q1": {"d2": 1}, "q2": {"d1": 2, "d9": 1}}, ["map", "nDCG@10"], bootstrap=0)
+    >>> found = evaluate({"mine": run}, {"q1": {"d2": 1}, "q2": {"d1": 2, "d9": 1}}, ["map", "nDCG@10"], intervals=0)
     >>> found.values["mine"]["map"], round(found.by_query("mine")["q2"]["ndcg_cut_10"], 4)
     (0.5, 0.7602)
     """
-    wanted = metrics_of(metrics)
+    wanted, drawing = metrics_of(metrics), replace(Bootstrap.of(intervals), by="query")
     settings: dict[str, Any] = {
         "level": integer(level, "level is the lowest relevant grade", low=1),
         "gains": {
@@ -111,9 +108,7 @@ def evaluate(
         "depth": None if depth is None else integer(depth, "depth is a number of documents", low=1),
         "judged_only": judged_only,
         "baseline": baseline,
-        "bootstrap": integer(bootstrap, "bootstrap is a number of resamples", low=0),
-        "confidence": coverage(confidence),
-        "seed": integer(seed, "seed is the seed of the bootstrap", low=0),
+        **drawing.settings(),
         "trec_eval": one_of(trec_eval, "trec_eval", (9, 10)),
     }
     sources = runs_of(runs)
@@ -125,10 +120,10 @@ def evaluate(
 
     values, per_query, silent, notes = _measured(sources, judgements, wanted, settings)
     means = [str(metric) for metric in wanted if metric.is_mean]
-    bounds = partial(intervals, metrics=means, resamples=bootstrap, confidence=confidence, seed=seed)
+    bounds = partial(intervals_over, metrics=means, how=drawing)
     everyone = np.arange(len(judgements.queries))
     pairs = pairs_of(list(per_query), baseline)
-    tested = differences(per_query, means, [pair for pair in pairs if not {*pair} & {*silent}], confidence)
+    tested = differences(per_query, means, [pair for pair in pairs if not {*pair} & {*silent}], drawing.confidence)
     untested = [
         f"{shown(run)} finds nothing for {count:,} of {len(everyone):,} queries, so it is not compared with other runs."
         for run, count in silent.items()

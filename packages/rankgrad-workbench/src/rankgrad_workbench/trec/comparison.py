@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankgrad.evaluation.statistics import FEWEST, detectable, holm, intervals_of_means, paired_t_test
+from rankgrad.evaluation.statistics import FEWEST, Bootstrap, detectable, holm, intervals_of_means, paired_t_test
 
 from .lists import Array
 
@@ -117,8 +117,8 @@ def differences(
     return tested
 
 
-def intervals(
-    values: Mapping[str, Array], metrics: Sequence[str], rows: Array, resamples: int, confidence: float, seed: int
+def intervals_over(
+    values: Mapping[str, Array], metrics: Sequence[str], rows: Array, how: Bootstrap
 ) -> dict[str, tuple[float, float]]:
     """Metric -> interval of its mean by the bootstrap over queries.
 
@@ -126,16 +126,13 @@ def intervals(
         values: metric -> [query]; NaN: there is no value.
         metrics: metrics that get an interval.
         rows: [member] queries that count.
-        resamples: number of resamples; 0: no intervals.
-        confidence: coverage.
-        seed: seed of the draws.
+        how: resamples, confidence and seed.
     """
-    if not resamples or not metrics:
+    if not how.resamples or not metrics:
         return {}
     table = np.stack([values[name][rows] for name in metrics], axis=1)
     table = table[~np.isnan(table).any(1)]
     if not len(table):
         return {}
     one_each = np.arange(len(table))
-    columns = dict(zip(metrics, table.T, strict=True))
-    return intervals_of_means(columns, one_each, np.ones(len(table)), resamples, confidence, seed)
+    return intervals_of_means(dict(zip(metrics, table.T, strict=True)), one_each, np.ones(len(table)), how)

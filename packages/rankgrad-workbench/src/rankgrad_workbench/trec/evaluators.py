@@ -62,7 +62,7 @@ class RankedRetrievalEvaluator(OfCorpus):
         truncate_dim: use only this number of first dimensions of the embeddings.
         write_csv: write a line with all metrics and intervals for every evaluation.
         show_progress_bar: show the progress of the embedding.
-        options: options of `trec.evaluate`, such as level, groups, bootstrap.
+        options: options of `trec.evaluate`, such as level, groups, intervals.
 
     Attributes:
         report: the whole `trec.Evaluation` of the last call.

@@ -127,7 +127,7 @@ def from_mapping(values: Mapping[Any, Mapping[Any, float]], name: str = "the map
 
     >>> from rankgrad import trec
     >>> run = from_mapping({"q1": {"d1": 0.9, "d2": 0.4}}, name="mine")
-    >>> trec.evaluate({"mine": run}, {"q1": {"d2": 1}}, ["recip_rank"], bootstrap=0).values["mine"]["recip_rank"]
+    >>> trec.evaluate({"mine": run}, {"q1": {"d2": 1}}, ["recip_rank"], intervals=0).values["mine"]["recip_rank"]
     0.5
     """
 
@@ -219,7 +219,7 @@ def from_scores(
 
     >>> from rankgrad import trec
     >>> run = from_scores([[0.1, 0.9, 0.5]], queries=["q1"], documents=["d1", "d2", "d3"])
-    >>> trec.evaluate({"mine": run}, {"q1": {"d3": 1}}, ["recip_rank"], bootstrap=0).values["mine"]["recip_rank"]
+    >>> trec.evaluate({"mine": run}, {"q1": {"d3": 1}}, ["recip_rank"], intervals=0).values["mine"]["recip_rank"]
     0.5
     """
     values = numbers(scores, "scores")

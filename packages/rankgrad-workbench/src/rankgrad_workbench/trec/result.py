@@ -123,7 +123,7 @@ class Evaluation:
 
         >>> import tempfile
         >>> from rankgrad import trec
-        >>> found = trec.evaluate({"mine": {"q1": {"d1": 0.9}}}, {"q1": {"d1": 1}}, ["map"], bootstrap=0)
+        >>> found = trec.evaluate({"mine": {"q1": {"d1": 0.9}}}, {"q1": {"d1": 1}}, ["map"], intervals=0)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     page = found.write(folder)
         ...     print(page.name, sorted(path.name for path in page.parent.glob("*.csv")))

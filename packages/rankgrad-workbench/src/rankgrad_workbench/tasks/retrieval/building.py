@@ -32,7 +32,7 @@ from ...settings import ConfigError, make, named, section
 from ...settings.spelling import as_keys
 from ...training import runner
 from ...training.module import check_optimizer
-from .settings import BEST, RetrievalSettings
+from .settings import BEST, RetrievalSettings, asked
 
 ENOUGH = 8  # held-out classes on which the share of the trained weights is chosen without being asked
 
@@ -124,7 +124,7 @@ def check(settings: RetrievalSettings) -> None:
     bootstrap = min(given.bootstrap, 1) if isinstance(given.bootstrap, int) else given.bootstrap
     four, labels = torch.eye(2).repeat(2, 1), torch.tensor([0, 1, 0, 1])
     with section("evaluation"):
-        evaluate(four, labels, ks=given.ks, extra=given.extra, bootstrap=bootstrap, clusters=clusters)
+        evaluate(four, labels, metrics=asked(given.ks, given.extra, clusters), intervals=bootstrap)
 
 
 def _check_model(given: Mapping[str, Any], trained: Sequence[str] | None) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rankgrad.evaluation import Report, evaluate
+from rankgrad.evaluation import Bootstrap, Protocol, Report, evaluate
 
 from ...datasets.protocols import Trial, over_draws, trials
 from ...datasets.rows import Rows, numbered
 from ...training.inference import embed
 from .building import by_levels
+from .settings import asked
 
 DISTRACTED = "distractors/"  # prefix of metrics for a gallery with distractors, which are rows without a class
 
@@ -59,16 +60,21 @@ def evaluate_model(
         embed, model, batch_size=settings["batch_size"], workers=workers, progress=progress, device=device
     )
     embeddings = embedded(table, transform)
-    how = {"bootstrap": settings["bootstrap"], "clusters": settings["clusters"], "ks": tuple(settings["ks"])}
-    how |= {"extra": tuple(settings.get("extra", ())), "similarity": settings.get("similarity", "cosine")}
-    how |= {"seed": seed, "progress": progress, "device": device, "shared": True}
+    how: dict[str, Any] = {"progress": progress, "device": device, "shared": True}
+    how["similarity"] = settings.get("similarity", "cosine")
+    metrics = asked(settings["ks"], settings.get("extra", ()), settings["clusters"])
+    drawing = Bootstrap(settings["bootstrap"], seed=seed)
     truth = by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth
-    report = _mean_report([_ranked(embeddings, table, truth, trial, **how) for trial in trials(table, seed=seed)])
+    reports = [
+        _ranked(embeddings, table, truth, trial, metrics=metrics, intervals=drawing, **how)
+        for trial in trials(table, seed=seed)
+    ]
+    report = _mean_report(reports)
     distracting = table.distracting
     if distracting is None or set(table.split) != {"test"} or table.several is not None:
         return report, embeddings
     more = embedded(distracting, transform)
-    values = _distracted(embeddings, more, table, **{**how, "bootstrap": 0, "clusters": "none", "extra": ()})
+    values = _distracted(embeddings, more, table, [metrics[0], "mAP@R", "AP"], **how)
     note = (
         f"{DISTRACTED}...: the same queries, with {len(more):,} {table.takes} without a class added to the gallery. "
         "None of them is relevant for any query."
@@ -76,15 +82,15 @@ def evaluate_model(
     return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
 
 
-def _distracted(embeddings: Tensor, more: Tensor, table: Rows, **how: Any) -> dict[str, float]:
+def _distracted(embeddings: Tensor, more: Tensor, table: Rows, metrics: Sequence[str], **how: Any) -> dict[str, float]:
     """Metrics of the same queries, with distractors (rows without a class) in the gallery."""
     names = torch.arange(len(embeddings) + len(more))
     items = torch.cat([embeddings, more])
     classes = torch.cat([table.label, torch.full((len(more),), len(table.class_names))])
-    own = names[: len(embeddings)]
-    how |= {"ref_embeddings": items, "ref_labels": classes, "ids": own, "ref_ids": names}
-    values = evaluate(embeddings, table.label, **how).values
-    return {f"{DISTRACTED}{name}": values[name] for name in (f"R@{how['ks'][0]}", "mAP@R", "AP")}
+    how |= {"ref_embeddings": items, "ref_labels": classes, "metrics": metrics, "intervals": 0}
+    how["protocol"] = Protocol(ids=names[: len(embeddings)], ref_ids=names)
+    report = evaluate(embeddings, table.label, **how)
+    return {f"{DISTRACTED}{name}": value for name, value in report.values.items()}
 
 
 def _ranked(embeddings: Tensor, table: Rows, truth: Tensor, trial: Trial, **how: Any) -> Report:
@@ -94,7 +100,7 @@ def _ranked(embeddings: Tensor, table: Rows, truth: Tensor, trial: Trial, **how:
         how |= {"ref_embeddings": embeddings[gallery], "ref_labels": truth[gallery]}
     if table.group is not None:
         groups = numbered(table.group)[1]
-        how |= {"groups": groups[query], "ref_groups": None if gallery is None else groups[gallery]}
+        how["protocol"] = Protocol(groups=groups[query], ref_groups=None if gallery is None else groups[gallery])
     if table.super_label is not None:
         how |= {"super_labels": table.super_label[query], "super_names": table.super_names or None}
     return evaluate(embeddings[query], truth[query], class_names=table.class_names, **how)

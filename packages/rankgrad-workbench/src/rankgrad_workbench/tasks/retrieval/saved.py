@@ -16,7 +16,7 @@ from rankgrad._version import __version__
 from rankgrad.batches.distributed import on_first, world
 from rankgrad.common.checks import spelled
 from rankgrad.common.text import shown
-from rankgrad.evaluation import Report, evaluate
+from rankgrad.evaluation import Bootstrap, Report, evaluate
 
 from ...datasets.known import known_rows
 from ...datasets.rows import Rows
@@ -32,7 +32,7 @@ from ...settings.spelling import of_saved
 from ...training.state import other_data, read_state
 from .building import check_pixels, load_table, model_of
 from .evaluating import evaluate_model
-from .settings import RetrievalSettings, settings_of
+from .settings import RetrievalSettings, asked, settings_of
 
 OF_TEXT = (".run", ".trec", ".res", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".gz")  # no file of embeddings
 WHOLE = {"test_fraction": 0.0, "val_fraction": 0.0, "cache": "none"}  # other data is not divided
@@ -95,7 +95,9 @@ def evaluate_run(
         raise ValueError(f"the rows of {shown(file)} have no classes, so there is nothing to measure")
     columns = by_levels(columns) if levels else columns
     # a run's seed gives the same k-means and intervals as in its own report
-    how["seed"] = Report.from_json(run.after).settings.get("seed", 0) if run.after.exists() else 0
+    seed = Report.from_json(run.after).settings.get("seed", 0) if run.after.exists() else 0
+    how |= {"metrics": asked(how.pop("ks"), how.pop("extra"), how.pop("clusters"))}
+    how |= {"intervals": Bootstrap(resamples=how.pop("bootstrap"), seed=seed)}
     how |= {"progress": True, "shared": True, **evaluated_columns(columns)}
     return evaluate(columns["embeddings"], columns["labels"], **how)
 

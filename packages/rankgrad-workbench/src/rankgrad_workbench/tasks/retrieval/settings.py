@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig
 
-from rankgrad.common.checks import integer, number, one_of
+from rankgrad.common.checks import integer, list_length, number, one_of
+from rankgrad.evaluation import METRICS
 
 from ...datasets.folds import read_fold
 from ...datasets.rows import SPLITS
@@ -17,6 +18,17 @@ from ...runs.history import CHOSEN_BY
 from ...settings import ConfigError, packages, plain, rate, typed
 
 BEST = "best"  # optimizer.average: the share is chosen on held-out classes
+
+
+def asked(ks: Sequence[int], extra: Sequence[str] = (), clusters: str = "none") -> list[str]:
+    """The metrics of a report of embeddings: R@k, the usual ones, NMI and AMI if clusters is "auto", and others.
+
+    >>> asked([1], ["AP@5"])[:2], asked([1], ["AP@5"])[-1]
+    (['R@1', 'mAP@R'], 'AP@5')
+    """
+    usual = [name for name in METRICS if not name.startswith("R@")]
+    of_clusters = ("NMI", "AMI") if one_of(clusters, "clusters", ("auto", "none")) == "auto" else ()
+    return [*(f"R@{list_length(k, 'ks are list lengths')}" for k in ks), *usual, *of_clusters, *extra]
 
 
 @dataclass(frozen=True)

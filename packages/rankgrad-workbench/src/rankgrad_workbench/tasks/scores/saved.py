@@ -17,6 +17,7 @@ from rankgrad.common.checks import spelled
 from rankgrad.common.checks import tensor as as_tensor
 from rankgrad.common.files import AGAIN
 from rankgrad.common.text import brief, shown
+from rankgrad.evaluation import Bootstrap
 from rankgrad.scores.evaluation import OF_ONE_LIST, OF_QUERIES, ScoreReport, alike, evaluate_scores
 from rankgrad.scores.rows import JudgedRows
 
@@ -118,7 +119,7 @@ def evaluate_run(
     ...     run = Run(Path(folder))
     ...     _ = run.config.write_text("task: scores\n")
     ...     save_scores(run.scores, scores, table)
-    ...     _ = run.after.write_text(evaluate_scores(scores, table, bootstrap=0).to_json())
+    ...     _ = run.after.write_text(evaluate_scores(scores, table, intervals=0).to_json())
     ...     print(evaluate_run(run.folder, extra=["P@2"], bootstrap=0).values["P@2"])
     0.5
     """
@@ -138,7 +139,9 @@ def evaluate_run(
         notes += ranker.encoding.unknown(table)
     seed = ScoreReport.from_json(run.after).settings.get("seed", 0)
     metrics = [*(OF_ONE_LIST if table.query is None else OF_QUERIES), *extra]
-    report = evaluate_scores(scores, table, metrics=list(dict.fromkeys(metrics)), bootstrap=bootstrap, seed=seed)
+    report = evaluate_scores(
+        scores, table, metrics=list(dict.fromkeys(metrics)), intervals=Bootstrap(resamples=bootstrap, seed=seed)
+    )
     return replace(report, notes=(*report.notes, *notes))
 
 

@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 
 from rankgrad.batches.epochs import EpochBatches
 from rankgrad.common.checks import spelled
+from rankgrad.evaluation import Bootstrap
 from rankgrad.scores.baselines import begin_at_the_best_constant
 from rankgrad.scores.batches import QueryBatches, StratifiedBatches
 from rankgrad.scores.evaluation import ScoreReport, evaluate_scores, values_of
@@ -243,14 +244,14 @@ class ScoresTask:
         if self.settings.lean or not (fresh or not run.before.exists()):
             return
         scores = score_rows(self.module.model, self.encoding.encode(self.parts.test), trainer.strategy.root_device)
-        write_text(run.before, evaluate_scores(scores, self.parts.test, bootstrap=0).to_json())
+        write_text(run.before, evaluate_scores(scores, self.parts.test, intervals=0).to_json())
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
         """Metrics of the test rows. They have intervals only after training."""
         test, settings = self.parts.test, self.settings
         scores = score_rows(model, self.encoding.encode(test), trainer.strategy.root_device)
         bootstrap = 0 if trainer.training else settings.evaluation.bootstrap
-        report = evaluate_scores(scores, test, bootstrap=bootstrap, seed=settings.seed)
+        report = evaluate_scores(scores, test, intervals=Bootstrap(resamples=bootstrap, seed=settings.seed))
         return report.values, (report, scores)
 
     def trained(self) -> nn.Module:
@@ -405,7 +406,7 @@ def build(
             say(f"{name:6} {part.summary()}")
     for note in table.notes:
         say(note)
-    evaluate_scores(torch.zeros(len(parts.test)), parts.test, bootstrap=0)  # rows without a value raise here
+    evaluate_scores(torch.zeros(len(parts.test)), parts.test, intervals=0)  # rows without a value raise here
     settings = _chosen(settings, parts)
     loss = _loss_of(settings, trust, given) if loss is None else loss
     relevance = _relevance(train, loss)

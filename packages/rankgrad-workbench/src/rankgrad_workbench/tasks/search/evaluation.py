@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rankgrad.common.text import aligned
+from rankgrad.evaluation import Bootstrap
 from rankgrad.evaluation.json_report import DIFFERENCE, JSONReport
 
 from ... import trec
@@ -121,7 +122,7 @@ def _points(difference: Mapping[str, float] | None) -> str:
 def main_values(found: Found, collection: Collection, rows: Array, split: str) -> Array:
     """[query] NDCG@10 of lists for the queries of a split."""
     runs = {TRAINED: as_run(found, collection, rows)}
-    return trec.evaluate(runs, collection.qrels(split), [METRICS[MAIN]], bootstrap=0).per_query[TRAINED][METRICS[MAIN]]
+    return trec.evaluate(runs, collection.qrels(split), [METRICS[MAIN]], intervals=0).per_query[TRAINED][METRICS[MAIN]]
 
 
 def as_run(found: Found, collection: Collection, rows: Array) -> Source:
@@ -200,7 +201,7 @@ def evaluate_systems(
     """
     rows = collection.rows(split)
     names = [collection.queries.names[row] for row in rows.tolist()]
-    found = _evaluated(systems, collection, split, bootstrap=bootstrap, seed=seed)
+    found = _evaluated(systems, collection, split, intervals=Bootstrap(resamples=bootstrap, seed=seed))
     order = [found.queries.index(name) for name in names]
     table: dict[str, Any] = {
         name: {
@@ -241,7 +242,7 @@ def _sized(smaller: Mapping[str, Size], collection: Collection, split: str) -> t
     if not smaller:
         return ()
     lists = {name: size.found for name, size in smaller.items()}
-    found = _evaluated(lists, collection, split, bootstrap=0, baseline=next(iter(smaller)))
+    found = _evaluated(lists, collection, split, intervals=0, baseline=next(iter(smaller)))
     less = {each.run: asdict(each) for each in found.differences if each.metric == METRICS[MAIN]}
     return tuple(
         {"name": name, "bytes": size.bytes, "values": _values(found, name), "difference": less.get(name)}

@@ -171,15 +171,15 @@ def recall_curve(report: Report) -> list[tuple[float, float]]:
     The rank of the first relevant item of a query is 1 / MRR.
 
     >>> from rankgrad.evaluation import evaluate
-    >>> recall_curve(evaluate(torch.tensor([[1.0, 0], [0.8, 0.6], [0, 1]]), [0, 1, 0], bootstrap=0, clusters="none"))
+    >>> recall_curve(evaluate(torch.tensor([[1.0, 0], [0.8, 0.6], [0, 1]]), [0, 1, 0], intervals=0))
     [(1, 0.0), (2, 1.0)]
     """
     reciprocal = report.per_query.get("MRR", np.zeros(0))
     if not len(reciprocal):
         return []
     first = np.rint(1 / reciprocal[reciprocal > 0])
-    miss = report.settings.get("query_without_relevant") == "miss"
-    counted = len(reciprocal) - (0 if miss else len(report.uncounted))
+    miss = report.settings.get("without_relevant") == "zero"
+    counted = len(reciprocal) - (0 if miss else len(report.without_relevant))
     items = report.counts["gallery"] - (report.settings.get("protocol") == "leave-one-out")
     lengths = np.unique(np.rint(np.geomspace(1, max(items, 1), POINTS)).astype(int))
     return [(int(k), float((first <= k).sum() / max(counted, 1))) for k in lengths]

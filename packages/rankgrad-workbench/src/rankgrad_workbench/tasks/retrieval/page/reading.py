@@ -260,7 +260,7 @@ def read(
     >>> from omegaconf import OmegaConf
     >>> from rankgrad_workbench.settings import compose
     >>> from rankgrad_workbench.tasks.retrieval.page import read as read_run
-    >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1], clusters="none")
+    >>> after = evaluate(torch.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = Run(Path(folder))
     ...     OmegaConf.save(compose(["loss=pnp"]), run.config, resolve=True)
@@ -332,7 +332,7 @@ def read_embeddings(path: Path, images: Path | None = None) -> Content:
         raise FileNotFoundError(f"no folder of images at {images}")
     columns = embedding_columns(path, "embeddings", "labels")
     how = evaluated_columns(columns)
-    after = evaluate(columns["embeddings"], columns["labels"], clusters="none", progress=True, **how)
+    after = evaluate(columns["embeddings"], columns["labels"], progress=True, **how)
     space = Space.load(path)
     space = space if space.texts or images is not None else space.by_name()
     return Content(path.stem, after=after, space=space, pictures=None if images is None else Pictures(images))

@@ -96,8 +96,8 @@ def _per_query(of: Answers, name: str) -> Any:
     values = np.array([]) if report is None else report.per_query.get(name, np.array([])).copy()
     if report is None or report.settings.get("weights") or len(values) != len(of.space):
         return np.full(len(of.matched), np.nan)
-    if report.settings.get("query_without_relevant") != "miss":
-        values[report.uncounted] = np.nan
+    if report.settings.get("without_relevant") != "zero":
+        values[report.without_relevant] = np.nan
     return values[of.matched.numpy()]
 
 
