@@ -34,6 +34,7 @@ PAGES = sorted(
     ]
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+IMPORTED = re.compile(r"^ *(?:from|import) (rankgrad[\w.]*)", re.MULTILINE)
 
 
 class Block(NamedTuple):
@@ -141,6 +142,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.mark.parametrize("name", [n for n, p in zip(NAMES, PAGES, strict=True) if "```python" in p.read_text("utf-8")])
 def test_code_of_a_page_runs_and_prints_what_the_page_says(ran, name):
     ran(name)
+
+
+def test_pages_import_nothing_from_deeper_than_two_dots():
+    shown = [*PAGES, *(ROOT / "packages").glob("*/README.md")]
+    imports = {(page.name, place) for page in shown for place in IMPORTED.findall(page.read_text("utf-8"))}
+    assert len(imports) > 50 and not [each for each in imports if each[1].count(".") > 2]
 
 
 def test_output_that_differs_would_be_noticed():

@@ -1,1 +1,15 @@
 """Retrieval: embeddings that find items of the same class."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+#: What pages import from here -> its module, which is read when it is first asked for: most need torch.
+_PLACES = {"Content": "page", "Pictures": "page", "Space": "page", "train": "task"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_PLACES[name]}", __name__), name)
