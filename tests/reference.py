@@ -539,7 +539,7 @@ def hit_at_k(s: list[float], g: list[float], k: int) -> float:
     return float(any(g[j] > 0 for j in ranking(s)[:k]))
 
 
-def found_at_k(s: list[float], g: list[float], k: int) -> float:
+def recall_at_k(s: list[float], g: list[float], k: int) -> float:
     return sum(g[j] > 0 for j in ranking(s)[:k]) / len(relevant_of(g))
 
 

@@ -512,7 +512,7 @@ def test_labels_of_both_sides_must_be_of_one_kind():
 
 EXTRA = {
     "P@5": lambda s, g: reference.precision_at_k(s, g, 5),
-    "found@5": lambda s, g: reference.found_at_k(s, g, 5),
+    "Recall@5": lambda s, g: reference.recall_at_k(s, g, 5),
     "refined@2": lambda s, g: reference.refined_recall(s, g, 2),
     "AP@5": lambda s, g: reference.ap_at_k(s, g, 5, "relevant"),
     "MRR@2": lambda s, g: reference.reciprocal_rank(s, g, 2),

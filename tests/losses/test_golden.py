@@ -92,7 +92,7 @@ def build(case: dict) -> torch.nn.Module:
         return losses.FastAPLoss(bins=hp["num_bins"], **common)
     if name == "softbinap":
         return losses.SoftBinAPLoss(bins=hp["nq"], low=hp["min"], high=hp["max"], **common)
-    if name == "recall_at_k_surrogate":
+    if name == "recall_at_ksurrogate":
         options = {"rank_query": protocol.startswith("ranked"), "clip": hp.get("clip", True)}
         return losses.RecallAtKLoss(k=hp["ks"], tau1=hp["tau1"], tau2=hp["tau2"], **options, **common)
     if name == "hap":
@@ -139,7 +139,7 @@ def evaluate(case: dict, given: dict[str, Tensor]) -> Tensor:
         {"ref_emb": given["ref_embeddings"], "ref_labels": given["ref_labels"]} if "ref_labels" in given else {}
     )
     labels, embeddings = given["labels"], given["embeddings"]
-    if case["hyperparams"].get("binary") or case["loss"] == "recall_at_k_surrogate":
+    if case["hyperparams"].get("binary") or case["loss"] == "recall_at_ksurrogate":
         labels = labels if labels.dim() == 1 else labels[:, -1]  # the finest level
     if "pml" in case["id"] and case["loss"] == "pnp":
         # that library drops anchors without another of their class, although it keeps the query as a positive
@@ -257,8 +257,8 @@ def test_metric_equals_the_golden_numbers(case):
     elif name == "recall_at_k":
         k, pair = case["hyperparams"]["k"], (given["scores"], given["relevance"])
         for read, key in (
-            (metrics.recall_at_k, "hit_rate"),
-            (metrics.found_at_k, "ir_recall"),
+            (metrics.hit_rate_at_k, "hit_rate"),
+            (metrics.recall_at_k, "ir_recall"),
             (metrics.precision_at_k, "precision"),
         ):
             torch.testing.assert_close(read(*pair, k), expected[key].double(), **loose)
@@ -288,7 +288,7 @@ def test_metric_equals_the_golden_numbers(case):
         ):
             assert read(ranks)[counted].mean().item() == pytest.approx(expected[key].item(), abs=1e-6)
         for k in (1, 2, 4, 8):
-            hits = metrics.recall_at_k(*lists[:2], k, lists[2]).mean().item()
+            hits = metrics.hit_rate_at_k(*lists[:2], k, lists[2]).mean().item()
             assert hits == pytest.approx(expected[f"hit_rate_at_{k}_all_queries"].item(), abs=1e-6)
     else:
         raise AssertionError(f"no metric for {name}")

@@ -173,7 +173,7 @@ VARIANTS = [
         (losses.SLatKLoss(k, tau, steep), per_query(reference.sl_at_k_loss(k, tau, steep)))
         for k, tau, steep in ((1, 0.2, 1.0), (3, 0.2, 0.1), (5, 1.0, 3.0), (9, 0.1, 0.5))
     ),
-    (losses.ListDistillationLoss(0.2, temperature=0.5), soft(reference.list_distillation_loss(0.2, 0.5))),
+    (losses.ListDistillationLoss(0.2, teacher_tau=0.5), soft(reference.list_distillation_loss(0.2, 0.5))),
     (losses.MarginMSELoss(tau=0.1), soft(reference.margin_mse_loss(0.1))),
     (losses.GradeBCELoss(1.0, center=0.0), lambda rows: reference.grade_bce_loss(rows, 1.0, 0.0)),
     (losses.LambdaLoss(k=3, tau=0.1), per_query(reference.lambda_loss("ndcg", 3, 0.1))),
@@ -1126,7 +1126,7 @@ OPTIONS = {
     "lambda": {"measure": "ndcg", "k": 3, "tau": 0.5, "gain": "linear"},
     "list_net": {"tau": 0.5},
     "sl_at_k": {"k": 3, "tau": 0.5, "tau_weight": 2.0},
-    "list_distillation": {"tau": 0.5, "temperature": 2.0},
+    "list_distillation": {"tau": 0.5, "teacher_tau": 2.0},
     "margin_mse": {"tau": 0.5, "normalize": False},
     "grade_bce": {"tau": 0.5, "center": 0.0, "highest": 2.0},
     "recall_at_k": {"k": (1, 4), "tau2": (0.5, 1.0), "clip": False, "rank_query": True},

@@ -75,8 +75,7 @@ def content(name: str = "one", seed: int = 0, spread: float = 0.7, **changes: An
         "class_names": of.class_names,
         "super_labels": of.super_labels,
         "super_names": of.super_names,
-        "bootstrap": 50,
-        "clusters": "none",
+        "intervals": 50,
     }
     before, _ = points(40, 8, 5.0, seed)
     given: dict[str, Any] = {

@@ -277,8 +277,8 @@ METRICS = {
     "AP@3": lambda scores, relevant: metrics.average_precision_at_k(scores, relevant, k=3),
     "mAP": metrics.mean_average_precision,
     "mAP@R": metrics.map_at_r,
-    "R@2": lambda scores, relevant: metrics.recall_at_k(scores, relevant, k=2),
-    "found@2": lambda scores, relevant: metrics.found_at_k(scores, relevant, k=2),
+    "R@2": lambda scores, relevant: metrics.hit_rate_at_k(scores, relevant, k=2),
+    "Recall@2": lambda scores, relevant: metrics.recall_at_k(scores, relevant, k=2),
     "refined R@2": lambda scores, relevant: metrics.refined_recall_at_k(scores, relevant, k=2),
     "P@3": lambda scores, relevant: metrics.precision_at_k(scores, relevant, k=3),
     "R-precision": metrics.r_precision,
@@ -325,10 +325,13 @@ def codes() -> Iterator[tuple[Tensor, Tensor]]:
     return (centres[labels] + torch.randint(-1, 2, (160, 9), generator=generator)).float(), labels
 
 
+NAMED = ("R@1", "mAP@R", "AP", "MRR", "NDCG", "ROC AUC", "AUC_hardest", "AP@10", "FNMR@FMR=0.1")
+
+
 @pytest.mark.parametrize("block", [None, 7])
 def test_an_evaluation_finds_what_the_cpu_finds_in_float64(block, codes, device):
     embeddings, labels = codes
-    given = {"similarity": "inner product", "clusters": "none", "bootstrap": 50, "extra": ("AP@10", "FNMR@FMR=0.1")}
+    given = {"similarity": "inner product", "metrics": NAMED, "intervals": 50}
     got = evaluate(embeddings, labels, device=device, block=block, **given)
     want = evaluate(embeddings.double(), labels, **given)
     assert got.values == pytest.approx(want.values, rel=1e-6)

@@ -28,7 +28,7 @@ from .report import Report
 from .statistics import BOOTSTRAP, Bootstrap, intervals_of_means
 
 Array = npt.NDArray[Any]
-METRICS = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "found@10")
+METRICS = ("NDCG@10", "NDCG", "H-AP", "AP", "MRR@10", "R@1", "R@10", "Recall@10")
 PAIRS = 2**22  # number of (query, document) pairs that are ranked together
 
 

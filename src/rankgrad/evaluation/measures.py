@@ -108,7 +108,7 @@ WHOLE: dict[str, Measure[Read]] = {
 }
 AT: dict[str, Measure[ReadAt]] = {
     "R": Measure(
-        lambda part, k: metrics.recall_at_k(part.ranks, k=k),
+        lambda part, k: metrics.hit_rate_at_k(part.ranks, k=k),
         "a right item among the first {k}",
         f"Share of the queries with a relevant item among the first {{k}}: a hit rate. {BETTER}",
     ),
@@ -118,8 +118,8 @@ AT: dict[str, Measure[ReadAt]] = {
         "Relevant items among the first {k}, divided by {k}: a query with n < {k} relevant items reaches n / {k} at "
         f"most. {BETTER}",
     ),
-    "found": Measure(
-        lambda part, k: metrics.found_at_k(part.ranks, k=k),
+    "Recall": Measure(
+        lambda part, k: metrics.recall_at_k(part.ranks, k=k),
         "share of the right items among the first {k}",
         f"Relevant items among the first {{k}}, divided by all relevant items of the query. {BETTER}",
     ),
@@ -165,7 +165,7 @@ ELSEWHERE = {
     **dict.fromkeys(("recip_rank", "mrr", "rr"), "MRR"),
     **dict.fromkeys(("rprec", "r-precision", "r_precision"), "R-precision"),
     **dict.fromkeys(("p", "precision"), "P"),
-    **dict.fromkeys(("recall", "r"), "found"),
+    **dict.fromkeys(("recall", "r"), "Recall"),
     **dict.fromkeys(("success", "hit_rate"), "R"),
     **dict.fromkeys(("ndcg", "ndcg_cut"), "NDCG"),
     "ndcg_burges": "NDCG-exp2",
@@ -442,7 +442,7 @@ def _words(name: str) -> Words:
     plugin = _plugin(name)
     if plugin is not None:
         return f"of {plugin.distribution} {plugin.version}", f"The {plugin}."
-    kind, k = _with_length(name.replace("Recall@", "found@"))  # as a report of a search calls it
+    kind, k = _with_length(name)
     return ("", "") if kind is None else (AT[kind].meaning.format(k=k), AT[kind].definition.format(k=k))
 
 

@@ -81,7 +81,7 @@ def evaluate(
         ref_embeddings: [item, dim] gallery; with ref_labels.
         ref_labels: labels of the gallery, of the same kind.
         metrics: names; those that these labels do not have (H-AP without a hierarchy) are left out. Beside `METRICS`:
-            R@k, P@k, found@k, refined@k, AP@k, MRR@k, NDCG@k, fall-out@k with any k (`AP@10`; a k beyond the gallery
+            R@k, P@k, Recall@k, refined@k, AP@k, MRR@k, NDCG@k, fall-out@k with any k (`AP@10`; a k beyond the gallery
             means the whole gallery), those of plug-ins; NMI and AMI, with scikit-learn's KMeans, as many clusters as
             classes and 2 starts, or MiniBatchKMeans for large problems; and FNMR@FMR=f with a fraction f of false
             matches (`FNMR@FMR=0.001`): one threshold for all pairs of the counted queries; it stores f x queries x

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class AUCLoss(RetrievalLoss):
-    r"""1 - area under the ROC curve of the hardest pairs, by the trapezoid rule on soft counts (Algorithm 1).
+    r"""1 - AUC of the hardest pairs of the queries (of a paper); for the ROC AUC of scores see `ROCAUCLoss`.
 
-    This is not the ROC AUC of a list. Each query contributes two scores: its lowest relevant score hp and its highest
-    irrelevant score hn. No other item has a gradient. A single binary list, such as the scores of a classifier, gives
-    only one pair. Use binary cross-entropy there, which learns from every item.
+    The area is by the trapezoid rule on soft counts (Algorithm 1). Each query contributes two scores: its lowest
+    relevant score hp and its highest irrelevant score hn. No other item has a gradient. A single binary list, such as
+    the scores of a classifier, gives only one pair. Use binary cross-entropy there, which learns from every item.
 
     Queries without a relevant or without an irrelevant item are left out; n remain. With thresholds
     t_m = t_min + m step, m = 0 .. S, and means over the n queries

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ListDistillationLoss(RetrievalLoss):
     r"""KL divergence between a teacher's distribution over the list and that of the scores.
 
-        L = sum_i p_i log(p_i / q_i),   p = softmax(t / temperature),   q = softmax(s / tau)
+        L = sum_i p_i log(p_i / q_i),   p = softmax(t / teacher_tau),   q = softmax(s / tau)
 
     t are the teacher's scores, such as the logits of a cross-encoder. They are passed as relevance, may be negative,
     and get no gradient. Only their differences matter, so each list may have its own offset.
@@ -27,7 +27,7 @@ class ListDistillationLoss(RetrievalLoss):
 
     Args:
         tau: temperature of the scores, > 0. 0.05 is for cosines; use 1 for logits.
-        temperature: temperature of the teacher's scores, > 0. 1 is for logits.
+        teacher_tau: temperature of the teacher's scores, > 0. 1 is for logits.
         common: see `RetrievalLoss`. A list counts if the teacher tells two of its items apart.
 
     >>> ListDistillationLoss(tau=1.0).from_lists(torch.tensor([1.0, 2.0, 0.0]), torch.tensor([3.0, -1.0, 0.5]))
@@ -40,10 +40,10 @@ class ListDistillationLoss(RetrievalLoss):
     soft: ClassVar[bool] = True
     separate: bool = True
 
-    def __init__(self, tau: float = 0.05, temperature: float = 1.0, **common: Unpack[Common]) -> None:
+    def __init__(self, tau: float = 0.05, teacher_tau: float = 1.0, **common: Unpack[Common]) -> None:
         super().__init__(**common)
         self.tau = number(tau, "tau is the temperature of the scores", low=1e-30)
-        self.temperature = number(temperature, "temperature is that of the teacher's scores", low=1e-30)
+        self.teacher_tau = number(teacher_tau, "teacher_tau is the temperature of the teacher's scores", low=1e-30)
 
     def per_query(self, scores: Scores, relevant: Tensor, valid: Mask | None) -> tuple[PerQuery, Tensor]:
         """KL divergence of each list."""
@@ -52,7 +52,7 @@ class ListDistillationLoss(RetrievalLoss):
         # a list of -inf alone gives a NaN inside the backward pass
         hidden = 0.0 if valid is None else torch.where(counted, -torch.inf, 0).to(scores.dtype).unsqueeze(1)
         wanted, found = (
-            torch.where(exists, each, hidden).log_softmax(1) for each in (targets / self.temperature, scores / self.tau)
+            torch.where(exists, each, hidden).log_softmax(1) for each in (targets / self.teacher_tau, scores / self.tau)
         )
         # 0 * -inf is NaN
         return torch.where(exists, wanted.exp() * (wanted - found), 0).sum(1), counted

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ROCAUCLoss(RetrievalLoss):
-    r"""Logistic cost of all pairs of a relevant and an irrelevant item of a list: an upper bound of 1 - ROC AUC.
+    r"""1 - ROC AUC of the scores of a list, bounded by a logistic cost of all its pairs; not the AUC of `AUCLoss`.
 
         L = mean over the pairs (i relevant, j irrelevant) of log2(1 + exp((s_j - s_i) / tau))
 

@@ -174,7 +174,7 @@ def check_name(name: str) -> None:
     """Raise unless this is a metric of one list.
 
     Args:
-        name: "AP", "ROC AUC", "ROC AUC@FPR=f" with a false positive rate f, "P@k" or "found@k" with a length k.
+        name: "AP", "ROC AUC", "ROC AUC@FPR=f" with a false positive rate f, "P@k" or "Recall@k" with a length k.
 
     Raises:
         ValueError: the metric is unknown.
@@ -182,8 +182,8 @@ def check_name(name: str) -> None:
     >>> RankedRows.of(np.array([0.9, 0.8, 0.1]), np.array([True, False, True])).groups().values("P@2")
     array([0.5])
     """
-    if name not in ("AP", "ROC AUC") and not name.startswith((measures.PARTIAL, "P@", "found@")):
-        known = ["AP", "ROC AUC", f"{measures.PARTIAL}0.05", "P@100", "found@100"]
+    if name not in ("AP", "ROC AUC") and not name.startswith((measures.PARTIAL, "P@", "Recall@")):
+        known = ["AP", "ROC AUC", f"{measures.PARTIAL}0.05", "P@100", "Recall@100"]
         raise ValueError(
             f"unknown metric {name!r} of one list{closest(name, known)} Known: {', '.join(known)}, with any rate or "
             "length"

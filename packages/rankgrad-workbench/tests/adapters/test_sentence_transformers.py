@@ -597,7 +597,7 @@ def test_graded_ndcg_is_scikit_learn_s(dtype):
     scores = (unit[0] @ unit[1].T).double().numpy()
     scores[:, 11] = scores[:, 12] = scores[:, 13]
     sparse = [{int(at): float(row[at]) for at in row.nonzero()} for row in gains]
-    names = ["NDCG@10", "NDCG", "H-AP", "AP", "R@1", "MRR@10", "found@10", "ROC AUC", "fall-out@5"]
+    names = ["NDCG@10", "NDCG", "H-AP", "AP", "R@1", "MRR@10", "Recall@10", "ROC AUC", "fall-out@5"]
     report = evaluate_graded(queries, corpus, sparse, metrics=names)
     for name, k in (("NDCG@10", 10), ("NDCG", None)):
         for row in range(40):

@@ -26,13 +26,13 @@ QUERIES, ROWS = 7, 25
 GENERATOR = np.random.default_rng(0)
 SCORES = GENERATOR.permutation(QUERIES * ROWS).reshape(QUERIES, ROWS) / 64.0  # no ties, exact in float32
 GRADES = GENERATOR.integers(0, 4, (QUERIES, ROWS))
-NAMES = ("NDCG@10", "NDCG-exp2@10", "NDCG", "AP", "MRR", "MRR@3", "P@5", "found@5", "R@2", "R-precision")
+NAMES = ("NDCG@10", "NDCG-exp2@10", "NDCG", "AP", "MRR", "MRR@3", "P@5", "Recall@5", "R@2", "R-precision")
 BINARY = tuple(name for name in NAMES if not name.startswith("NDCG"))
 RUN = {str(q): {f"d{i}": float(SCORES[q, i]) for i in range(ROWS)} for q in range(QUERIES)}
 QRELS = {str(q): {f"d{i}": int(GRADES[q, i]) for i in range(ROWS)} for q in range(QUERIES)}
 TREC = {
     **{"NDCG@10": "ndcg_cut_10", "NDCG-exp2@10": "ndcg_cut_10(dcg=exp-log2)", "NDCG": "ndcg", "AP": "map"},
-    **{"MRR": "recip_rank", "MRR@3": "recip_rank_3", "P@5": "P_5", "found@5": "recall_5", "R@2": "success_2"},
+    **{"MRR": "recip_rank", "MRR@3": "recip_rank_3", "P@5": "P_5", "Recall@5": "recall_5", "R@2": "success_2"},
     "R-precision": "Rprec",
 }
 QUERY = np.repeat(np.arange(QUERIES), ROWS)
@@ -50,8 +50,8 @@ def in_python() -> dict[str, float]:
         "MRR": metrics.reciprocal_rank(scores, hits),
         "MRR@3": metrics.reciprocal_rank(scores, hits, k=3),
         "P@5": metrics.precision_at_k(scores, hits, k=5),
-        "found@5": metrics.found_at_k(scores, hits, k=5),
-        "R@2": metrics.recall_at_k(scores, hits, k=2),
+        "Recall@5": metrics.recall_at_k(scores, hits, k=5),
+        "R@2": metrics.hit_rate_at_k(scores, hits, k=2),
         "R-precision": metrics.r_precision(scores, hits),
     }
     return {name: float(value.mean()) for name, value in values.items()}
@@ -136,8 +136,8 @@ PATCHED = {
     "average_precision": ("AP",),
     "reciprocal_rank": ("MRR", "MRR@3"),
     "precision_at_k": ("P@5",),
-    "found_at_k": ("found@5",),
-    "recall_at_k": ("R@2",),
+    "recall_at_k": ("Recall@5",),
+    "hit_rate_at_k": ("R@2",),
     "r_precision": ("R-precision",),
 }
 
@@ -160,7 +160,7 @@ def test_metrics_of_one_list_are_those_of_the_library(monkeypatch):
         "ROC AUC": ("partial_roc_auc", {"fpr": 1}),
         "ROC AUC@FPR=0.1": ("partial_roc_auc", {"fpr": 0.1}),
         "P@9": ("precision_at_k", {"k": 9}),
-        "found@9": ("found_at_k", {"k": 9}),
+        "Recall@9": ("recall_at_k", {"k": 9}),
     }
     for name, (function, options) in functions.items():
         assert rows.values(name)[0] == pytest.approx(float(getattr(metrics, function)(*lists, **options)), abs=1e-12)
@@ -175,7 +175,7 @@ def test_a_report_of_torchmetrics_is_that_of_the_library():
     from rankgrad.adapters.torchmetrics import RetrievalReport
 
     points, labels = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(40) % 4
-    names = ["NDCG@10", "P@5", "found@5", "MRR@3"]
+    names = ["NDCG@10", "P@5", "Recall@5", "MRR@3"]
     metric = RetrievalReport(similarity="inner product", metrics=[*METRICS, *names])
     metric.update(points, labels)
     hits, valid = labels[:, None] == labels, ~torch.eye(40, dtype=torch.bool)
@@ -184,7 +184,7 @@ def test_a_report_of_torchmetrics_is_that_of_the_library():
         "AP": metrics.average_precision(*lists),
         "NDCG@10": metrics.ndcg(*lists, k=10),
         "P@5": metrics.precision_at_k(lists[0], hits, 5, valid),
-        "found@5": metrics.found_at_k(lists[0], hits, 5, valid),
+        "Recall@5": metrics.recall_at_k(lists[0], hits, 5, valid),
         "MRR@3": metrics.reciprocal_rank(*lists, k=3),
         "ROC AUC": metrics.roc_auc(*lists),
     }
@@ -240,7 +240,7 @@ def test_without_names_every_door_for_grades_has_ndcg_with_the_grades_as_gains()
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        *(("ndcg_cut_10", "NDCG@10"), ("nDCG@10", "NDCG@10"), ("recall_100", "found@100"), ("success@5", "R@5")),
+        *(("ndcg_cut_10", "NDCG@10"), ("nDCG@10", "NDCG@10"), ("recall_100", "Recall@100"), ("success@5", "R@5")),
         *(("map", "AP"), ("recip_rank", "MRR"), ("Rprec", "R-precision"), ("ndcg_burges@10", "NDCG-exp2@10")),
     ],
 )

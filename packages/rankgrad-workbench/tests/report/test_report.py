@@ -161,7 +161,7 @@ def test_queries_without_relevant_item_are_left_out_of_the_curve():
     assert float(found.precision.mean()) == pytest.approx(float(found.ap.nanmean()))
 
 
-@pytest.mark.parametrize("fate", ["skip", "miss"])
+@pytest.mark.parametrize("fate", ["skip", "zero"])
 def test_recall_curve_is_the_recall_of_the_report_at_every_length(fate):
     of = space(41, 9, spread=1.5)
     lonely = torch.cat([of.labels, torch.tensor([100])])
@@ -411,7 +411,7 @@ def test_runs_without_values_of_each_query_have_no_differences(tmp_path):
 def test_every_metric_of_an_evaluation_is_explained_where_it_is_shown(single):
     run = content()
     assert run.after is not None
-    further = ["P@5", "found@5", "refined@5", "AP@5", "MRR@5", "NDCG@5", "fall-out@5", "FNMR@FMR=0.01"]
+    further = ["P@5", "Recall@5", "refined@5", "AP@5", "MRR@5", "NDCG@5", "fall-out@5", "FNMR@FMR=0.01"]
     given = evaluate(
         torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2), metrics=[*METRICS, "R@5", *further], intervals=0
     )

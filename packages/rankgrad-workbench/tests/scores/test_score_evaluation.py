@@ -51,7 +51,7 @@ def slow(name: str, scores: np.ndarray, relevant: np.ndarray) -> float:
     return sum(bool(relevant[i]) for i in listed) / (k if name.startswith("P") else len(hits))
 
 
-@pytest.mark.parametrize("name", ["AP", "ROC AUC", "P@5", "P@40", "found@7"])
+@pytest.mark.parametrize("name", ["AP", "ROC AUC", "P@5", "P@40", "Recall@7"])
 @pytest.mark.parametrize("steps", [None, 2])
 def test_metrics_of_one_list_equal_plain_loops(name, steps):
     for seed in range(10):
@@ -79,7 +79,7 @@ def test_a_draw_of_rows_has_the_metrics_of_the_rows_that_were_drawn():
     order = np.lexsort((relevant, -scores))  # the draws name rows by their place in the order
     generator = np.random.default_rng(7)
     groups = next(iter(rows.draws(20, seed=7)))
-    for name in ("AP", "ROC AUC", "ROC AUC@FPR=0.3", "P@10", "found@10"):
+    for name in ("AP", "ROC AUC", "ROC AUC@FPR=0.3", "P@10", "Recall@10"):
         values = groups.values(name)
         generator = np.random.default_rng(7)
         for value in values:
@@ -220,7 +220,7 @@ def test_a_score_that_is_no_number_is_refused_with_its_row(bad):
 
 
 def test_every_metric_of_a_report_has_a_meaning_and_a_definition():
-    for name in ("AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "found@7", "NDCG@10", "MRR"):
+    for name in ("AP", "ROC AUC", "ROC AUC@FPR=0.05", "P@100", "Recall@7", "NDCG@10", "MRR"):
         assert measures.meaning(name) and measures.definition(name)
     assert "0.05" in measures.meaning("ROC AUC@FPR=0.05")
 

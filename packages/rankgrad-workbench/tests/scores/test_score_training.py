@@ -365,7 +365,7 @@ def test_the_test_rows_in_a_file_of_their_own_have_the_numbers_of_the_run(finish
     numbers = dict(np.load(tables["queries"]))
     inside = np.isin(numbers["query"], numbers["query"][load_table(tables["queries"]).part("test").rows])
     np.savez(tmp_path / "test.npz", **{column: values[inside] for column, values in numbers.items()})
-    for name, root, extra in (("list", "test.csv", "found@10"), ("queries", "test.npz", "P@3")):
+    for name, root, extra in (("list", "test.csv", "Recall@10"), ("queries", "test.npz", "P@3")):
         words = ["--root", str(tmp_path / root), "-e", extra, "--bootstrap", "0", "-o", str(tmp_path / "report.json")]
         assert main(["evaluate", str(finished[name].folder), *words]) == 0
         values = ScoreReport.from_json(tmp_path / "report.json").values

@@ -195,7 +195,8 @@ def nmi_of_run(run: Run, chosen: Checkpoint) -> float:
         return float(read_json(path, "NMI")["NMI"])
     from rankgrad_workbench.settings import load
 
-    report = evaluate(*_embedded(run, chosen), intervals=Bootstrap(resamples=0, seed=load(run.config).seed))
+    drawing = Bootstrap(0, seed=load(run.config).seed)
+    report = evaluate(*_embedded(run, chosen), metrics=["NMI"], intervals=drawing)
     value = report.values["NMI"]
     write_text(path, json.dumps({"NMI": value, "clusters": report.settings["clusters"]}))
     return value
