@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import make_photos, small, train
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -308,27 +307,3 @@ def test_embeddings_of_the_models_precision_meet_a_memory_of_the_same(kind):
     again = CrossBatchMemory(SupAPLoss(), size=12).to(kind)
     again.load_state_dict(memory.state_dict())
     assert torch.equal(again.embeddings, memory.embeddings) and again.dtype == kind
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [("memory=sum", "memory.warmup=0", "memory.size=16"), ("memory=sum", "memory.warmup=1")],
-    ids=str,
-)
-@pytest.mark.parametrize(("precision", "dtype"), [("bf16-true", torch.bfloat16), ("64-true", torch.float64)])
-def test_run_in_another_precision_trains_with_a_memory_of_that_precision(
-    tmp_path, monkeypatch, precision, dtype, settings
-) -> None:
-    photos = make_photos(tmp_path / "photos")
-    seen = []
-    write = CrossBatchMemory._write
-
-    def watched(self: CrossBatchMemory, *given: Any) -> None:
-        write(self, *given)
-        seen.append((self.filled, self.embeddings.dtype, bool(self.embeddings.isfinite().all())))
-
-    monkeypatch.setattr(CrossBatchMemory, "_write", watched)
-    words = (f"trainer.precision={precision}", "trainer.max_epochs=1", *settings)
-    run = train(*small(photos, *words, f"out={tmp_path / 'run'}"))
-    assert len(seen) == 3 and seen[-1][0] > 0 and all(kind == dtype and finite for _, kind, finite in seen)
-    assert run.finished

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import pytest
 import torch
-from small_runs import make_photos, small, train
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rankgrad.batches.memory import RowMemory, memory_buffers
 from rankgrad.losses import LOSSES, CalibrationLoss, RaMBOAPLoss, RaMBORecallLoss, RetrievalLoss, SmoothAPLoss, SumLoss
-from rankgrad_workbench.settings import ConfigError
 
 BATCHES, DIM = 3, 4
 
@@ -196,16 +193,3 @@ def test_no_query_is_compared_with_its_own_copy_in_the_batch():
     for _ in range(2):
         value = memory(torch.eye(2)[[0, 0, 1]], torch.tensor([0, 0, 1]), ids=torch.tensor([5, 5, 7]))
     assert value == 0 and not memory.stats["counted"].any()
-
-
-@pytest.mark.parametrize("loss", ["rambo_recall", "smooth_ap+supap"])
-def test_a_run_trains_with_it_and_resumes(tmp_path, loss):
-    photos = make_photos(tmp_path / "photos")
-    run = train(*small(photos, f"loss={loss}", "memory=rows", "memory.batches=2", f"out={tmp_path / 'run'}"))
-    assert run.finished and math.isfinite(run.read_values()["R@1"])
-
-
-def test_a_run_says_which_loss_has_no_rows(tmp_path):
-    photos = make_photos(tmp_path / "photos")
-    with pytest.raises(ConfigError, match="memory: .*takes rows of scores.*got CrossEntropyLoss"):
-        train(*small(photos, "loss=cross_entropy", "memory=rows", f"out={tmp_path / 'run'}"))
