@@ -107,6 +107,9 @@ def test_rows_that_contradict_each_other_are_both_named(tmp_path):
     with pytest.raises(ValueError, match=r"line 5 .*line 2, 'a', but part is 'test' here and 'train' there"):
         load_text(path, split="part")
     assert len(load_text(path)) == 4  # twice in one split is no leak
+    for one, other, last in (("train", "Training", "test"), ("query", "gallery", "train")):  # one split, two words
+        path.write_text(f"text,label,split\na,x,{one}\na,x,{other}\nb,y,{last}\n")
+        assert load_text(path).texts == ("a", "a", "b")
     path.write_text("text,label,part,topic\na,x,train,t\nb,x,train,u\n")
     with pytest.raises(ValueError, match="line 3 .*line 2, 'x', but topic is 'u' here and 't' there"):
         load_text(path, super_label="topic")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -124,7 +124,8 @@ def load_text(
     read = read_columns(Path(root), wanted, delimiter)
     columns = read.table(separator, test_fraction, val_fraction, seed)
     if "split" in read.values:
-        read.need_one("text", "split", "A text must be in one split only")
+        splits = replace(read, values={**read.values, "split": list(columns["split"])})
+        splits.need_one("text", "split", "A text must be in one split only")
     elif test_fraction + val_fraction > 0:
         todo = "Classes are divided into train and test, and a text must not be in both: remove one of the rows, or add"
         read.need_one("text", "label", f"{todo} a column split")
