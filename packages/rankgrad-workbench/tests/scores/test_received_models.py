@@ -136,7 +136,7 @@ def test_a_file_with_a_damaged_directory_is_named(run):
         ("data: {load: {query: [a, b]}}", "data.load.query must be text or empty"),
         ("data: {load: {delimiter: 7}}", "data.load.delimiter must be text or empty; got 7"),
         ("data: {load: {features: [{a: 1}]}}", "data.load.features must be text or empty"),
-        ("[1", "damaged, or not YAML"),
+        ("[1", "holds no settings"),
         ("", "holds no settings"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -115,6 +116,8 @@ class Embedder:
         transform: Transform = make(data["eval_transform"], slot="transform", trust=trust, where=where)
         load: Any = data["load"] if isinstance(data.get("load"), dict) else {}
         reading = {name: load[name] for name in ("shorter_side", "draft") if name in load}
+        if not isinstance(side := reading.get("shorter_side"), (int, NoneType)):
+            raise ValueError(f"{weights} is damaged: data.load has shorter_side={side!r}")
         transform = Inverted(transform) if invert else transform
         return cls(model.to(device or "cpu"), transform, reading, weights.absolute(), sha256_of(weights), invert)
 

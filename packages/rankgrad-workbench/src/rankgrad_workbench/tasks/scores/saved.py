@@ -25,7 +25,7 @@ from ...datasets.tabular import AUTO, no_columns
 from ...files import read_npz, write_npz
 from ...files.tables.written import write_columns
 from ...runs.folder import Run
-from ...settings import ConfigError, parsed, plain
+from ...settings import ConfigError, load, parsed, plain
 from ...settings.spelling import of_saved
 from .model import Ranker, load_ranker
 from .reading import files_of, read_columns
@@ -97,6 +97,7 @@ def evaluate_run(
     extra: Sequence[str] = (),
     bootstrap: int = 1000,
     device: torch.device | str = "cpu",
+    trust: Sequence[str] = (),
 ) -> ScoreReport:
     r"""Evaluate the test rows of a run again, or all rows of another file with the model of the run.
 
@@ -107,6 +108,7 @@ def evaluate_run(
         extra: names of more metrics, see `evaluate_scores`.
         bootstrap: number of resamples for the intervals; 0: none.
         device: where the rows of another file are scored.
+        trust: packages whose classes the settings may name, see `config.load`.
 
     Raises:
         FileNotFoundError: the run is not finished, or a file does not exist.
@@ -130,6 +132,7 @@ def evaluate_run(
     if root is None:
         scores, table = read_scores(run.scores)
     else:
+        load(run.config, trust)  # refuses settings that would run something
         given, ranker = reading_of(run), load_ranker(run.weights)
         own = {"split": None, "test_fraction": None, "features": ranker.encoding.names, "drop": ()}
         with spelled(of_saved("root")):
