@@ -175,7 +175,7 @@ def test_an_output_is_what_its_ending_says_or_is_refused(run, photos, tmp_path, 
     commands = {
         "evaluate": ([run.folder], "-o", ".json"),
         "report": ([run.folder], "-o", ".html or .htm"),
-        "embed": ([run.folder, photos], "-o", ".npz, .parquet or .index"),
+        "embed": ([run.folder, photos], "-o", ".npz or .parquet or .index"),
         "export": ([run.folder], "-o", ".pt2 or .onnx"),
         "search": ([run.folder, image], "--html", ".html or .htm"),
         "datasets": (["glyphs"], "--sheet", ".png"),
