@@ -124,15 +124,13 @@ def find(name: str) -> Drawable:
         ConfigError: the name is unknown or that of a table.
     """
     known = drawables()
-    entries = {entry.id: entry for entry in catalogue.entries()}
-    entry = entries.get(name)
-    if entry is not None and entry.same_as is not None:
-        entry = entries[entry.same_as]
-    if entry is not None and entry.id in known:
-        return known[entry.id]
-    if entry is not None:
+    try:
+        entry = catalogue.find(name)
+    except ConfigError:
+        raise ConfigError(f"no figure {name!r}{closest(name, known)} rankgrad paper-figure lists them") from None
+    if entry.id not in known:
         raise ConfigError(f"{entry.id} ({entry.title}) is not a figure: {entry.way}")
-    raise ConfigError(f"no figure {name!r}{closest(name, known)} rankgrad paper-figure lists them")
+    return known[entry.id]
 
 
 def listing() -> str:

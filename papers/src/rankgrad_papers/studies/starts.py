@@ -11,18 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
-from torch.nn.functional import normalize
-
-from rankgrad_workbench.files import read_npz
 from rankgrad_workbench.runs.folder import Run
 
 from ..trainings import train_missing, with_seeds
 from . import command
+from .texts import BETWEEN, cosines
 
 SEEDS = (0, 1, 2, 3, 4)
 METRICS = ("R@1", "mAP@R")
-BETWEEN = "cosine between classes"
 
 #: Settings of all trainings. Only the first line is about training, the others are about the evaluation.
 SHARED = (
@@ -45,11 +41,7 @@ LOSSES: Mapping[str, Sequence[str]] = {
 def measured(run: Run) -> dict[str, float]:
     """The metrics of a run in per cent, and the mean cosine of two images of different classes."""
     values = run.read_values()
-    columns = read_npz(run.embeddings, "embeddings", "labels")
-    rows = normalize(torch.from_numpy(columns["embeddings"]).double())
-    labels = torch.from_numpy(columns["labels"])
-    between = labels.unsqueeze(0) != labels.unsqueeze(1)
-    return {name: 100 * values[name] for name in METRICS} | {BETWEEN: float((rows @ rows.T)[between].mean())}
+    return {name: 100 * values[name] for name in METRICS} | {BETWEEN: cosines(run)[1]}
 
 
 def main(words: Sequence[str] | None = None) -> None:

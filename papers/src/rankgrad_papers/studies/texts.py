@@ -48,15 +48,19 @@ ROWS: Mapping[tuple[str, str, str], Sequence[str]] = {
 NAMED = {", ".join(row): row for row in ROWS}
 
 
-def measured(run: Run) -> dict[str, float]:
-    """The metrics of a run in per cent, and the mean cosines of two texts of one class and of two classes."""
-    values = run.read_values()
+def cosines(run: Run) -> tuple[float, float]:
+    """The mean cosines of two items of one class, and of two classes."""
     columns = read_npz(run.embeddings, "embeddings", "labels")
     rows = normalize(torch.from_numpy(columns["embeddings"]).double())
     labels, cosine = torch.from_numpy(columns["labels"]), rows @ rows.T
     same = labels.unsqueeze(0) == labels.unsqueeze(1)
-    within, between = cosine[same.clone().fill_diagonal_(False)].mean(), cosine[~same].mean()
-    return {name: 100 * values[name] for name in METRICS} | {WITHIN: float(within), BETWEEN: float(between)}
+    return float(cosine[same.clone().fill_diagonal_(False)].mean()), float(cosine[~same].mean())
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The metrics of a run in per cent, and the mean cosines of two texts of one class and of two classes."""
+    values = run.read_values()
+    return {name: 100 * values[name] for name in METRICS} | dict(zip((WITHIN, BETWEEN), cosines(run), strict=True))
 
 
 def main(words: Sequence[str] | None = None) -> None:
