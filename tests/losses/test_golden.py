@@ -92,7 +92,7 @@ def build(case: dict) -> torch.nn.Module:
         return losses.FastAPLoss(bins=hp["num_bins"], **common)
     if name == "softbinap":
         return losses.SoftBinAPLoss(bins=hp["nq"], low=hp["min"], high=hp["max"], **common)
-    if name == "recall_at_ksurrogate":
+    if name == "recall_at_k_surrogate":
         options = {"rank_query": protocol.startswith("ranked"), "clip": hp.get("clip", True)}
         return losses.RecallAtKLoss(k=hp["ks"], tau1=hp["tau1"], tau2=hp["tau2"], **options, **common)
     if name == "hap":
@@ -139,7 +139,7 @@ def evaluate(case: dict, given: dict[str, Tensor]) -> Tensor:
         {"ref_embeddings": given["ref_embeddings"], "ref_labels": given["ref_labels"]} if "ref_labels" in given else {}
     )
     labels, embeddings = given["labels"], given["embeddings"]
-    if case["hyperparams"].get("binary") or case["loss"] == "recall_at_ksurrogate":
+    if case["hyperparams"].get("binary") or case["loss"] == "recall_at_k_surrogate":
         labels = labels if labels.dim() == 1 else labels[:, -1]  # the finest level
     if "pml" in case["id"] and case["loss"] == "pnp":
         # that library drops anchors without another of their class, although it keeps the query as a positive
