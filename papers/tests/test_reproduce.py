@@ -449,7 +449,7 @@ def test_other_settings_need_another_folder(whole):
         (["roadmap/table2", "--stand-in", "glyphs", "data=sop"], "--data-root and --stand-in choose the data"),
         (
             ["roadmap/table2", "--stand-in", "glyphs", "--seeds", "a"],
-            "seeds must be integers such as 0,1,2 or 0..9; got",
+            "seeds must be integers such as 0,1,2 or 0..9: ",
         ),
         (["roadmap/table2", "--stand-in", "glyphs", "optimizer.rate=1"], "unknown setting 'optimizer.rate'"),
         (["roadmap/table2", "--stand-in", "glyphs", "-j", "0"], "--jobs must be >= 1; got 0"),
