@@ -313,8 +313,11 @@ def test_rows_between_two_quotes_of_a_long_csv_are_refused(tmp_path, monkeypatch
         load_table(tmp_path / "rows.csv", test_fraction=None)
 
 
-PRICES = ["{}.5%", "${}", "{} EUR", "USD {}", "({})", "{}'250", "\u2212{}", "€ {},5", "-{} %", "{}\u202f250"]
+PRICES = ["{}.5%", "${}", "{} EUR", "USD {}", "({})", "{}'250", "\u2212{}", "{} kg", "€ {},5", "-{} %", "{}\u202f250"]
 PRICES += [
+    "US$ {}",
+    "Rs. {}",
+    "kr {}",
     "{}¢",
     "<{}",
     "~{}",
@@ -325,8 +328,9 @@ PRICES += [
     "{} °C",
     "{}°",
     "1,{}e-3",
+    "{}_250",
 ]
-PRICES += ["{}e3 EUR"]
+PRICES += ["{}e3 EUR", "{} pcs."]
 
 
 @pytest.mark.parametrize("written", PRICES)

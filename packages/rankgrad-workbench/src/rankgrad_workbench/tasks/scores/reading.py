@@ -219,7 +219,25 @@ def _numbers(words: Array, codes: Array, name: str, place: Place) -> Array | Non
                 f"Correct it, leave it empty if it is missing, or read words: {setting('categorical', [name])}"
             )
         return np.array(found, np.float64)
+    # numbers that people read and programs do not would count as words
+    read = [None if word is None else _WRITTEN.fullmatch(word) for word in words]
+    written = [row for row, code in enumerate(codes[:COMPARED].tolist()) if read[code] is not None]
+    if len(written) > most and len({match["unit"] for match in read if match is not None and match["unit"]}) < 2:
+        raise ValueError(
+            f"{place(written[0])}: {name!r} is {shown(words[codes[written[0]]])!r}; write numbers with a point and no "
+            f"comma, unit or other sign. If these are not numbers: {setting('categorical', [name])}"
+        )
     return None
+
+
+# how people and spreadsheets write numbers: 1,5 or 1.234,5 or 12.5% or US$ 3 or 3 EUR or (3) or 1'250, a long minus,
+# 3- or <5 or 21 °C
+_NUMBER = r"([0-9]+([.,][0-9]+)?([eE][-+]?[0-9]+)?|[0-9]{1,3}([.,'’_\s][0-9]{3})+([.,][0-9]+)?)"
+_SIGN, _CURRENCY = r"[-+−–]?\s*", r"([A-Z]{0,3}[$€£¥₹₩₽₺₫₪¢]|[A-Z]{3}|Rs\.?|kr\.?)"
+_WRITTEN = re.compile(
+    rf"\s*['=]?[<>≤≥~≈±]?\(?\s*{_SIGN}{_CURRENCY}?\s*{_SIGN}{_NUMBER}"
+    rf"(\s*(%|‰|{_CURRENCY}|°[CF]?|[-−])|\s*°|\s+(?P<unit>[^\W\d]+\.?))?\s*\)?\s*"
+)
 
 
 def _finite(numbers: Array, name: str, place: Place) -> Array:
