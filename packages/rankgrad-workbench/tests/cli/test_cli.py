@@ -553,7 +553,7 @@ def test_datasets_lists_describes_and_draws(capsys, photos, tmp_path):
     (tmp_path / "a.csv").write_text("said,label\na,x\nb,y\nc,z\nd,w\n")
     assert main(["datasets", "text", "--root", str(tmp_path / "a.csv"), "data.load.text=said"]) == 0
     assert "divided by class" in capsys.readouterr().out
-    assert "data.load.text=said" in fails(capsys, "datasets", "text", "--root", str(tmp_path / "a.csv"))
+    assert "data.load.text=NAME" in fails(capsys, "datasets", "text", "--root", str(tmp_path / "a.csv"))
     sheet = tmp_path / "sheet.png"
     assert main(["datasets", "folder", "--root", str(photos), "--sheet", str(sheet)]) == 0
     assert "50 images, 10 classes" in capsys.readouterr().out and sheet.stat().st_size > 1000
