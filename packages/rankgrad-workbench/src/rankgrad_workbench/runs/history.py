@@ -88,10 +88,16 @@ TEST = "test/"  # prefix of the test metrics
 
 
 def read_rows(folder: Path) -> list[dict[str, str]]:
-    """The rows of a table, in the order of their steps; [] if there is no table.
+    r"""The rows of a table, in the order of their steps; [] if there is no table.
 
     Raises:
         ValueError: the table is damaged.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / TABLE).write_text("step,loss\n0,0.9\n9,0.5\n")
+    ...     read_rows(Path(folder))
+    [{'step': '0', 'loss': '0.9'}, {'step': '9', 'loss': '0.5'}]
     """
     path = folder / TABLE
     if not path.exists():

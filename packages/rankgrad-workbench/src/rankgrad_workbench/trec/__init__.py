@@ -124,13 +124,7 @@ def evaluate(
     everyone = np.arange(len(judgements.queries))
     pairs = pairs_of(list(per_query), baseline)
     tested = differences(per_query, means, [pair for pair in pairs if not {*pair} & {*silent}], drawing.confidence)
-    untested = [
-        f"{shown(run)} finds nothing for {count:,} of {len(everyone):,} queries, so it is not compared with other runs."
-        for run, count in silent.items()
-        if pairs
-    ]
-    if any(each.p is None for each in tested):
-        untested.append("Differences over fewer than six queries have no p-value.")
+    untested = _untested(silent if pairs else {}, tested, len(everyone))
     return Evaluation(
         runs=tuple(sources),
         metrics=tuple(map(str, wanted)),
@@ -146,6 +140,16 @@ def evaluate(
         settings=settings | {"gains": {str(grade): gain for grade, gain in settings["gains"].items()}},
         notes=(*notes, *_about_judgements(judgements, level), *highest(wanted, judgements, level), *untested),
     )
+
+
+def _untested(silent: Mapping[str, int], tested: Sequence[Difference], queries: int) -> list[str]:
+    """Why some runs are not compared, or only without a p-value."""
+    told = [
+        f"{shown(run)} finds nothing for {count:,} of {queries:,} queries, so it is not compared with other runs."
+        for run, count in silent.items()
+    ]
+    without = any(each.p is None for each in tested)
+    return [*told, *["Differences over fewer than six queries have no p-value."] * without]
 
 
 def write_run(run: Run, path: str | os.PathLike[str], tag: str = "rankgrad") -> Path:
