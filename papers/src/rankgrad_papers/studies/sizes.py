@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,11 @@ EVERY = {"grocery": 2, "animals": 4, "icons": 1}  # every how many images of the
 
 def recalibrated(model: nn.Module, rows: Rows, seen: Sequence[int]) -> nn.Module:
     """A copy whose last batch norm has the statistics of 256 training images as they are given."""
-    copied = copy.deepcopy(model)
+    copied = copy.deepcopy(model).eval()
     layer = [each for each in copied.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)][-1]
     layer.reset_running_stats()
     layer.momentum = None  # the mean of all batches
-    copied.eval()
-    nn.Module.train(layer)  # a frozen layer would stay in eval mode
+    nn.Module.train(layer)  # of a frozen layer, `train` keeps it in eval mode
     with torch.no_grad():
         for at in range(0, 256, 64):
             copied(rows.batch(list(seen[at : at + 64]), None))
@@ -48,12 +46,11 @@ def measurements(name: str, fold: int, size: int, seed: int, given: Any) -> Iter
     torch.manual_seed(seed)
     stored = pixels(given.data_root, name, larger(USED[-1]))
     at = {each: prepared(name, *stored, each, BASE.scale) for each in USED}
-    labels = stored[1]
-    out = held_out(labels, fold)
+    out = held_out(stored[1], fold)
     test: list[int] = out.nonzero().squeeze(1)[:: EVERY[name]].tolist()
     others = (~out).nonzero().squeeze(1)
     seen: list[int] = others[torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))].tolist()
-    model = network(replace(BASE, size=None), name, given.weights, Path())
+    model = network(BASE, name, given.weights, Path())
     if size:
         averaging = Averaging(model, SHARE)
         train(model, BASE, at[size], seen, seed)
