@@ -78,7 +78,8 @@ def run_trec(arguments: argparse.Namespace) -> None:
         if FUSED in runs:
             raise ValueError(f"--fuse names its run {FUSED!r}, and a run file has this name: rename the file")
         runs[FUSED] = fuse(runs)
-    evaluation = evaluate(runs, arguments.qrels, intervals=arguments.bootstrap, **options)
+    options |= {} if arguments.bootstrap is None else {"intervals": arguments.bootstrap}
+    evaluation = evaluate(runs, arguments.qrels, **options)
     if lines:
         for run in evaluation.runs:
             print("\n".join(evaluation.lines(run, every=lines == "each")))
