@@ -143,7 +143,7 @@ class Batch(NamedTuple):
 
     embeddings: Tensor
     labels: Tensor
-    ref_embeddings: Tensor
+    ref_emb: Tensor
     ref_labels: Tensor
 
 
@@ -189,7 +189,7 @@ def batch() -> Callable[..., Batch]:
         labels = torch.tensor([0, 1, 1, 2, 2, 2, 3, 3, 3, 3])[torch.randperm(10, generator=g)]
         ref_labels = torch.tensor([0, 0, 1, 2, 2, 2, 2, 4, 4, 1, 2])[torch.randperm(11, generator=g)]
         embeddings = torch.randn(10, 3, generator=g, dtype=torch.float64)
-        ref_embeddings = torch.randn(11, 3, generator=g, dtype=torch.float64)
-        return Batch(embeddings, labels, ref_embeddings, ref_labels)
+        ref_emb = torch.randn(11, 3, generator=g, dtype=torch.float64)
+        return Batch(embeddings, labels, ref_emb, ref_labels)
 
     return build

@@ -99,7 +99,7 @@ def _step(name: str, way: str, embeddings: Tensor, labels: Tensor, queries: int)
     embeddings.grad, given = None, {}
     if queries < len(labels):
         ids = torch.arange(len(labels), device=labels.device)
-        given = {"ref_embeddings": embeddings, "ref_labels": labels, "ids": ids[:queries], "ref_ids": ids}
+        given = {"ref_emb": embeddings, "ref_labels": labels, "ids": ids[:queries], "ref_ids": ids}
     with forced(way):
         LOSSES[name]()(embeddings[:queries], labels[:queries], **given).backward()
 

@@ -205,7 +205,7 @@ def against(rank: int, processes: int) -> tuple[Tensor, Tensor, Tensor]:
         rows[mine],
         labels[mine],
         ids=mine,
-        ref_embeddings=items[theirs],
+        ref_emb=items[theirs],
         ref_labels=labels[theirs],
         ref_ids=theirs + 7,
     )

@@ -242,21 +242,21 @@ def test_embeddings_that_are_no_float_matrix_are_an_error_that_shows_them(name, 
 
 def test_references_of_another_width_are_an_error():
     with pytest.raises(ValueError, match="4 dimensions"):
-        losses.SupAPLoss()(embeddings(), LABELS, ref_embeddings=embeddings(dim=3), ref_labels=LABELS)
+        losses.SupAPLoss()(embeddings(), LABELS, ref_emb=embeddings(dim=3), ref_labels=LABELS)
 
 
 def test_half_precision_embeddings_against_float32_references_are_computed_in_float32():
     rows, refs = embeddings().half(), embeddings(5, seed=1)
     loss = losses.SupAPLoss()
-    value = loss(rows, LABELS, ref_embeddings=refs, ref_labels=LABELS[:5])
+    value = loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS[:5])
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value, loss(rows.float(), LABELS, ref_embeddings=refs, ref_labels=LABELS[:5]))
+    torch.testing.assert_close(value, loss(rows.float(), LABELS, ref_emb=refs, ref_labels=LABELS[:5]))
 
 
 def test_float32_embeddings_against_float64_references_are_computed_in_float64():
     loss = losses.SupAPLoss()
-    mixed = loss(embeddings(), LABELS, ref_embeddings=embeddings().double(), ref_labels=LABELS)
-    wide = loss(embeddings().double(), LABELS, ref_embeddings=embeddings().double(), ref_labels=LABELS)
+    mixed = loss(embeddings(), LABELS, ref_emb=embeddings().double(), ref_labels=LABELS)
+    wide = loss(embeddings().double(), LABELS, ref_emb=embeddings().double(), ref_labels=LABELS)
     assert mixed.dtype == torch.float64
     torch.testing.assert_close(mixed, wide, rtol=1e-4, atol=1e-5)
 
@@ -350,11 +350,11 @@ LABELLINGS = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_labels_of_any_kind_are_the_classes_they_name(name):
     loss, rows, refs = LOSSES[name]().eval(), embeddings(), embeddings(5, seed=1)
-    among, against = loss(rows, LABELS), loss(rows, LABELS, ref_embeddings=refs, ref_labels=LABELS[1:])
+    among, against = loss(rows, LABELS), loss(rows, LABELS, ref_emb=refs, ref_labels=LABELS[1:])
     for kind, labelled in LABELLINGS.items():
         assert torch.equal(loss(rows, labelled(LABELS)), among), kind
         given = labelled(LABELS), labelled(LABELS[1:])
-        assert torch.equal(loss(rows, given[0], ref_embeddings=refs, ref_labels=given[1]), against), kind
+        assert torch.equal(loss(rows, given[0], ref_emb=refs, ref_labels=given[1]), against), kind
 
 
 @pytest.mark.parametrize("convert", [lambda t: t.tolist(), lambda t: t.numpy()], ids=["lists", "numpy"])
@@ -370,7 +370,7 @@ def test_arrays_and_lists_serve_wherever_a_tensor_does(name, convert):
             rows,
             {
                 "labels": LABELS,
-                "ref_embeddings": refs,
+                "ref_emb": refs,
                 "ref_labels": LABELS[:5],
                 "ids": torch.arange(6),
                 "ref_ids": torch.arange(3, 8),
@@ -401,7 +401,7 @@ def test_what_holds_no_numbers_is_an_error_that_names_it():
         ({"embeddings": [["a"]] * 6}, "embeddings"),
         ({"embeddings": [[0.1], [0.1, 0.2]]}, "embeddings"),
         ({"ids": list("abcdef")}, "ids"),
-        ({"ref_embeddings": [object()], "ref_labels": [0]}, "ref_embeddings"),
+        ({"ref_emb": [object()], "ref_labels": [0]}, "ref_emb"),
         ({"valid": "all"}, "valid"),
     ):
         with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
@@ -431,7 +431,7 @@ def test_a_tensor_that_does_not_store_its_numbers_is_refused_by_the_name_of_the_
             lambda: evaluate(rows, LABELS),
             lambda: evaluate_graded(rows, embeddings(), [{0: 1}] * 6),
         ],
-        "ref_embeddings": [lambda: losses.SmoothAPLoss()(embeddings(), LABELS, ref_embeddings=rows, ref_labels=LABELS)],
+        "ref_emb": [lambda: losses.SmoothAPLoss()(embeddings(), LABELS, ref_emb=rows, ref_labels=LABELS)],
         "labels": [lambda: losses.SmoothAPLoss()(embeddings(), labels), lambda: metrics.nmi(labels, LABELS)],
         "scores": [
             lambda: losses.SmoothAPLoss().from_scores(odd, relevant),
@@ -505,10 +505,10 @@ def test_missing_labels_are_an_error_that_names_the_ways_out():
     loss = losses.SmoothAPLoss()
     with pytest.raises(ValueError, match="relevant or indices_tuple"):
         loss(rows)
-    with pytest.raises(ValueError, match="ref_embeddings and ref_labels go together"):
-        loss(rows, LABELS, ref_embeddings=rows)
+    with pytest.raises(ValueError, match="ref_emb and ref_labels go together"):
+        loss(rows, LABELS, ref_emb=rows)
     for options in ({"ref_labels": LABELS}, {"ref_ids": LABELS}):
-        with pytest.raises(ValueError, match="pass ref_embeddings"):
+        with pytest.raises(ValueError, match="pass ref_emb"):
             loss(rows, LABELS, **options)
 
 
@@ -556,9 +556,7 @@ def test_relevance_is_used_instead_of_labels():
 @pytest.mark.parametrize("given", ["ids", "ref_ids"])
 def test_ids_of_one_side_only_are_an_error(given):
     with pytest.raises(ValueError, match="without ids|without ref_ids"):
-        losses.SmoothAPLoss()(
-            embeddings(), LABELS, ref_embeddings=embeddings(), ref_labels=LABELS, **{given: torch.arange(6)}
-        )
+        losses.SmoothAPLoss()(embeddings(), LABELS, ref_emb=embeddings(), ref_labels=LABELS, **{given: torch.arange(6)})
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -588,7 +586,7 @@ def test_empty_batch_costs_nothing_and_keeps_its_graph(name):
 @pytest.mark.parametrize("name", EMPTY)
 def test_queries_without_any_reference_cost_nothing(name):
     rows = embeddings().requires_grad_()
-    value = LOSSES[name]()(rows, LABELS, ref_embeddings=torch.zeros(0, 4), ref_labels=LABELS[:0])
+    value = LOSSES[name]()(rows, LABELS, ref_emb=torch.zeros(0, 4), ref_labels=LABELS[:0])
     value.backward()
     assert value == 0 and (rows.grad == 0).all()
 
@@ -596,7 +594,7 @@ def test_queries_without_any_reference_cost_nothing(name):
 @pytest.mark.parametrize("name", LOSSES)
 def test_no_query_against_references_costs_nothing(name):
     rows = torch.zeros(0, 4, requires_grad=True)
-    value = LOSSES[name]()(rows, LABELS[:0], ref_embeddings=embeddings(), ref_labels=LABELS)
+    value = LOSSES[name]()(rows, LABELS[:0], ref_emb=embeddings(), ref_labels=LABELS)
     value.backward()
     assert value == 0
 
@@ -665,7 +663,7 @@ def test_query_ranked_option_says_nothing_about_references():
     refs, ref_labels = embeddings(20, seed=1), torch.arange(20) % 3
     both = [
         losses.RecallAtKLoss(k=(1, 16), rank_query=flag)(
-            embeddings(2), LABELS[1:3], ref_embeddings=refs, ref_labels=ref_labels
+            embeddings(2), LABELS[1:3], ref_emb=refs, ref_labels=ref_labels
         )
         for flag in (False, True)
     ]

@@ -44,8 +44,7 @@ NAMES = list(losses.LOSSES)
 def value_and_gradients(loss: nn.Module, *tensors: Tensor, **arguments) -> list[Tensor]:
     """The loss, and its gradient at every embedding that takes part; `tensors` are embeddings and references."""
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-    name = "ref_emb" if isinstance(loss, PMLAdapter) else "ref_embeddings"  # that library's name, and ours
-    references = {name: leaves[1]} if len(leaves) > 1 else {}
+    references = {"ref_emb": leaves[1]} if len(leaves) > 1 else {}
     value = loss(leaves[0], **references, **arguments)
     value.backward()
     return [value.detach(), *(leaf.grad for leaf in leaves)]
@@ -215,9 +214,7 @@ def test_two_views_match_each_other(symmetric, batch):
     found = SelfSupervisedLoss(PMLAdapter(losses.SmoothAPLoss()), symmetric=symmetric)(one, two)
     rows, loss = torch.arange(10), losses.SmoothAPLoss()
     expected = (
-        loss(torch.cat([one, two]), rows.repeat(2))
-        if symmetric
-        else loss(one, rows, ref_embeddings=two, ref_labels=rows)
+        loss(torch.cat([one, two]), rows.repeat(2)) if symmetric else loss(one, rows, ref_emb=two, ref_labels=rows)
     )
     torch.testing.assert_close(found, expected)
 
@@ -245,7 +242,7 @@ def test_in_their_memory_a_query_meets_every_entry_but_its_own_copy(name):
             embeddings,
             labels=labels,
             ids=slots,
-            ref_embeddings=memory.embedding_memory[:entries].clone(),
+            ref_emb=memory.embedding_memory[:entries].clone(),
             ref_labels=memory.label_memory[:entries],
             ref_ids=torch.arange(entries),
         )
@@ -269,7 +266,7 @@ def test_their_memory_with_a_miner_and_with_a_mask_of_what_to_enqueue():
         found = masked(embeddings, labels, enqueue_mask=queued)
         filled = len(masked.embedding_memory) if masked.has_been_filled else masked.queue_idx
         items, item_labels = masked.embedding_memory[:filled], masked.label_memory[:filled]
-        expected = own(embeddings[~queued], labels[~queued], ref_embeddings=items, ref_labels=item_labels)
+        expected = own(embeddings[~queued], labels[~queued], ref_emb=items, ref_labels=item_labels)
         torch.testing.assert_close(found, expected)
 
 
@@ -366,7 +363,7 @@ def test_on_two_processes_the_wrapped_gradient_is_that_of_the_whole_batch_unless
                 value = loss(
                     embeddings[mine],
                     labels[rows][mine],
-                    ref_embeddings=items,
+                    ref_emb=items,
                     ref_labels=labels[rows],
                     ids=ids[mine],
                     ref_ids=ids,

@@ -115,7 +115,7 @@ def test_pairs_without_labels_rank_the_positives_of_all_for_each_anchor(bert):
     wanted = losses.SmoothAPLoss().from_scores(unit[0] @ unit[1].T, torch.eye(len(anchors), dtype=torch.bool))
     torch.testing.assert_close(value, wanted.detach())
     own = torch.arange(len(anchors))
-    assert value == losses.SmoothAPLoss()(rows[0], own, ref_embeddings=rows[1], ref_labels=own)
+    assert value == losses.SmoothAPLoss()(rows[0], own, ref_emb=rows[1], ref_labels=own)
 
 
 def test_pairs_with_classes_have_several_positives_per_anchor(bert):
@@ -123,7 +123,7 @@ def test_pairs_with_classes_have_several_positives_per_anchor(bert):
     rows = embedded(bert, anchors, positives)
     for given in (labels, torch.stack([labels // 3, labels], 1), torch.nn.functional.one_hot(labels).bool()):
         value, _ = gradients(bert, Loss(bert, losses.HAPLoss(), labels="classes"), [anchors, positives], given)
-        assert value == losses.HAPLoss()(rows[0], given, ref_embeddings=rows[1], ref_labels=given)
+        assert value == losses.HAPLoss()(rows[0], given, ref_emb=rows[1], ref_labels=given)
     assert len(labels.unique()) < len(labels)
 
 
@@ -186,7 +186,7 @@ def test_a_whole_number_beside_two_columns_is_what_it_is_said_to_be(cached, bert
     cosines = torch.nn.functional.cosine_similarity(*rows).unsqueeze(0)
     wanted = {
         "grades": losses.NDCGLoss().from_scores(cosines, numbers.double().unsqueeze(0)),
-        "classes": losses.NDCGLoss()(rows[0], numbers, ref_embeddings=rows[1], ref_labels=numbers),
+        "classes": losses.NDCGLoss()(rows[0], numbers, ref_emb=rows[1], ref_labels=numbers),
     }
     for meaning, value in wanted.items():
         found = made(bert, losses.NDCGLoss(), labels=meaning)(features(bert, *columns), numbers)
@@ -244,7 +244,7 @@ def test_a_sum_of_losses_comes_by_its_terms(bert):
     columns, own = [TEXTS[::2], TEXTS[1::2]], torch.tensor(LABELS[::2])
     value, _ = gradients(bert, Loss(bert, loss, labels="classes"), columns, own)
     anchors, positives = embedded(bert, *columns)
-    torch.testing.assert_close(value, loss(anchors, own, ref_embeddings=positives, ref_labels=own).detach())
+    torch.testing.assert_close(value, loss(anchors, own, ref_emb=positives, ref_labels=own).detach())
 
 
 def test_a_baseline_trains_its_weights_too(bert):

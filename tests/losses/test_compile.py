@@ -173,7 +173,7 @@ def test_references_relevance_gains_and_include_self_are_not_read_either(out_of_
     embeddings, labels, _ = embeddings_and_labels("supap")
     gains = (labels.unsqueeze(1) == labels).double() / 2
     with NothingIsRead():
-        losses.SupAPLoss(positives=PER_CLASS)(embeddings, labels, ref_embeddings=embeddings, ref_labels=labels)
+        losses.SupAPLoss(positives=PER_CLASS)(embeddings, labels, ref_emb=embeddings, ref_labels=labels)
         losses.SupAPLoss(positives=PER_CLASS, include_self=True)(embeddings, labels)
         losses.NDCGLoss(positives=PER_CLASS).from_scores(embeddings @ embeddings.T, gains)
         losses.SupAPLoss(positives=PER_CLASS - 1)(embeddings, labels, ids=torch.arange(len(labels)))

@@ -95,6 +95,6 @@ def test_info_nce_is_the_softmax_loss_of_sentence_transformers(scale):
     wanted = theirs.MultipleNegativesRankingLoss(torch.nn.Identity(), scale=scale)
     wanted = wanted.compute_loss_from_embeddings(columns, None)
     mine = losses.InfoNCELoss(tau=1 / scale)(
-        query, ref_embeddings=torch.cat(columns[1:]), relevant=torch.eye(6, 12, dtype=torch.bool)
+        query, ref_emb=torch.cat(columns[1:]), relevant=torch.eye(6, 12, dtype=torch.bool)
     )
     torch.testing.assert_close(mine, wanted, rtol=1e-6, atol=1e-6)

@@ -21,7 +21,7 @@ REFUSED = pytest.raises(RuntimeError, match="create_graph=True")
 def remembered(loss: torch.nn.Module, given) -> CrossBatchMemory:
     """A memory that holds the references, and takes no more."""
     memory = CrossBatchMemory(loss, size=20, need_ids=False)
-    memory(given.ref_embeddings, given.ref_labels)
+    memory(given.ref_emb, given.ref_labels)
     return memory.eval()
 
 
@@ -34,9 +34,7 @@ def rows(loss, given):
 # Every way from embeddings e to a loss.
 PATHS = {
     "batch": lambda make, b: lambda e: make()(e, b.labels),
-    "references": lambda make, b: (
-        lambda e: make()(e, b.labels, ref_embeddings=b.ref_embeddings, ref_labels=b.ref_labels)
-    ),
+    "references": lambda make, b: lambda e: make()(e, b.labels, ref_emb=b.ref_emb, ref_labels=b.ref_labels),
     "hierarchy": lambda make, b: lambda e: make()(e, torch.stack([b.labels // 2, b.labels], 1)),
     "each query": lambda make, b: lambda e: torch.linspace(0.5, 2, 10).double() @ make(reduction="none")(e, b.labels),
     "dot products": lambda make, b: lambda e: make(normalize=False)(e / 4, b.labels),

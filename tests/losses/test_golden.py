@@ -136,7 +136,7 @@ def evaluate(case: dict, given: dict[str, Tensor]) -> Tensor:
         levels = relevance.shared_levels(given["labels"], given["labels"])
         return loss(given["embeddings"], relevant=levels.to(given["embeddings"].dtype))
     references = (
-        {"ref_embeddings": given["ref_embeddings"], "ref_labels": given["ref_labels"]} if "ref_labels" in given else {}
+        {"ref_emb": given["ref_embeddings"], "ref_labels": given["ref_labels"]} if "ref_labels" in given else {}
     )
     labels, embeddings = given["labels"], given["embeddings"]
     if case["hyperparams"].get("binary") or case["loss"] == "recall_at_k_surrogate":
@@ -208,7 +208,7 @@ def test_calibration_with_a_memory_equals_cross_batch_memory_of_the_golden_case(
         memory += list(zip(embeddings.detach(), labels, mine, strict=True))
         memory = memory[-size:]
         ref, ref_labels, ref_ids = (torch.stack(column) for column in zip(*memory, strict=True))
-        value = loss(embeddings, labels, ref_embeddings=ref, ref_labels=ref_labels, ids=mine, ref_ids=ref_ids)
+        value = loss(embeddings, labels, ref_emb=ref, ref_labels=ref_labels, ids=mine, ref_ids=ref_ids)
         values.append(value)
     torch.testing.assert_close(torch.stack(values).detach(), expected["losses"])
     values[-1].backward()

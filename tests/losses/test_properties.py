@@ -259,7 +259,7 @@ def test_queries_against_references_are_the_loss_of_their_cosines(batch, name):
     embeddings, labels, refs, ref_labels = batch()
     same = labels.unsqueeze(1) == ref_labels.unsqueeze(0)
     rows = reference.lists(reference.cosines(embeddings, refs), same)
-    value = LOSSES[name]()(embeddings, labels, ref_embeddings=refs, ref_labels=ref_labels)
+    value = LOSSES[name]()(embeddings, labels, ref_emb=refs, ref_labels=ref_labels)
     assert value.item() == pytest.approx(DEFAULTS[name](rows), rel=1e-10)
 
 
@@ -323,7 +323,7 @@ def test_gradient_by_embeddings_and_references_is_that_of_the_value(batch, name)
     embeddings.requires_grad_(), refs.requires_grad_()
     assert torch.autograd.gradcheck(lambda e: loss(e, labels), embeddings)
     assert torch.autograd.gradcheck(
-        lambda e, r: loss(e, labels, ref_embeddings=r, ref_labels=ref_labels), (embeddings, refs), fast_mode=True
+        lambda e, r: loss(e, labels, ref_emb=r, ref_labels=ref_labels), (embeddings, refs), fast_mode=True
     )
 
 
@@ -332,7 +332,7 @@ def test_gradient_by_embeddings_is_the_chain_rule_over_the_score_gradient(batch,
     embeddings, labels, refs, ref_labels = batch(2)
     loss = LOSSES[name]()
     a, b = embeddings.clone().requires_grad_(), refs.clone().requires_grad_()
-    loss(a, labels, ref_embeddings=b, ref_labels=ref_labels).backward()
+    loss(a, labels, ref_emb=b, ref_labels=ref_labels).backward()
     c, d = embeddings.clone().requires_grad_(), refs.clone().requires_grad_()
     scores = torch.nn.functional.normalize(c, dim=1) @ torch.nn.functional.normalize(d, dim=1).T
     again = LOSSES[name]()  # a state of the first call would shift a threshold that stands on a score
@@ -346,14 +346,12 @@ def test_references_that_need_no_gradient_get_none(batch, name):
     embeddings, labels, refs, ref_labels = batch()
     with_gradient = embeddings.clone().requires_grad_()
     other = refs.clone().requires_grad_()
-    LOSSES[name]()(with_gradient, labels, ref_embeddings=other, ref_labels=ref_labels).backward()
+    LOSSES[name]()(with_gradient, labels, ref_emb=other, ref_labels=ref_labels).backward()
     alone = embeddings.clone().requires_grad_()
-    LOSSES[name]()(alone, labels, ref_embeddings=refs, ref_labels=ref_labels).backward()
+    LOSSES[name]()(alone, labels, ref_emb=refs, ref_labels=ref_labels).backward()
     assert refs.grad is None and other.grad is not None
     torch.testing.assert_close(alone.grad, with_gradient.grad)
-    LOSSES[name]()(
-        embeddings, labels, ref_embeddings=other, ref_labels=ref_labels
-    ).backward()  # and the other way round
+    LOSSES[name]()(embeddings, labels, ref_emb=other, ref_labels=ref_labels).backward()  # and the other way round
     assert embeddings.grad is None
 
 
@@ -517,7 +515,7 @@ def test_lone_sibling_between_items_of_the_own_class_goes_down_by_level_and_up_b
     refs, query = scores.T.contiguous(), torch.ones(1, 1, dtype=torch.float64)
     for order in ("level", "gain"):
         loss = losses.HAPLoss(order=order, normalize=False)
-        value = loss(query, mine, ref_embeddings=refs, ref_labels=labels)
+        value = loss(query, mine, ref_emb=refs, ref_labels=labels)
         torch.testing.assert_close(value, loss.from_scores(scores, levels))
 
 
@@ -931,7 +929,7 @@ def test_autocast_changes_nothing(problem, batch, name):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             values = [
                 loss(leaf, labels),
-                loss(leaf, labels, ref_embeddings=refs, ref_labels=ref_labels),
+                loss(leaf, labels, ref_emb=refs, ref_labels=ref_labels),
                 loss.from_scores(scores.float(), relevant, valid),
             ]
         sum(values).backward()  # outside, as torch asks: inside, autocast rounds the products of any backward pass
@@ -956,7 +954,7 @@ def test_inputs_are_left_alone(problem, batch, name):
     lists, (embeddings, labels, refs, ref_labels) = problem(), batch()
     before = [t.clone() for t in (*lists, embeddings, labels, refs, ref_labels)]
     LOSSES[name]().from_scores(*lists)
-    LOSSES[name]()(embeddings, labels, ref_embeddings=refs, ref_labels=ref_labels)
+    LOSSES[name]()(embeddings, labels, ref_emb=refs, ref_labels=ref_labels)
     for old, new in zip(before, (*lists, embeddings, labels, refs, ref_labels), strict=True):
         assert torch.equal(old, new)
 
@@ -970,10 +968,10 @@ def test_same_sample_on_both_sides_is_never_its_own_match(batch, name):
     ids, ref_ids = torch.arange(10), torch.arange(100, 111)
     memory, memory_labels = torch.cat([refs, embeddings]), torch.cat([ref_labels, labels])
     value = LOSSES[name]()(
-        embeddings, labels, ref_embeddings=memory, ref_labels=memory_labels, ids=ids, ref_ids=torch.cat([ref_ids, ids])
+        embeddings, labels, ref_emb=memory, ref_labels=memory_labels, ids=ids, ref_ids=torch.cat([ref_ids, ids])
     )
     valid = torch.cat([torch.ones(10, 11, dtype=torch.bool), ~torch.eye(10, dtype=torch.bool)], dim=1)
-    expected = LOSSES[name]()(embeddings, labels, ref_embeddings=memory, ref_labels=memory_labels, valid=valid)
+    expected = LOSSES[name]()(embeddings, labels, ref_emb=memory, ref_labels=memory_labels, valid=valid)
     torch.testing.assert_close(value, expected, rtol=0, atol=0)
 
 
@@ -999,7 +997,7 @@ def test_include_self_is_relevance_with_ones_on_the_diagonal_and_everything_vali
     expected = LOSSES[name]().from_scores(unit @ unit.T, same)
     torch.testing.assert_close(LOSSES[name](include_self=True)(embeddings, labels), expected)
     # with references there is no diagonal, and the option says nothing
-    against = {"ref_embeddings": embeddings[:4], "ref_labels": labels[:4]}
+    against = {"ref_emb": embeddings[:4], "ref_labels": labels[:4]}
     assert torch.equal(
         LOSSES[name](include_self=True)(embeddings, labels, **against), LOSSES[name]()(embeddings, labels, **against)
     )
@@ -1023,8 +1021,8 @@ def test_hierarchical_labels_give_levels_where_levels_mean_something(batch, name
     loss = LOSSES[name]()
     torch.testing.assert_close(loss(embeddings, labels), loss(embeddings, relevant=shared_levels(labels, labels)))
     torch.testing.assert_close(
-        loss(embeddings, labels, ref_embeddings=refs, ref_labels=ref_labels),
-        loss(embeddings, ref_embeddings=refs, relevant=shared_levels(labels, ref_labels)),
+        loss(embeddings, labels, ref_emb=refs, ref_labels=ref_labels),
+        loss(embeddings, ref_emb=refs, relevant=shared_levels(labels, ref_labels)),
     )
 
 
@@ -1041,8 +1039,8 @@ def test_hierarchical_labels_give_gains_where_gains_mean_something_and_their_fin
     loss = LOSSES[name]().eval()
     torch.testing.assert_close(loss(embeddings, labels), loss(embeddings, relevant=gains), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(
-        loss(embeddings, labels, ref_embeddings=refs, ref_labels=ref_labels),
-        loss(embeddings, ref_embeddings=refs, relevant=ref_gains),
+        loss(embeddings, labels, ref_emb=refs, ref_labels=ref_labels),
+        loss(embeddings, ref_emb=refs, relevant=ref_gains),
         rtol=1e-6,
         atol=1e-6,
     )

@@ -100,7 +100,7 @@ def test_a_batch_by_tiles_is_the_batch_at_once(small, name, reduction):
         return
     near(whole, tiled, 1e-12)
     against = small(
-        make, lambda loss, e, r: loss(e, labels(QUERIES), ref_embeddings=r, **REFERENCES), rows(QUERIES), rows(ITEMS, 1)
+        make, lambda loss, e, r: loss(e, labels(QUERIES), ref_emb=r, **REFERENCES), rows(QUERIES), rows(ITEMS, 1)
     )
     near(*against, 1e-12)
 
@@ -148,16 +148,12 @@ def test_gains_are_cut_and_pairs_are_computed_at_once(small):
 def test_only_what_needs_a_gradient_gets_one_and_a_frozen_side_none(small):
     fixed = rows(ITEMS, 1)
     near(
-        *small(
-            SmoothAPLoss, lambda loss, e: loss(e, labels(QUERIES), ref_embeddings=fixed, **REFERENCES), rows(QUERIES)
-        ),
+        *small(SmoothAPLoss, lambda loss, e: loss(e, labels(QUERIES), ref_emb=fixed, **REFERENCES), rows(QUERIES)),
         1e-12,
     )
     near(
         *small(
-            SmoothAPLoss,
-            lambda loss, r: loss(rows(QUERIES), labels(QUERIES), ref_embeddings=r, **REFERENCES),
-            rows(ITEMS, 1),
+            SmoothAPLoss, lambda loss, r: loss(rows(QUERIES), labels(QUERIES), ref_emb=r, **REFERENCES), rows(ITEMS, 1)
         ),
         1e-12,
     )
@@ -228,9 +224,7 @@ def test_an_error_names_the_row_of_the_batch(small, monkeypatch):
     large = rows(QUERIES, dtype=torch.float32)
     large[20] = 1e30
     with pytest.raises(ValueError, match="first in row 20"):
-        SmoothAPLoss(normalize=False)(
-            large, labels(QUERIES), ref_embeddings=10 * torch.eye(DIM), ref_labels=labels(DIM)
-        )
+        SmoothAPLoss(normalize=False)(large, labels(QUERIES), ref_emb=10 * torch.eye(DIM), ref_labels=labels(DIM))
     with pytest.raises(ValueError, match="positives=2 promises"):
         SmoothAPLoss(positives=2)(rows(QUERIES), labels(QUERIES))
 
@@ -249,7 +243,7 @@ def test_the_second_pass_of_single_costs_draws_the_random_numbers_of_the_first(s
     items, leaf = torch.eye(DIM, dtype=torch.float64), rows(QUERIES).requires_grad_()
     loss = Noisy(reduction="none", normalize=False)
     torch.manual_seed(1)
-    value = loss(leaf, labels(QUERIES), ref_embeddings=items, ref_labels=labels(DIM))
+    value = loss(leaf, labels(QUERIES), ref_emb=items, ref_labels=labels(DIM))
     torch.rand(3)
     before = torch.get_rng_state()
     value.sum().backward()

@@ -43,7 +43,7 @@ def by_hand(loss: RetrievalLoss, size: int, weight: float, warmup: int) -> list[
         value = loss(x, labels, ids=ids)
         if held and step >= warmup:
             loss.eval()  # thresholds that follow the scores move once in a step
-            more = loss(x, labels, ref_embeddings=items[0], ref_labels=items[1], ids=ids, ref_ids=items[2])
+            more = loss(x, labels, ref_emb=items[0], ref_labels=items[1], ids=ids, ref_ids=items[2])
             loss.train()
             value = value + weight * more
         (gradient,) = torch.autograd.grad(value, x)

@@ -75,7 +75,7 @@ class PMLLoss(PMLBatchLoss, ReferencedLoss):
     >>> labels, memory_labels = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1])
     >>> loss(torch.eye(4), labels) > loss(torch.eye(2)[labels], labels)  # the second batch is solved
     tensor(True)
-    >>> loss(torch.eye(4), labels, ref_embeddings=torch.eye(4)[:2], ref_labels=memory_labels).isfinite()
+    >>> loss(torch.eye(4), labels, ref_emb=torch.eye(4)[:2], ref_labels=memory_labels).isfinite()
     tensor(True)
     """
 
@@ -84,7 +84,7 @@ class PMLLoss(PMLBatchLoss, ReferencedLoss):
 
     def of_batch(self, batch: Batch) -> Tensor:
         """The loss of a batch, or of a batch against references."""
-        embeddings, labels, ref_emb, ref_labels = batch.embeddings, batch.labels, batch.ref_embeddings, batch.ref_labels
+        embeddings, labels, ref_emb, ref_labels = batch.embeddings, batch.labels, batch.ref_emb, batch.ref_labels
         if ref_emb is None or ref_labels is None:
             return super().of_batch(batch)
         assert labels is not None

@@ -255,7 +255,7 @@ class GlobalBatch(nn.Module):
         labels: Tensor,
         *,
         ids: Tensor | None = None,
-        ref_embeddings: Tensor | None = None,
+        ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
         ref_ids: Tensor | None = None,
     ) -> Tensor:
@@ -266,8 +266,8 @@ class GlobalBatch(nn.Module):
             labels: labels of these rows, of any kind that the loss takes; a tensor. The classes may differ between the
                 processes.
             ids: [row] sample ids, on all processes or on none.
-            ref_embeddings: [item, dim] other items of this process to compare the rows with, such as the texts of its
-                images. The rows of all processes are compared with the items of all processes. With gradient.
+            ref_emb: [item, dim] other items of this process to compare the rows with, such as the texts of its images.
+                The rows of all processes are compared with the items of all processes. With gradient.
             ref_labels: labels of these items.
             ref_ids: [item] their sample ids.
 
@@ -275,10 +275,10 @@ class GlobalBatch(nn.Module):
             ValueError: on every process, if the tensors of the processes do not fit together.
         """
         rows = {"embeddings": embeddings, "labels": labels, "ids": ids}
-        items = {"ref_embeddings": ref_embeddings, "ref_labels": ref_labels, "ref_ids": ref_ids}
+        items = {"ref_emb": ref_emb, "ref_labels": ref_labels, "ref_ids": ref_ids}
         if world()[1] > 1:
             rows = self._gathered(rows, "embeddings")
-            items = self._gathered(items, "ref_embeddings")
+            items = self._gathered(items, "ref_emb")
         given = {name: value for name, value in (rows | items).items() if value is not None}
         value: Tensor = self.loss(given.pop("embeddings"), given.pop("labels"), **given)
         return value

@@ -192,7 +192,7 @@ class RetrievalLoss(CheckedLoss):
         embeddings: Numbers,
         labels: Labels | None = None,
         indices_tuple: Sequence[Numbers] | None = None,
-        ref_embeddings: Numbers | None = None,
+        ref_emb: Numbers | None = None,
         ref_labels: Labels | None = None,
         *,
         ids: Numbers | None = None,
@@ -211,7 +211,7 @@ class RetrievalLoss(CheckedLoss):
                 shares a class); or long [query, level], a hierarchy from coarse to fine (gains as in HAPPIER if the
                 loss is graded). Not needed with `relevant` or `indices_tuple`.
             indices_tuple: pairs or triplets of pytorch-metric-learning: the loss uses only these pairs.
-            ref_embeddings: [item, dim] references, e.g. a memory. Without them, queries are compared with one another.
+            ref_emb: [item, dim] references, e.g. a memory. Without them, every query is compared with the other rows.
             ref_labels: labels of the references, of the same kind.
             ids: [query] integer sample ids. A query is never compared with an item of its own id.
             ref_ids: [item] sample ids of the references.
@@ -231,7 +231,7 @@ class RetrievalLoss(CheckedLoss):
             embeddings,
             labels,
             indices_tuple=indices_tuple,
-            ref_embeddings=ref_embeddings,
+            ref_emb=ref_emb,
             ref_labels=ref_labels,
             ids=ids,
             ref_ids=ref_ids,
@@ -248,13 +248,12 @@ class RetrievalLoss(CheckedLoss):
 
     def prepared(self, batch: Batch) -> Batch:
         """The batch with the rows whose products are the scores; `stats` has "zero_rows" afterwards."""
-        rows = self._prepare(batch.embeddings)
-        items = None if batch.ref_embeddings is None else self._prepare(batch.ref_embeddings)
+        rows, items = self._prepare(batch.embeddings), None if batch.ref_emb is None else self._prepare(batch.ref_emb)
         self.stats = {"zero_rows": (rows.detach() == 0).all(1).sum()}
         if items is not None:
             kind = torch.promote_types(rows.dtype, items.dtype)
             rows, items = rows.to(kind), items.to(kind)
-        return replace(batch, embeddings=rows, ref_embeddings=items)
+        return replace(batch, embeddings=rows, ref_emb=items)
 
     def score_rows(self, batch: Batch, rows: slice = EVERY) -> tuple[Scores, Tensor, Mask | None]:
         """The scores of a `prepared` batch, its relevance and its valid entries, as `from_scores` takes them.
@@ -275,7 +274,7 @@ class RetrievalLoss(CheckedLoss):
 
     def relevance(self, batch: Batch, rows: slice = EVERY) -> tuple[Tensor, Mask | None]:
         """Relevance and validity [query, item] of some rows of a batch."""
-        device, same = batch.embeddings.device, batch.ref_embeddings is None
+        device, same = batch.embeddings.device, batch.ref_emb is None
         allowed: Mask | None
         if batch.indices_tuple is not None:
             relevant, allowed = from_indices_tuple(batch.indices_tuple, *batch.shape)

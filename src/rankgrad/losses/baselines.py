@@ -73,7 +73,7 @@ class _PairLoss(ReferencedLoss):
         relevant, valid = from_labels(batch.labels, batch.ref_labels, ids=batch.ids, ref_ids=batch.ref_ids)
         valid = torch.ones_like(relevant) if valid is None else valid
         rows = unit_rows(batch.embeddings)
-        cosine = rows @ (rows if batch.ref_embeddings is None else unit_rows(batch.ref_embeddings)).T
+        cosine = rows @ (rows if batch.ref_emb is None else unit_rows(batch.ref_emb)).T
         return self.of_pairs(cosine[relevant & valid], cosine[~relevant & valid]) + 0 * cosine.sum()
 
 

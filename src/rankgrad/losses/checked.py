@@ -24,7 +24,7 @@ class Batch:
         embeddings: [query, dim] float.
         labels: long [query], bool [query, class] or long [query, level]; None if the relevant pairs are given instead.
         indices_tuple: indices of pairs or triplets; the loss uses only these.
-        ref_embeddings: [item, dim] references; None: the batch itself.
+        ref_emb: [item, dim] references; None: the batch itself.
         ref_labels: labels of the references, of the same kind as `labels`.
         ids: [query] sample ids.
         ref_ids: [item] sample ids of the references.
@@ -35,7 +35,7 @@ class Batch:
     embeddings: Tensor
     labels: Tensor | None = None
     indices_tuple: tuple[Tensor, ...] | None = None
-    ref_embeddings: Tensor | None = None
+    ref_emb: Tensor | None = None
     ref_labels: Tensor | None = None
     ids: Tensor | None = None
     ref_ids: Tensor | None = None
@@ -45,7 +45,7 @@ class Batch:
     @property
     def items(self) -> Tensor:
         """[item, dim] what the queries are compared with."""
-        return self.embeddings if self.ref_embeddings is None else self.ref_embeddings
+        return self.embeddings if self.ref_emb is None else self.ref_emb
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,8 +54,8 @@ class Batch:
 
     def detached(self) -> Batch:
         """The batch without graph."""
-        ref_embeddings = None if self.ref_embeddings is None else self.ref_embeddings.detach()
-        return replace(self, embeddings=self.embeddings.detach(), ref_embeddings=ref_embeddings)
+        ref_emb = None if self.ref_emb is None else self.ref_emb.detach()
+        return replace(self, embeddings=self.embeddings.detach(), ref_emb=ref_emb)
 
 
 class CheckedLoss(nn.Module):
@@ -85,17 +85,17 @@ class CheckedLoss(nn.Module):
         device = embeddings.device
         ref_labels, pairs = given.pop("ref_labels", None), given.pop("indices_tuple", None)
         rest = {name: None if value is None else tensor_on(device, value, name) for name, value in given.items()}
-        ref_embeddings = rest.get("ref_embeddings")
-        _check_embeddings(embeddings, ref_embeddings)
+        ref_emb = rest.get("ref_emb")
+        _check_embeddings(embeddings, ref_emb)
         self._require_finite("embeddings", embeddings)
-        if ref_embeddings is not None:
-            self._require_finite("ref_embeddings", ref_embeddings)
+        if ref_emb is not None:
+            self._require_finite("ref_emb", ref_emb)
         elif ref_labels is not None or rest.get("ref_ids") is not None:
-            raise ValueError("ref_labels and ref_ids describe references: pass ref_embeddings, too")
+            raise ValueError("ref_labels and ref_ids describe references: pass ref_emb, too")
         mine, theirs = labels_on(device, labels, ref_labels)
-        if mine is not None and (ref_embeddings is None) != (theirs is None):
-            raise ValueError("ref_embeddings and ref_labels go together; got only one of them")
-        sides = (("labels", mine, embeddings), ("ref_labels", theirs, ref_embeddings))
+        if mine is not None and (ref_emb is None) != (theirs is None):
+            raise ValueError("ref_emb and ref_labels go together; got only one of them")
+        sides = (("labels", mine, embeddings), ("ref_labels", theirs, ref_emb))
         for name, labelled, rows in sides if mine is not None else ():
             if labelled is not None and rows is not None:
                 check_labels(labelled, name)
@@ -183,13 +183,13 @@ class ClassLoss(CheckedLoss):
                 )
         with torch.autocast(batch.embeddings.device.type, enabled=False):
             rows = computed(batch.embeddings)
-            items = None if batch.ref_embeddings is None else computed(batch.ref_embeddings)
+            items = None if batch.ref_emb is None else computed(batch.ref_emb)
             if items is not None:
                 kind = torch.promote_types(rows.dtype, items.dtype)
                 rows, items = rows.to(kind), items.to(kind)
             if not len(rows) or (items is not None and not len(items)):
                 return 0 * rows.sum()
-            value = self.of_batch(replace(batch, embeddings=rows, ref_embeddings=items))
+            value = self.of_batch(replace(batch, embeddings=rows, ref_emb=items))
         self._require_no_overflow(value)
         return value
 
@@ -207,7 +207,7 @@ class ReferencedLoss(ClassLoss):
         embeddings: Numbers,
         labels: Labels,
         *,
-        ref_embeddings: Numbers | None = None,
+        ref_emb: Numbers | None = None,
         ref_labels: Labels | None = None,
         ids: Numbers | None = None,
         ref_ids: Numbers | None = None,
@@ -217,7 +217,7 @@ class ReferencedLoss(ClassLoss):
         Args:
             embeddings: [row, dim] float.
             labels: one class per row, long [row] or strings.
-            ref_embeddings: [item, dim] references, e.g. a memory.
+            ref_emb: [item, dim] references, e.g. a memory.
             ref_labels: labels of the references.
             ids: [row] integer sample ids; no sample is compared with itself.
             ref_ids: [item] sample ids of the references.
@@ -226,8 +226,7 @@ class ReferencedLoss(ClassLoss):
             ValueError, TypeError: see `CheckedLoss.checked`; also for references without labels, and for ids of
                 another length.
         """
-        names = {"ids": ids, "ref_ids": ref_ids}
-        return self._cost(embeddings, labels, ref_embeddings=ref_embeddings, ref_labels=ref_labels, **names)
+        return self._cost(embeddings, labels, ref_emb=ref_emb, ref_labels=ref_labels, ids=ids, ref_ids=ref_ids)
 
 
 @contextmanager
@@ -266,12 +265,12 @@ def labels_on(
     return targets[0], targets[1] if len(targets) > 1 else None
 
 
-def _check_embeddings(embeddings: Tensor, ref_embeddings: Tensor | None) -> None:
-    for name, rows in (("embeddings", embeddings), ("ref_embeddings", ref_embeddings)):
+def _check_embeddings(embeddings: Tensor, ref_emb: Tensor | None) -> None:
+    for name, rows in (("embeddings", embeddings), ("ref_emb", ref_emb)):
         if rows is not None and (rows.dim() != 2 or not rows.is_floating_point() or rows.dtype.itemsize == 1):
             cure = f". Pass {name}.float()" if rows.dtype.itemsize == 1 else ""
             raise ValueError(f"{name} must be a float tensor [row, dim]; got {rows.dtype} {tuple(rows.shape)}{cure}")
-    if ref_embeddings is not None and (theirs := ref_embeddings.shape[1]) != embeddings.shape[1]:
+    if ref_emb is not None and ref_emb.shape[1] != embeddings.shape[1]:
         raise ValueError(
-            f"embeddings have {embeddings.shape[1]} dimensions, ref_embeddings have {theirs}: was the head changed?"
+            f"embeddings have {embeddings.shape[1]} dimensions, ref_emb has {ref_emb.shape[1]}: was the head changed?"
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..common.checks import number
 
-REFERENCES = ("ref_embeddings", "ref_labels", "ids", "ref_ids")
+REFERENCES = ("ref_emb", "ref_labels", "ids", "ref_ids")
 
 
 class SumLoss(nn.Module):
@@ -67,7 +67,7 @@ class SumLoss(nn.Module):
         embeddings: Tensor,
         labels: Tensor,
         *,
-        ref_embeddings: Tensor | None = None,
+        ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
         ids: Tensor | None = None,
         ref_ids: Tensor | None = None,
@@ -77,7 +77,7 @@ class SumLoss(nn.Module):
         Args:
             embeddings: [row, dim] float.
             labels: labels of a kind that all parts take; all take long [row].
-            ref_embeddings: [item, dim] references, e.g. a memory.
+            ref_emb: [item, dim] references, e.g. a memory.
             ref_labels: labels of the references.
             ids: [row] integer sample ids.
             ref_ids: [item] sample ids of the references.
@@ -86,9 +86,9 @@ class SumLoss(nn.Module):
             ValueError: there are references, and a part cannot use them.
         """
         without = [name for name, loss in self.losses.items() if missing_references(loss)]
-        if ref_embeddings is not None and without:
+        if ref_emb is not None and without:
             raise ValueError(f"{', '.join(without)} can't use references")
-        given: dict[str, Any] = dict(zip(REFERENCES, (ref_embeddings, ref_labels, ids, ref_ids), strict=True))
+        given: dict[str, Any] = {"ref_emb": ref_emb, "ref_labels": ref_labels, "ids": ids, "ref_ids": ref_ids}
         total: Tensor | None = None
         stats: dict[str, Tensor] = {}
         for name, loss in self.losses.items():
@@ -117,7 +117,7 @@ def missing_references(loss: Callable[..., Any]) -> list[str]:
 
     >>> from rankgrad.losses import SmoothAPLoss
     >>> missing_references(SmoothAPLoss()), missing_references(nn.Identity())
-    ([], ['ref_embeddings', 'ref_labels', 'ids', 'ref_ids'])
+    ([], ['ref_emb', 'ref_labels', 'ids', 'ref_ids'])
     """
     takes = inspect.signature(getattr(loss, "forward", loss)).parameters
     return [name for name in REFERENCES if name not in takes]

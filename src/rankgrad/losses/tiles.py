@@ -73,7 +73,7 @@ def costs_by_tiles(loss: Tiled, batch: Batch) -> list[Tensor] | None:
     found = tiles.costs(torch.ones_like(batch.embeddings[:, 0]) if at_once else None)
     if found is not None and learns:
         known = (None, *tiles.gradient) if at_once else (tiles.again,)
-        found[0] = _Tiled.apply(batch.embeddings, batch.ref_embeddings, found[0], *known)
+        found[0] = _Tiled.apply(batch.embeddings, batch.ref_emb, found[0], *known)
     return found
 
 
@@ -110,8 +110,7 @@ class Tiles:
         self._loss, self._batch, self._known = loss, batch.detached(), dict[Hashable, Tensor]()
         device = batch.embeddings.device
         self._random = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-        queries, theirs = batch.embeddings, batch.ref_embeddings
-        self.needed = queries.requires_grad, theirs is not None and theirs.requires_grad
+        self.needed = batch.embeddings.requires_grad, batch.ref_emb is not None and batch.ref_emb.requires_grad
         self.gradient: list[Tensor | None] = []
 
     def costs(self, weights: PerQuery | None) -> list[Tensor] | None:
@@ -121,7 +120,7 @@ class Tiles:
         stats: list[dict[str, Tensor]] = []
         learned = zip((rows, items), self.needed, strict=True)
         into = [torch.zeros_like(each) if needed and weights is not None else None for each, needed in learned]
-        to_items = into[0] if self._batch.ref_embeddings is None else into[1]
+        to_items = into[0] if self._batch.ref_emb is None else into[1]
         with self._loss.with_value("tiles", self):
             for part, scores, relevant, valid in self.blocks():
                 self._loss.stats = {}

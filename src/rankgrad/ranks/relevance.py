@@ -295,7 +295,7 @@ def from_labels(
             f"{other.dtype} {tuple(other.shape)}"
         )
     if same and ref_ids is not None:
-        raise ValueError("got ref_ids without references: pass ref_embeddings and ref_labels, too")
+        raise ValueError("got ref_ids without references: pass ref_emb and ref_labels, too")
     device = labels.device
     valid = validity(
         len(labels),

@@ -160,9 +160,7 @@ def test_under_autocast_a_baseline_computes_in_full_precision(name):
 class Listed(nn.Module):
     """Stands for a loss of the library and keeps the pairs that it is given."""
 
-    def forward(
-        self, embeddings: Tensor, labels: Tensor, pairs: Any, ref_embeddings: Tensor, ref_labels: Tensor
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, pairs: Any, ref_emb: Tensor, ref_labels: Tensor) -> Tensor:
         self.pairs = pairs
         return embeddings.sum()
 
@@ -188,7 +186,7 @@ def references(seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
 def test_without_a_miner_every_pair_is_listed_but_those_with_own_copies():
     refs, ref_labels, ref_ids = references()
     loss = PMLLoss(Listed())
-    loss(rows(), LABELS, ref_embeddings=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
+    loss(rows(), LABELS, ref_emb=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
     a, p, b, n = (column.tolist() for column in loss.loss.pairs)
     every = list(itertools.product(range(len(LABELS)), range(len(refs))))
     alike = {(i, j): bool(LABELS[i] == ref_labels[j]) for i, j in every}
@@ -201,7 +199,7 @@ def test_a_miner_never_pairs_a_sample_with_its_own_copies(miner):
     refs, ref_labels, ref_ids = references()
     loss = PMLLoss(Listed(), miner)
     torch.manual_seed(0)
-    loss(rows(), LABELS, ref_embeddings=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
+    loss(rows(), LABELS, ref_emb=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
     pairs = loss.loss.pairs
     anchors = [pairs[0], pairs[2]] if len(pairs) == 4 else [pairs[0], pairs[0]]
     assert len(pairs[0]) and (IDS[anchors[0]] != ref_ids[pairs[1]]).all()
@@ -215,7 +213,7 @@ def test_a_miner_never_pairs_a_sample_with_its_own_copies(miner):
 def test_what_a_miner_takes_is_what_it_takes_for_each_query_from_a_list_without_its_copies(miner):
     refs, ref_labels, ref_ids = references()
     loss = PMLLoss(Listed(), miner)
-    loss(rows(), LABELS, ref_embeddings=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
+    loss(rows(), LABELS, ref_emb=refs, ref_labels=ref_labels, ids=IDS, ref_ids=ref_ids)
     expected = set()
     for i in range(len(LABELS)):
         kept = [j for j in range(len(refs)) if ref_ids[j] != IDS[i]]
@@ -239,10 +237,10 @@ def test_what_a_miner_takes_is_what_it_takes_for_each_query_from_a_list_without_
 def test_the_batch_as_its_own_references_is_the_batch(name):
     loss = baseline(name)
     values = []
-    for more in ({}, {"ref_embeddings": None, "ref_labels": LABELS, "ids": IDS, "ref_ids": IDS}):
+    for more in ({}, {"ref_emb": None, "ref_labels": LABELS, "ids": IDS, "ref_ids": IDS}):
         embeddings = rows().requires_grad_()
         if more:
-            more["ref_embeddings"] = embeddings
+            more["ref_emb"] = embeddings
         value = loss(embeddings, LABELS, **more)
         value.backward()
         values.append((value.detach(), embeddings.grad))
@@ -264,7 +262,7 @@ def test_a_memory_works_around_it_and_has_no_graph(name):
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if name not in WITH_REFERENCES])
 def test_a_memory_refuses_what_has_no_use_for_references_before_training(name):
-    with pytest.raises(TypeError, match="memory: .*ref_embeddings"):
+    with pytest.raises(TypeError, match="memory: .*ref_emb"):
         CrossBatchMemory(baseline(name), size=30)
 
 
@@ -316,7 +314,7 @@ def test_a_run_with_a_miner_and_a_memory_comes_to_its_end(tmp_path):
 
 
 def test_what_cannot_work_is_refused_with_a_reason():
-    batch, refs = rows(), {"ref_embeddings": rows(seed=1), "ref_labels": LABELS}
+    batch, refs = rows(), {"ref_emb": rows(seed=1), "ref_labels": LABELS}
     for kind, reason in (
         (theirs.NCALoss, "reads the labels itself"),
         (theirs.LiftedStructureLoss, "uses indices"),
@@ -402,7 +400,7 @@ def test_the_histogram_loss_is_its_double_sum_over_bins_with_and_without_referen
     refs, ref_labels, ref_ids = references()
     for items, labels, ids, more in (
         (rows(), LABELS, IDS, {}),
-        (refs, ref_labels, ref_ids, {"ref_embeddings": refs, "ref_labels": ref_labels, "ids": IDS, "ref_ids": ref_ids}),
+        (refs, ref_labels, ref_ids, {"ref_emb": refs, "ref_labels": ref_labels, "ids": IDS, "ref_ids": ref_ids}),
     ):
         cosine = F.normalize(rows(), dim=1) @ F.normalize(items, dim=1).T
         pairs = [(i, j) for i in range(len(LABELS)) for j in range(len(items)) if IDS[i] != ids[j]]

@@ -52,13 +52,9 @@ def test_labels_out_of_step_are_an_error_that_counts_both(loss):
         loss(rows(), LABELS[:5])
     if not missing_references(loss):
         with pytest.raises(ValueError, match="ref_labels .*got 6 and 5"):
-            loss(rows(), LABELS, ref_embeddings=rows(5), ref_labels=LABELS)
-        for half in (
-            {"ref_embeddings": rows()},
-            {"ref_labels": LABELS},
-            {"ref_embeddings": rows(), "ref_labels": None},
-        ):
-            with pytest.raises(ValueError, match="ref_embeddings"):
+            loss(rows(), LABELS, ref_emb=rows(5), ref_labels=LABELS)
+        for half in ({"ref_emb": rows()}, {"ref_labels": LABELS}, {"ref_emb": rows(), "ref_labels": None}):
+            with pytest.raises(ValueError, match="ref_emb"):
                 loss(rows(), LABELS, **half)
 
 
@@ -69,8 +65,8 @@ def test_nan_or_infinity_is_an_error_that_names_the_tensor_and_the_row(loss):
         with pytest.raises(ValueError, match="embeddings: .*row 3"):
             loss(broken, LABELS)
         if not missing_references(loss):
-            with pytest.raises(ValueError, match="ref_embeddings: .*row 3"):
-                loss(rows(), LABELS, ref_embeddings=broken, ref_labels=LABELS)
+            with pytest.raises(ValueError, match="ref_emb: .*row 3"):
+                loss(rows(), LABELS, ref_emb=broken, ref_labels=LABELS)
 
 
 def test_what_is_no_embedding_or_no_class_is_an_error_that_names_it(loss):
@@ -161,7 +157,7 @@ def test_a_memory_of_another_precision_serves_every_loss_with_references(loss):
             value = memory(leaf, LABELS, ids=torch.arange(6) + 6 * step)
             value.backward()
             assert value.isfinite() and leaf.grad.dtype == torch.float32 and leaf.grad.isfinite().all()
-    assert value_of(loss, rows(), LABELS, ref_embeddings=rows(0), ref_labels=LABELS[:0]).isfinite()
+    assert value_of(loss, rows(), LABELS, ref_emb=rows(0), ref_labels=LABELS[:0]).isfinite()
 
 
 @pytest.mark.slow

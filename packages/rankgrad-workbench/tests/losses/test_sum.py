@@ -51,13 +51,13 @@ def test_each_part_is_given_what_it_takes():
     ids = torch.arange(12)
     assert loss(EMBEDDINGS, LABELS, ids=ids) == EMBEDDINGS.sum() and seen[0] is ids
     with pytest.raises(ValueError, match="a, b can't use references"):
-        loss(EMBEDDINGS, LABELS, ref_embeddings=EMBEDDINGS, ref_labels=LABELS)
+        loss(EMBEDDINGS, LABELS, ref_emb=EMBEDDINGS, ref_labels=LABELS)
 
 
 def test_a_memory_is_refused_for_the_part_that_cannot_have_one_and_serves_all_others():
     words = ["loss=supap+cross_entropy", "derived.num_classes=4", "derived.embedding_size=6"]
     classifier = make(compose(words).loss, slot="loss")
-    with pytest.raises(TypeError, match="CrossEntropyLoss .*memory: .*ref_embeddings"):
+    with pytest.raises(TypeError, match="CrossEntropyLoss .*memory: .*ref_emb"):
         CrossBatchMemory(classifier, 24)
     x, ids = EMBEDDINGS.float(), torch.arange(12)
     parts = {"supap": SupAPLoss(), "calibration": CalibrationLoss()}

@@ -99,7 +99,7 @@ class MyLoss(nn.Module):
         super().__init__()
         self.margin = margin
 
-    def forward(self, embeddings, labels, ref_embeddings=None, ref_labels=None, **more):
+    def forward(self, embeddings, labels, ref_emb=None, ref_labels=None, **more):
         return (embeddings @ embeddings.T).clamp(min=self.margin).mean()
 """
 

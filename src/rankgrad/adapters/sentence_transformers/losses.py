@@ -191,11 +191,11 @@ class SentenceTransformersLoss(nn.Module):
         if labels is None:
             labels = torch.arange(len(anchors), device=anchors.device)
         if not negatives:
-            value: Tensor = self.loss(anchors, labels, ref_embeddings=positives, ref_labels=labels)
+            value: Tensor = self.loss(anchors, labels, ref_emb=positives, ref_labels=labels)
             return value
         relevant = labels.unsqueeze(1) == labels
         relevant = torch.cat([relevant, torch.zeros_like(relevant).repeat(1, len(negatives))], dim=1)
-        value = self.loss(anchors, ref_embeddings=torch.cat([positives, *negatives]), relevant=relevant)
+        value = self.loss(anchors, ref_emb=torch.cat([positives, *negatives]), relevant=relevant)
         return value
 
     def _lists(self, columns: Sequence[Tensor], labels: Tensor) -> Tensor:

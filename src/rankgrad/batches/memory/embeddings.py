@@ -34,7 +34,7 @@ class CrossBatchMemory(nn.Module):
     the length of the list: in a list four times as long, scores are perturbed four times as much.
 
     Args:
-        loss: a rankgrad loss, or any module that takes embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids.
+        loss: a rankgrad loss, or any module called as loss(embeddings, labels, ref_emb=, ref_labels=, ids=, ref_ids=).
         size: number of entries, >= 1, such as the whole training set (ROADMAP: 59 551 on SOP).
         weight: weight of the memory's term, >= 0.
         warmup: number of batches before the memory is filled and used. Embeddings drift fast at the start.
@@ -213,7 +213,7 @@ class CrossBatchMemory(nn.Module):
     ) -> Tensor:
         """The loss of the batch against the memory."""
         known = {} if ids is None else {"ids": ids.to(torch.long), "ref_ids": self.ids[: len(memory)]}
-        value: Tensor = self.loss(embeddings, labels, ref_embeddings=memory, ref_labels=memory_labels, **known)
+        value: Tensor = self.loss(embeddings, labels, ref_emb=memory, ref_labels=memory_labels, **known)
         return value
 
     def _counted(self) -> Tensor:
