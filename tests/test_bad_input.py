@@ -177,7 +177,7 @@ def test_gains_whose_power_overflows_are_an_error():
 NAN_METRICS = {
     "average_precision": metrics.average_precision,
     "map_at_r": metrics.map_at_r,
-    "hit_rate_at_k": metrics.hit_rate_at_k,
+    "recall_at_k": metrics.recall_at_k,
     "ndcg": metrics.ndcg,
     "reciprocal_rank": metrics.reciprocal_rank,
     "hierarchical_ap": metrics.hierarchical_ap,
@@ -867,8 +867,8 @@ FROM_SCORES = {
         for name in (
             "average_precision",
             "map_at_r",
-            "hit_rate_at_k",
             "recall_at_k",
+            "item_recall_at_k",
             "precision_at_k",
             "refined_recall_at_k",
             "r_precision",
@@ -920,7 +920,7 @@ def test_scores_without_relevance_and_ranks_with_it_are_type_errors():
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, "1"])
 @pytest.mark.parametrize(
-    "read", [metrics.hit_rate_at_k, metrics.recall_at_k, metrics.precision_at_k, metrics.refined_recall_at_k]
+    "read", [metrics.recall_at_k, metrics.item_recall_at_k, metrics.precision_at_k, metrics.refined_recall_at_k]
 )
 def test_k_that_counts_nothing_is_an_error(read, k):
     with pytest.raises(ValueError, match="k is a number of items"):
@@ -928,7 +928,7 @@ def test_k_that_counts_nothing_is_an_error(read, k):
 
 
 def test_k_may_be_an_integer_of_numpy():
-    assert torch.equal(metrics.hit_rate_at_k(*lists(), np.int64(2)), metrics.hit_rate_at_k(*lists(), 2))
+    assert torch.equal(metrics.recall_at_k(*lists(), np.int64(2)), metrics.recall_at_k(*lists(), 2))
 
 
 def test_options_of_metrics_that_do_not_exist_are_an_error():

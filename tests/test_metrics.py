@@ -61,8 +61,8 @@ LOOPS = {
         )
         for k in (1, 2, 5, 99)
         for name, read, by_hand in (
-            ("hit rate", metrics.hit_rate_at_k, reference.hit_at_k),
-            ("recall", metrics.recall_at_k, reference.recall_at_k),
+            ("hit rate", metrics.recall_at_k, reference.hit_at_k),
+            ("recall", metrics.item_recall_at_k, reference.recall_at_k),
             ("refined_recall", metrics.refined_recall_at_k, reference.refined_recall),
             ("precision", metrics.precision_at_k, reference.precision_at_k),
             ("reciprocal_rank", metrics.reciprocal_rank, reference.reciprocal_rank),
@@ -157,7 +157,7 @@ def test_ranks_and_scores_give_the_same_metric(problem):
         metrics.hierarchical_ap,
     ):
         torch.testing.assert_close(read(ranks), read(*lists))
-    for read in (metrics.hit_rate_at_k, metrics.recall_at_k, metrics.precision_at_k, metrics.refined_recall_at_k):
+    for read in (metrics.recall_at_k, metrics.item_recall_at_k, metrics.precision_at_k, metrics.refined_recall_at_k):
         torch.testing.assert_close(read(ranks, 3), read(lists[0], lists[1], 3, lists[2]))
         torch.testing.assert_close(read(ranks, k=3), read(ranks, 3))
 
@@ -178,7 +178,7 @@ def test_each_metric_picks_its_own_reading_of_ties_out_of_tied_ranks(problem):
         metrics.hierarchical_ap,
     ):
         torch.testing.assert_close(read(tied), read(scores, relevant, valid))
-    for read in (metrics.hit_rate_at_k, metrics.recall_at_k, metrics.precision_at_k, metrics.refined_recall_at_k):
+    for read in (metrics.recall_at_k, metrics.item_recall_at_k, metrics.precision_at_k, metrics.refined_recall_at_k):
         torch.testing.assert_close(read(tied, 3), read(scores, relevant, 3, valid))
     irrelevant = (valid & ~relevant).sum(1)
     torch.testing.assert_close(metrics.roc_auc(tied, irrelevant=irrelevant), metrics.roc_auc(scores, relevant, valid))
@@ -324,8 +324,8 @@ def test_arrays_and_lists_are_taken_where_tensors_are(problem):
 AT_K = {
     name: getattr(metrics, name)
     for name in (
-        "hit_rate_at_k",
         "recall_at_k",
+        "item_recall_at_k",
         "precision_at_k",
         "refined_recall_at_k",
         "average_precision_at_k",
@@ -437,8 +437,8 @@ def test_optimistic_ap_puts_no_level_item_above():
 def test_top_lists_break_ties_by_lower_index():
     scores = torch.zeros(2, 3)
     relevant = torch.tensor([[True, False, False], [False, False, True]])
-    assert metrics.hit_rate_at_k(scores, relevant, 1).tolist() == [1, 0]
-    assert metrics.hit_rate_at_k(scores, relevant, 2).tolist() == [1, 0]
+    assert metrics.recall_at_k(scores, relevant, 1).tolist() == [1, 0]
+    assert metrics.recall_at_k(scores, relevant, 2).tolist() == [1, 0]
     assert metrics.reciprocal_rank(scores, relevant).tolist() == pytest.approx([1, 1 / 3])
     assert metrics.precision_at_k(scores, relevant, 1).tolist() == [1, 0]
     assert metrics.r_precision(scores, relevant).tolist() == [0, 0]  # rank-counting: a level item is above
@@ -460,7 +460,10 @@ def test_exponential_gains_that_overflow_are_an_error_that_names_the_largest():
 
 def test_k_beyond_the_list_is_the_whole_list_but_stays_the_denominator_of_precision():
     scores, relevant = torch.tensor([[0.9, 0.5]]), torch.tensor([[False, True]])
-    assert metrics.hit_rate_at_k(scores, relevant, 100).item() == metrics.recall_at_k(scores, relevant, 100).item() == 1
+    found = metrics.recall_at_k(scores, relevant, 100), metrics.item_recall_at_k(scores, relevant, 100)
+    assert [each.item() for each in found] == [1, 1]
+        metrics.recall_at_k(scores, relevant, 100).item() == metrics.item_recall_at_k(scores, relevant, 100).item() == 1
+    )
     assert metrics.precision_at_k(scores, relevant, 100).item() == 0.01
     assert metrics.ndcg(scores, relevant, k=100) == metrics.ndcg(scores, relevant)
 

@@ -366,7 +366,7 @@ def test_toy_measures_are_those_of_the_metrics():
     points, labels = randn(4 * pnp_toy.POINTS, 2, seed=0), torch.arange(4).repeat_interleave(pnp_toy.POINTS)
     points = torch.nn.functional.normalize(points, dim=1)
     relevant, valid = labels.unsqueeze(1) == labels, ~torch.eye(len(labels), dtype=torch.bool)
-    recall = metrics.hit_rate_at_k(points @ points.T, relevant, 1, valid).mean().item()
+    recall = metrics.recall_at_k(points @ points.T, relevant, 1, valid).mean().item()
     precision = metrics.map_at_r(points @ points.T, relevant, valid).mean().item()
     expected = recall, precision, metrics.dists_intra(points, labels)
     assert pnp_toy._measure(points) == pytest.approx(expected, abs=1e-12)

@@ -213,27 +213,27 @@ def map_at_r(ranks: Source, relevant: Numbers | None = None, valid: Numbers | No
     return read.mean_per_query(precision_at_relevant(read) * inside)
 
 
-def hit_rate_at_k(
+def recall_at_k(
     ranks: Source, relevant: Numbers | int | None = None, k: int | None = None, valid: Numbers | None = None
 ) -> PerQuery:
     """R@K of the retrieval papers: 1 if any of the K best items is relevant, else 0 (a hit rate).
 
     A k beyond the end means the whole list. The default of k is 1. For the fraction of relevant items among the K best
-    see `recall_at_k`; for RaMBO's refined recall see `refined_recall_at_k`. With ranks: `hit_rate_at_k(ranks, k=4)`.
+    see `item_recall_at_k`; for RaMBO's refined recall see `refined_recall_at_k`. With ranks: `recall_at_k(ranks, k=4)`.
 
-    >>> hit_rate_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
+    >>> recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([1.], dtype=torch.float64)
     """
     read, k = _top(ranks, relevant, valid, k)
     return (read.found(k) > 0).to(read.above_pos.dtype)
 
 
-def recall_at_k(
+def item_recall_at_k(
     ranks: Source, relevant: Numbers | int | None = None, k: int | None = None, valid: Numbers | None = None
 ) -> PerQuery:
     """Recall at K of information retrieval: fraction of the relevant items that are among the K best.
 
-    >>> recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
+    >>> item_recall_at_k(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[False, True, True]]), k=2)
     tensor([0.5000], dtype=torch.float64)
     """
     read, k = _top(ranks, relevant, valid, k)

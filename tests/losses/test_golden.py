@@ -257,8 +257,8 @@ def test_metric_equals_the_golden_numbers(case):
     elif name == "recall_at_k":
         k, pair = case["hyperparams"]["k"], (given["scores"], given["relevance"])
         for read, key in (
-            (metrics.hit_rate_at_k, "hit_rate"),
-            (metrics.recall_at_k, "ir_recall"),
+            (metrics.recall_at_k, "hit_rate"),
+            (metrics.item_recall_at_k, "ir_recall"),
             (metrics.precision_at_k, "precision"),
         ):
             torch.testing.assert_close(read(*pair, k), expected[key].double(), **loose)
@@ -288,7 +288,7 @@ def test_metric_equals_the_golden_numbers(case):
         ):
             assert read(ranks)[counted].mean().item() == pytest.approx(expected[key].item(), abs=1e-6)
         for k in (1, 2, 4, 8):
-            hits = metrics.hit_rate_at_k(*lists[:2], k, lists[2]).mean().item()
+            hits = metrics.recall_at_k(*lists[:2], k, lists[2]).mean().item()
             assert hits == pytest.approx(expected[f"hit_rate_at_{k}_all_queries"].item(), abs=1e-6)
     else:
         raise AssertionError(f"no metric for {name}")

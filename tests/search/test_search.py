@@ -519,7 +519,7 @@ def test_items_that_were_not_retrieved_count_among_the_relevant_ones():
         "hierarchical_ap": 0.5 / 3,
     }.items():
         assert getattr(metrics, name)(found).item() == pytest.approx(value), name
-    assert metrics.recall_at_k(found, k=2).item() == pytest.approx(1 / 3)
+    assert metrics.item_recall_at_k(found, k=2).item() == pytest.approx(1 / 3)
     ideal = sum(1 / math.log2(1 + place) for place in (1, 2, 3))
     assert metrics.ndcg(found).item() == pytest.approx(1 / math.log2(3) / ideal)
 

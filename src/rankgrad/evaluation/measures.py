@@ -108,7 +108,7 @@ WHOLE: dict[str, Measure[Read]] = {
 }
 AT: dict[str, Measure[ReadAt]] = {
     "R": Measure(
-        lambda part, k: metrics.hit_rate_at_k(part.ranks, k=k),
+        lambda part, k: metrics.recall_at_k(part.ranks, k=k),
         "a right item among the first {k}",
         f"Share of the queries with a relevant item among the first {{k}}: a hit rate. {BETTER}",
     ),
@@ -119,7 +119,7 @@ AT: dict[str, Measure[ReadAt]] = {
         f"most. {BETTER}",
     ),
     "Recall": Measure(
-        lambda part, k: metrics.recall_at_k(part.ranks, k=k),
+        lambda part, k: metrics.item_recall_at_k(part.ranks, k=k),
         "share of the right items among the first {k}",
         f"Relevant items among the first {{k}}, divided by all relevant items of the query. {BETTER}",
     ),

@@ -50,8 +50,8 @@ def in_python() -> dict[str, float]:
         "MRR": metrics.reciprocal_rank(scores, hits),
         "MRR@3": metrics.reciprocal_rank(scores, hits, k=3),
         "P@5": metrics.precision_at_k(scores, hits, k=5),
-        "Recall@5": metrics.recall_at_k(scores, hits, k=5),
-        "R@2": metrics.hit_rate_at_k(scores, hits, k=2),
+        "Recall@5": metrics.item_recall_at_k(scores, hits, k=5),
+        "R@2": metrics.recall_at_k(scores, hits, k=2),
         "R-precision": metrics.r_precision(scores, hits),
     }
     return {name: float(value.mean()) for name, value in values.items()}
@@ -136,8 +136,8 @@ PATCHED = {
     "average_precision": ("AP",),
     "reciprocal_rank": ("MRR", "MRR@3"),
     "precision_at_k": ("P@5",),
-    "recall_at_k": ("Recall@5",),
-    "hit_rate_at_k": ("R@2",),
+    "item_recall_at_k": ("Recall@5",),
+    "recall_at_k": ("R@2",),
     "r_precision": ("R-precision",),
 }
 
@@ -160,7 +160,7 @@ def test_metrics_of_one_list_are_those_of_the_library(monkeypatch):
         "ROC AUC": ("partial_roc_auc", {"fpr": 1}),
         "ROC AUC@FPR=0.1": ("partial_roc_auc", {"fpr": 0.1}),
         "P@9": ("precision_at_k", {"k": 9}),
-        "Recall@9": ("recall_at_k", {"k": 9}),
+        "Recall@9": ("item_recall_at_k", {"k": 9}),
     }
     for name, (function, options) in functions.items():
         assert rows.values(name)[0] == pytest.approx(float(getattr(metrics, function)(*lists, **options)), abs=1e-12)
@@ -184,7 +184,7 @@ def test_a_report_of_torchmetrics_is_that_of_the_library():
         "AP": metrics.average_precision(*lists),
         "NDCG@10": metrics.ndcg(*lists, k=10),
         "P@5": metrics.precision_at_k(lists[0], hits, 5, valid),
-        "Recall@5": metrics.recall_at_k(lists[0], hits, 5, valid),
+        "Recall@5": metrics.item_recall_at_k(lists[0], hits, 5, valid),
         "MRR@3": metrics.reciprocal_rank(*lists, k=3),
         "ROC AUC": metrics.roc_auc(*lists),
     }

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from rankgrad.common.text import aligned
 from rankgrad.losses import PNPLoss
 from rankgrad.losses.penalties import Identity, Log, Penalty, Power, Rational, XLog
-from rankgrad.metrics import dists_intra, hit_rate_at_k, map_at_r
+from rankgrad.metrics import dists_intra, map_at_r, recall_at_k
 from rankgrad.ranks import exact_ranks
 from rankgrad.ranks.relevance import from_labels
 
@@ -280,7 +280,7 @@ def _measure(embeddings: Tensor) -> tuple[float, float, float]:
     """R@1, mAP@R and the distance inside classes, of [point, 2] with `POINTS` points of each class."""
     labels = torch.arange(len(embeddings)) // POINTS
     ranks = exact_ranks(embeddings @ embeddings.T, *from_labels(labels), ties="index")
-    return float(hit_rate_at_k(ranks, 1).mean()), float(map_at_r(ranks).mean()), dists_intra(embeddings, labels)
+    return float(recall_at_k(ranks, 1).mean()), float(map_at_r(ranks).mean()), dists_intra(embeddings, labels)
 
 
 # ----------------------------------------------------------------------------------------------------------- drawing

@@ -91,7 +91,7 @@ def measured(user: Tensor, item: Tensor, seen: Interactions, held_out: Interacti
     for users in torch.split(torch.unique(held_out.user), USERS):
         scores = user[users] @ item.T
         ranks = exact_ranks(scores, held_out.of(users), ~seen.of(users))
-        found.append((metrics.recall_at_k(ranks, k=K), metrics.ndcg(ranks, k=K)))
+        found.append((metrics.item_recall_at_k(ranks, k=K), metrics.ndcg(ranks, k=K)))
     return dict(zip(METRICS, (100 * float(torch.cat(each).mean()) for each in zip(*found, strict=True)), strict=True))
 
 
