@@ -139,7 +139,7 @@ def test_copies_between_train_and_test_stand_beside_the_numbers(tmp_path):
     (photos / "train" / "class 9").mkdir()
     shutil.copy(photos / "train" / "class 1" / "0.png", photos / "train" / "class 9" / "one.png")
     run = train(*small(photos), f"out={tmp_path / 'run'}")
-    said = "2 images are copies of another image (identical files); in two splits: 1"
+    said = "2 image(s) are copies of another image (identical files); in two splits: 1"
     shared = "1 class is in both train and test: not a test on unseen classes."
     facts = json.loads(run.facts.read_text())["remarks"]
     assert any(each.startswith(said) for each in facts) and shared in facts

@@ -101,8 +101,8 @@ def test_an_error_of_all_runs_is_told_once_and_without_an_empty_table(tmp_path, 
     with pytest.raises(ConfigError) as error:
         compare(["loss=pnp,supap", "seeds=0,1", *small(photos)], tmp_path / "out")
     text = str(error.value)
-    assert "pnp seed 0, pnp seed 1, supap seed 0, supap seed 1: rankgrad: there are readable images of 3 class" in text
-    assert text.count("images of 3 class") == 1 and "| loss" not in text
+    assert "pnp seed 0, pnp seed 1, supap seed 0, supap seed 1: rankgrad: there are 3 class(es) in all" in text
+    assert text.count("there are 3 class(es)") == 1 and "| loss" not in text
 
 
 def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_path, here):

@@ -153,8 +153,8 @@ def test_texts_are_embedded_indexed_and_searched_from_the_command_line(finished,
     assert "3 texts, 8 dimensions" in capsys.readouterr().out
     assert main(["search", "the loans", "my card", "--index", "more.index", "-k", "2", "--html", "found.html"]) == 0
     shown = capsys.readouterr().out
-    assert "the loans\n  rank   score  like?  class  text\n     1  1.0000  yes    loan   the loans" in shown
-    assert "     1  1.0000  yes    card   my card" in shown
+    assert "the loans\n  rank  score   like?  class  text\n  1     1.0000  yes    loan   the loans" in shown
+    assert "  1     1.0000  yes    card   my card" in shown
     assert 'class="pic words">a card, lost<' in Path("found.html").read_text()
     assert main(["search", "cards", "--index", "more.index", "-k", "1", "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
@@ -371,8 +371,8 @@ def test_an_npz_of_two_columns_is_enough_and_texts_in_it_are_shown(tmp_path, mon
     np.savez(
         "b.npz", embeddings=np.eye(3)[[0, 0, 1]], labels=np.array([0, 0, 1]), texts=np.array(["one", "two", "six"])
     )
-    assert main(["report", "b.npz"]) == 0
-    assert 'class="pic words">two<' in Path("report.html").read_text()
+    assert main(["report", "b.npz", "-o", "b.html"]) == 0
+    assert 'class="pic words">two<' in Path("b.html").read_text()
     np.savez("c.npz", labels=np.arange(3))
     assert main(["report", "c.npz"]) == 2
 

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
 
     source = arguments.embeddings
     if source.is_dir():
-        how = "rankgrad embed RUN DIR -o photos.npz, then rankgrad index photos.npz. A run needs no index"
+        how = "rankgrad embed RUN DIR -o new.npz, then rankgrad index new.npz. A run needs no index"
         raise IsADirectoryError(f"{shown(source)} is a folder, and an index is made of embeddings: {how}")
     out = source.with_suffix(".index") if arguments.out is None else arguments.out
     check_output(out, "-o", source)

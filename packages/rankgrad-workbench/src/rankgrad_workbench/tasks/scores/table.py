@@ -14,7 +14,7 @@ import pandas
 import torch
 from torch import Tensor
 
-from rankgrad.common.checks import Numbers, closest, setting
+from rankgrad.common.checks import Numbers, closest, setting, unmasked
 from rankgrad.common.checks import tensor as as_tensor
 from rankgrad.common.text import shown
 from rankgrad.ranks.relevance import Labels
@@ -85,6 +85,8 @@ class ScoreTable(JudgedRows):
         """
         given: Any = features.to_pandas() if hasattr(features, "to_pandas") else features  # of polars or pyarrow
         if isinstance(given, (Mapping, pandas.DataFrame)):
+            for name in given:
+                unmasked(given[name], str(name))
             frame = pandas.DataFrame(given)
         else:
             matrix = as_tensor(given, "features").detach().cpu().numpy()
