@@ -65,11 +65,11 @@ from benchmarks.runs import table as run_files
 from rankgrad.evaluation.statistics import PairedDifference, holm, spread
 from rankgrad.losses import LOSSES
 from rankgrad_papers import mean_ranks
+from rankgrad_papers.studies import photographs_verdicts
 from rankgrad_papers.studies.fine_tuned import compared, paired
 from rankgrad_papers.studies.matrix import COLUMNS
 from rankgrad_papers.studies.matrix import LOSSES as MATRIX
 from rankgrad_papers.studies.matrix_verdicts import Matrix
-from rankgrad_papers.studies.photographs_verdicts import JUDGED, Photographs
 from rankgrad_papers.studies.search import tested
 from rankgrad_papers.values import Setting, Values, read, read_rows
 from rankgrad_papers.values import difference as minus
@@ -290,11 +290,10 @@ def matrix(what: str) -> str:
 
 def photographs(folder: str) -> str:
     """What judges the hypotheses of the photographs: a row for each comparison."""
-    of = Photographs(RESULTS / folder)
     rows = [
         [hypothesis, line.metric, line.what, _signed(line.difference, 2), _interval(line.interval, 2)]
-        for hypothesis, lines in JUDGED.items()
-        for line in lines(of)
+        for hypothesis in photographs_verdicts.LINES
+        for line in photographs_verdicts.compared(RESULTS / folder, hypothesis)
     ]
     return _markdown([["", "metric", "compared", "difference", "95 % interval"], *rows])
 
