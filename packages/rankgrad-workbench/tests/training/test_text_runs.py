@@ -158,7 +158,8 @@ def test_texts_are_embedded_indexed_and_searched_from_the_command_line(finished,
     assert 'class="pic words">a card, lost<' in Path("found.html").read_text()
     assert main(["search", "cards", "--index", "more.index", "-k", "1", "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
-    assert answer["query"] == "cards" and {"rank", "score", "like", "class", "name", "text"} == set(answer["hits"][0])
+    keys = {"rank", "score", "like", "class", "name", "path", "text"}  # of images and texts alike
+    assert answer["query"] == "cards" and keys == set(answer["hits"][0])
 
 
 def test_a_text_file_without_classes_and_one_with_a_text_per_line_are_embedded(finished, tmp_path, monkeypatch):
