@@ -210,7 +210,6 @@ class Index:
         Raises:
             FileNotFoundError: the parent folder does not exist.
             ValueError: the ending is that of another format.
-            ModuleNotFoundError: pyarrow is not installed, and a parquet is written.
         """
         path = Path(path)
         check_place(path)

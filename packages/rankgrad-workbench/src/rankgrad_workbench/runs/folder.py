@@ -85,7 +85,7 @@ class Run:
         features: features of the training images, if only a head is trained.
         health: statistics of the training, see `training.health`.
         page: report of the run as a web page, see `report`.
-        logs: folder of the logs, see `runs.log`.
+        logs: folder of the logs, see `training.log`.
         checksums: SHA-256 of every file of a finished run, in the format of the command sha256sum.
     """
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from rankgrad.batches.distributed import world
 
 from ..files import write_text
-from .diagnosis import LEAST_SAMPLES, LEAST_STEPS, MANY_NO_POSITIVE, Facts, Finding, diagnose
+from .diagnosis import LEAST_SAMPLES, LEAST_STEPS, MANY_NO_POSITIVE, Facts, diagnose
 from .measuring import Sample
 from .module import TrainedModule
 
@@ -37,12 +37,12 @@ class HealthWarning(UserWarning):
     """A clear problem of a training that is still running."""
 
 
-def report(samples: Sequence[Sample], facts: Facts, more: Sequence[Finding] = ()) -> dict[str, Any]:
-    """The content of health.json: a verdict, the findings (`more` are those of callbacks), and the samples by column.
+def report(samples: Sequence[Sample], facts: Facts) -> dict[str, Any]:
+    """The content of health.json: a verdict, the findings, and the samples by column.
 
     The verdict is "healthy" or "ill". It is "too short" if there are no findings and too few steps to judge.
     """
-    findings = [*diagnose(samples, facts), *more]
+    findings = diagnose(samples, facts)
     ill = any(finding.level == "warning" for finding in findings)
     short = facts.steps < LEAST_STEPS or len(samples) < LEAST_SAMPLES
     columns = {name: [getattr(sample, name) for sample in samples] for name in Sample.__dataclass_fields__}
@@ -181,32 +181,27 @@ class Health(L.Callback):
     def _facts(self, trainer: L.Trainer, failed: BaseException | None = None) -> Facts:
         clip = trainer.gradient_clip_val
         why = None if failed is None else (str(failed).strip() or type(failed).__name__).splitlines()[0]
-        gained = next((each.gained() for each in _others(trainer) if hasattr(each, "gained")), None)
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        gained = next((each.gained() for each in callbacks if hasattr(each, "gained")), None)
         return Facts(trainer.global_step, self._dim, None if clip is None else float(clip), why, gained)
 
     def finish(self, trainer: L.Trainer) -> None:
         """Write and print the results after training. A run that was killed at this point does it when it resumes."""
-        more = [finding for each in _others(trainer) if hasattr(each, "findings") for finding in each.findings()]
-        self._finish(self._facts(trainer), more)
+        self._finish(self._facts(trainer))
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Write and print the results after an error. An interrupted run is not judged."""
         if isinstance(exception, Exception):
             self._finish(self._facts(trainer, exception))
 
-    def _finish(self, facts: Facts, more: Sequence[Finding] = ()) -> None:
-        found = report(self.samples, facts, more)
+    def _finish(self, facts: Facts) -> None:
+        found = report(self.samples, facts)
         if world()[0] != 0:
             return
         if self.path is not None and self.path.parent.is_dir():
             write_text(self.path, json.dumps(found, indent=1))
         if self.show and self.samples:
             print(as_text(found), file=sys.stderr if facts.failed else sys.stdout, flush=True)
-
-
-def _others(trainer: L.Trainer) -> list[Any]:
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    return callbacks
 
 
 def _part(weight: Tensor) -> Tensor:
