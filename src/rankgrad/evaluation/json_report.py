@@ -49,9 +49,8 @@ class JSONReport:
         """The report as JSON, also written to `path` if given. `from_json` reads exactly the same report."""
         text = json.dumps(asdict(self), default=plain, allow_nan=False)
         if path is not None:
-            new = Path(path).with_name(
-                f".{Path(path).name}.{os.getpid()}.tmp"
-            )  # a reader finds the old file or the whole
+            # a reader finds the old file or the whole new one
+            new = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")
             try:
                 new.write_text(text + "\n", encoding="utf-8")
                 os.replace(new, path)
