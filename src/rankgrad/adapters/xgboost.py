@@ -84,4 +84,4 @@ def metrics(*names: str, one_list: bool = False) -> Metrics:
     return Metrics(names, one_list)
 
 
-__all__ = ["Metrics", "Objective", "metrics", "objective"]
+__all__ = ["Metrics", "metrics", "objective"]

@@ -246,4 +246,4 @@ def predict_file(
     return len(table), [*encoding.unknown(table), *alike(scores)]
 
 
-__all__ = ["evaluate_run", "predict_file", "read_scores", "reading_of", "save_scores"]
+__all__ = ["evaluate_run", "predict_file", "read_scores", "save_scores"]

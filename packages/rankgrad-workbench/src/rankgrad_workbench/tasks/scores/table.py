@@ -456,4 +456,4 @@ def _remarks(rows: JudgedRows, grades: Array, name: str, name_it: str) -> list[s
     return [f"{relevant} of {len(grades)} rows are relevant. Is the rarer label the one to find? {name_it}"]
 
 
-__all__ = ["ScoreTable", "copies_of", "load_table", "marks_of"]
+__all__ = ["ScoreTable", "load_table"]
