@@ -81,7 +81,7 @@ def read_files(app: Sphinx, docname: str, source: list[str]) -> None:
         target, sign, part = found[1].partition("#")
         place = Path(os.path.relpath(file.parent / target, DOCS)).as_posix()
         place = LINKS.get(place, place)
-        if place.startswith("../") and not place.endswith(".svg"):  # no page of the site, such as those of the laboratory
+        if place.startswith("../") and not place.endswith(".svg"):  # no page of the site, as those of the laboratory
             return f"]({CODE_HOST}/{place.removeprefix('../')}{sign}{part})"
         place = Path(os.path.relpath(place, here)).as_posix()
         return f"]({place}{sign}{part})"
