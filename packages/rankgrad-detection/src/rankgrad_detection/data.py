@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from rankgrad.batches.epochs import EpochList, ShuffledBatches
+from rankgrad.batches.epochs import EpochList
 from rankgrad.common.checks import integer, number
-from rankgrad_workbench.training.data import EpochData
 
 from .scenes import Scene
 
@@ -146,17 +145,3 @@ def _mirrored(boxes: Tensor, axis: int, length: int) -> Tensor:
 def as_lists(samples: Sequence[Example]) -> tuple[list[Tensor], list[Target]]:
     """Images and targets in the form of torchvision's detectors."""
     return [sample.image for sample in samples], [sample.target for sample in samples]
-
-
-class DetectionData(EpochData):
-    """Training batches of a detector.
-
-    Args:
-        dataset: training images.
-        batch_size: number of images per batch, over all processes.
-        seed: seed of the order.
-        workers: number of workers of the DataLoader.
-    """
-
-    def __init__(self, dataset: DetectionSet, batch_size: int, seed: int, workers: int = 0) -> None:
-        super().__init__(dataset, ShuffledBatches(len(dataset), batch_size, seed), as_lists, workers)

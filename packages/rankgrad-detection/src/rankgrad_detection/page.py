@@ -18,7 +18,6 @@ from rankgrad_workbench.report.html import charts
 from rankgrad_workbench.report.html.images import Images, data_uri
 from rankgrad_workbench.report.html.templates import render
 from rankgrad_workbench.report.html.text import percent
-from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs.folder import Run
 
 from .formats import load_scenes
@@ -26,13 +25,12 @@ from .pictures import COLOURS, HIT, MISSED, WRONG, Mark, draw, marks, tally, wor
 from .scenes import Scenes
 from .task import DETECTIONS
 from .voc_ap import COCO, DetectionReport, Detections, learned, read_report
-from .words import DEFINITIONS, WORDS
 
 FORMATS = {"detections": "count", "at score": "score"}  # columns of the table of classes that are not in per cent
 QUALITY = 82  # JPEG quality of a picture, at which its texts are readable
 MEANING = {HIT: "right", **{kind: f"wrong: {text}" for kind, text in WRONG.items()}, MISSED: "objects missed"}
 
-glossary.explain(WORDS, DEFINITIONS)
+glossary.explain(Path(__file__).with_name("words.yaml"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,33 +71,6 @@ class DetectorContent(RunContent):
         return made, ["No image is in all runs, so there are no pictures."] if several else []
 
 
-def write_page(
-    path: Path,
-    config: Mapping[str, Any],
-    report: DetectionReport,
-    detections: Sequence[Detections],
-    test: Scenes,
-    run: Run | None = None,
-    trust: Sequence[str] = (),
-) -> Path:
-    """Write the page of an evaluation.
-
-    Args:
-        path: file.
-        config: settings of the run, plain and nested.
-        report: AP.
-        detections: [image] detections.
-        test: the images.
-        run: the run, if this is its evaluation after training; None: another evaluation, without training curves.
-        trust: packages whose classes its settings may name.
-    """
-    if run is None:
-        common: dict[str, Any] = {"name": f"{test.name}, {config['loss']['name']}", "config": config, "after": report}
-    else:
-        common = read_common(run, report, trust)
-    return write_report(path, [_described(detections, test, common)])
-
-
 def read(
     run: Run, *, known: dict[str, Any] | None = None, pictures: bool = True, trust: Sequence[str] = ()
 ) -> DetectorContent:
@@ -122,10 +93,17 @@ def read(
     except (OSError, ValueError) as error:
         why = f"No pictures: the images or the detections of the run cannot be read ({error})."
         return DetectorContent(**{**common, "notes": (*common["notes"], why)})
-    return _described(detections, test, common)
+    return described(detections, test, common)
 
 
-def _described(detections: Sequence[Detections], test: Scenes, common: Mapping[str, Any]) -> DetectorContent:
+def described(detections: Sequence[Detections], test: Scenes, common: Mapping[str, Any]) -> DetectorContent:
+    """The content of a page about an evaluation.
+
+    Args:
+        detections: [image] detections.
+        test: the images.
+        common: attributes of `RunContent`; `after` is the AP.
+    """
     numbers: DetectionReport = common["after"]
     iou = float(numbers.overlaps[0].removeprefix("AP")) / 100
     marked = marks(detections, test.scenes, test.class_names, numbers.thresholds, iou, numbers.inclusive)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lightning as L
 import numpy as np
@@ -17,33 +17,30 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from rankgrad.batches.distributed import GlobalBatch, on_first
+from rankgrad.batches.epochs import ShuffledBatches
 from rankgrad.common.checks import integer, one_of
 from rankgrad.evaluation.json_report import fits
 from rankgrad.losses.score_memory import ScoreMemory
 from rankgrad_workbench.datasets.fingerprint import fingerprint
 from rankgrad_workbench.files import write_npz, write_text
-from rankgrad_workbench.models.state_dicts import (
-    is_state_dict,
-    misfits,
-    no_larger_than,
-    one_line,
-    read_plain,
-    write_plain,
-)
+from rankgrad_workbench.models import state_dicts
+from rankgrad_workbench.report.content import read_common
+from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs.folder import Run, check_kind
 from rankgrad_workbench.runs.run_warnings import other_counts
 from rankgrad_workbench.settings import ConfigError, load, make, packages, plain, section, typed
 from rankgrad_workbench.training import runner
+from rankgrad_workbench.training.data import EpochData
 from rankgrad_workbench.training.module import check_optimizer
 
 from ._version import __version__
 from .adapter import check_ranking, use_ap_loss
 from .check import off_counts
 from .coco_ap import coco_ap
-from .data import DetectionData, DetectionSet
+from .data import DetectionSet, as_lists
 from .formats import AUTO, FORMATS, format_of, load_scenes
 from .models import build_detector
-from .page import write_page
+from .page import described
 from .scenes import Scene, Scenes
 from .settings import DetectionImages, DetectorSettings
 from .task import DETECTIONS
@@ -54,64 +51,34 @@ Evaluated = tuple[DetectionReport, list[Detections]]  # AP, and the detections f
 
 
 @dataclass(frozen=True, eq=False)
-class RunScenes:
-    """The images of a run, with their boxes.
-
-    Attributes:
-        train: images for training.
-        test: images for the evaluation.
-        kind: format of their files.
-        off_counts: a sentence if an official set has other counts than published; else empty.
-    """
-
-    train: Scenes
-    test: Scenes
-    kind: str
-    off_counts: str
-
-    @property
-    def learned(self) -> int:
-        """How many of the test images are also trained on."""
-        return _common(self.train, self.test)
-
-    def summary(self) -> str:
-        """Lines about images and objects of both splits."""
-        return f"train {self.train.summary()}\ntest  {self.test.summary()}\nboxes in files of {self.kind}"
-
-
-@dataclass(frozen=True, eq=False)
 class DetectionTask:
     """See `training.runner.Task`. `build` makes one from the settings of a run.
 
     Attributes:
-        config: all settings, plain and nested, for the page.
         settings: those that a run reads.
-        scenes: images of both splits.
+        train: images for training.
+        test: images for the evaluation.
+        learned: how many of the test images are also trained on.
+        off_counts: a sentence if an official set has other counts than published; else empty.
         module: what is trained: the detector and its losses.
         data: the training batches.
-        test_images: images for the evaluation.
-        quiet: show no progress bars.
+        test_images: `test`, resized.
+        progress: show a bar during an evaluation.
         trust: packages whose classes the settings may name.
     """
 
-    config: Mapping[str, Any]
     settings: DetectorSettings
-    scenes: RunScenes
+    train: Scenes
+    test: Scenes
+    learned: int
+    off_counts: str
     module: DetectorModule
-    data: DetectionData
+    data: EpochData
     test_images: DetectionSet
-    quiet: bool = False
+    progress: bool
     trust: Sequence[str] = ()
 
-    @property
-    def settled(self) -> Mapping[str, Any]:
-        """No setting follows from the data."""
-        return {}
-
-    @property
-    def off_counts(self) -> str:
-        """Whether the data has other counts than published."""
-        return self.scenes.off_counts
+    settled: ClassVar[Mapping[str, Any]] = {}  # no setting follows from the data
 
     @property
     def memories(self) -> Sequence[str]:
@@ -121,7 +88,7 @@ class DetectionTask:
 
     def fingerprint(self) -> dict[str, Any]:
         """Fingerprint of both splits, with all boxes."""
-        scenes = [*self.scenes.train.scenes, *self.scenes.test.scenes]
+        scenes = [*self.train.scenes, *self.test.scenes]
         objects = torch.cat([torch.cat([scene.boxes, scene.labels.unsqueeze(1)], 1) for scene in scenes])
         return fingerprint([scene.name for scene in scenes], objects, [scene.path for scene in scenes])
 
@@ -142,10 +109,10 @@ class DetectionTask:
             self.test_images,
             batch_size=self.settings.evaluation.batch_size,
             workers=self.settings.data.workers,
-            progress=bool(self.settings.trainer["enable_progress_bar"]) and not self.quiet,
+            progress=self.progress,
             device=trainer.strategy.root_device,
         )
-        report = evaluate(detections, self.scenes.test, self.settings, self.scenes.learned)
+        report = evaluate(detections, self.test, self.settings, self.learned)
         return report.values, (report, detections)
 
     def trained(self) -> nn.Module:
@@ -154,11 +121,18 @@ class DetectionTask:
 
     def write(self, run: Run, result: Evaluated, facts: dict[str, Any]) -> str:
         """Write weights, detections, facts and page, and return the report."""
-        test, (report, found) = self.scenes.test, result
-        _save_model(run.weights, self.module.model, self.settings, test.class_names)
-        save_detections(run.folder / DETECTIONS, found, test)
+        report, found = result
+        content = {
+            "state": {key: value.cpu() for key, value in self.module.model.state_dict().items()},
+            "model": dict(self.settings.model),
+            "sides": list(self.settings.data.sides),
+            "class_names": list(self.test.class_names),
+            "version": __version__,
+        }
+        state_dicts.write_plain(run.weights, content)
+        save_detections(run.folder / DETECTIONS, found, self.test)
         write_text(run.facts, json.dumps(facts, indent=1))
-        write_page(run.page, self.config, report, found, test, run, self.trust)
+        write_report(run.page, [described(found, self.test, read_common(run, report, self.trust))])
         return report.to_json()
 
 
@@ -170,42 +144,39 @@ def build(config: Mapping[str, Any], quiet: bool = False, say: runner.Say = runn
         quiet: show no progress bars.
         say: function that prints a text: the images and objects of each split.
     """
-    config = plain(config)
-    settings, trust = typed(DetectorSettings, config), packages(config.get("trust"))
-    loss = check_settings(settings, trust)
-    scenes = load_images(settings)
-    say(scenes.summary())
-    if scenes.learned:
+    settings, trust = typed(DetectorSettings, plain(config)), packages(config.get("trust"))
+    loss, data = check_settings(settings, trust), settings.data
+    kind = format_of(data.root, data.format)
+    train = load_scenes(data.root, data.train, data.classes, kind)
+    test = load_scenes(data.root, data.test, train.class_names, kind)
+    off, learned = " ".join(filter(None, map(off_counts, (train, test)))), _common(train, test)
+    say(f"train {train.summary()}\ntest  {test.summary()}\nboxes in files of {kind}")
+    if learned:
         say(
-            f"{scenes.learned} of the {len(scenes.test.scenes)} test images are also in {settings.data.train}. Remove "
-            "them from one of the lists, or expect lower numbers on other images"
+            f"{learned} of the {len(test)} test images are also in {data.train}. Remove them from one of the lists, or "
+            "expect lower numbers on other images"
         )
-    check_images(scenes, settings)
-    model = detector_of(settings, len(scenes.train.class_names))
+    for split, difficult in ((train, settings.difficult), (test, False)):
+        if not any(split.objects(difficult).values()):
+            raise ConfigError(f"{split.name} has no object that counts: give another list of images, or complete it")
+    model = detector_of(settings, len(train.class_names))
     in_use = None
     if loss is not None:
         # ranks the proposals of all processes. It also wraps a single process, so a state fits any number of processes
-        with section("ranking"):
-            in_use = use_ap_loss(model, GlobalBatch(loss), **settings.ranking)
+        in_use = use_ap_loss(model, GlobalBatch(loss), **settings.ranking)
     module = DetectorModule(model, {**settings.optimizer, "extended": settings.extended}, settings.seed, in_use)
-    images = _train_images(settings, scenes.train.scenes)
-    data = DetectionData(images, settings.sampler["batch_size"], settings.seed, settings.data.workers)
-    keep = settings.data.cache and bool(settings.evaluation.every)
-    test_images = DetectionSet(scenes.test.scenes, *settings.data.sides, cache=keep)
-    return DetectionTask(config, settings, scenes, module, data, test_images, quiet, trust)
+    images = _train_images(settings, train.scenes)
+    order = ShuffledBatches(len(images), settings.sampler["batch_size"], settings.seed)
+    test_images = DetectionSet(test.scenes, *data.sides, cache=data.cache and bool(settings.evaluation.every))
+    bars = bool(settings.trainer["enable_progress_bar"]) and not quiet
+    batches = EpochData(images, order, as_lists, data.workers)
+    return DetectionTask(settings, train, test, learned, off, module, batches, test_images, bars, trust)
 
 
 def _train_images(settings: DetectorSettings, scenes: Sequence[Scene]) -> DetectionSet:
-    data = settings.data
-    return DetectionSet(
-        scenes,
-        *data.sides,
-        difficult=settings.difficult,
-        flip=settings.flip,
-        vertical_flip=settings.vertical_flip,
-        seed=settings.seed,
-        cache=data.cache,
-    )
+    names = ("difficult", "flip", "vertical_flip", "seed")
+    flips = {name: getattr(settings, name) for name in names}
+    return DetectionSet(scenes, *settings.data.sides, **flips, cache=settings.data.cache)
 
 
 def check_settings(settings: DetectorSettings, trust: Sequence[str] = ()) -> nn.Module | None:
@@ -241,39 +212,20 @@ def check_settings(settings: DetectorSettings, trust: Sequence[str] = ()) -> nn.
 
 def _check_model(settings: DetectorSettings) -> None:
     """Build the model for one class and without weights, as a test, and look for the files of weights."""
-    options = dict(settings.model)
-    weights = options.get("weights")
-    with section("model"), torch.random.fork_rng(devices=[]):
-        loaded = bool(settings.init or options.get("pretrained") or weights)
-        build_detector(options.pop("kind"), 1, settings.data.sides, loaded=loaded, **options)
+    weights = settings.model.get("weights")
+    with torch.random.fork_rng(devices=[]):
+        _built(settings, 1, loaded=bool(settings.init or settings.model.get("pretrained") or weights))
     if weights is not None and not Path(weights).is_file():
         raise ConfigError(f"model.weights={weights} does not exist, or is no file")
     if settings.init is not None:
-        _read(_weights_of(settings.init))
+        _read(Path(settings.init))
 
 
-def _weights_of(init: str) -> Path:
-    return Run(Path(init)).weights if Path(init).is_dir() else Path(init)
-
-
-def load_images(settings: DetectorSettings) -> RunScenes:
-    """The images of both splits. Warns as `check.off_counts`."""
-    data = settings.data
-    kind = format_of(data.root, data.format)
-    train = load_scenes(data.root, data.train, data.classes, kind)
-    test = load_scenes(data.root, data.test, train.class_names, kind)
-    return RunScenes(train, test, kind, " ".join(filter(None, map(off_counts, (train, test)))))
-
-
-def check_images(scenes: RunScenes, settings: DetectorSettings) -> None:
-    """Raise if there is nothing to learn, or no AP.
-
-    Raises:
-        ConfigError: a split has no object that counts.
-    """
-    for split, difficult in ((scenes.train, settings.difficult), (scenes.test, False)):
-        if not any(split.objects(difficult).values()):
-            raise ConfigError(f"{split.name} has no object that counts: give another list of images, or complete it")
+def _built(settings: DetectorSettings, classes: int, loaded: bool) -> nn.Module:
+    options = dict(settings.model)
+    with section("model"):
+        model: nn.Module = build_detector(options.pop("kind"), classes, settings.data.sides, loaded=loaded, **options)
+    return model
 
 
 def detector_of(settings: DetectorSettings, classes: int) -> nn.Module:
@@ -286,14 +238,10 @@ def detector_of(settings: DetectorSettings, classes: int) -> nn.Module:
     Raises:
         ConfigError: the settings of the model cannot work, or the weights do not fit.
     """
-    options = dict(settings.model)
-    with section("model"):
-        loaded = settings.init is not None
-        model: nn.Module = build_detector(options.pop("kind"), classes, settings.data.sides, loaded=loaded, **options)
+    model = _built(settings, classes, loaded=settings.init is not None)
     if settings.init is not None:
-        state = _read(_weights_of(settings.init))["state"]
-        wrong = misfits(dict(model.state_dict()), state)
-        if wrong:
+        state = _read(Path(settings.init))["state"]
+        if wrong := state_dicts.misfits(dict(model.state_dict()), state):
             raise ConfigError(f"{settings.init} does not hold the model of these settings: {'; '.join(wrong)}")
         model.load_state_dict(state)
     return model
@@ -346,15 +294,12 @@ def evaluate_run(
     """
     run = Run(folder)
     check_kind(folder, "detection")
-    if not run.weights.exists():
-        raise FileNotFoundError(f"{run.weights} does not exist: give the folder of a finished run of a detector")
     config = plain(load(run.config, trust))
     settings = typed(DetectorSettings, config)
     own, how = settings.data, settings.evaluation
     data = own if root is None else replace(own, root=str(root.absolute()), format=AUTO)
-    how = replace(
-        how, ious=how.ious if ious is None else tuple(ious), inclusive=how.inclusive if inclusive is None else inclusive
-    )
+    given: dict[str, Any] = {"ious": ious and tuple(ious), "inclusive": inclusive}
+    how = replace(how, **{name: value for name, value in given.items() if value is not None})
     check_ious(how.ious)
     settings = replace(settings, data=data, evaluation=how)
     model, names = load_detector(run.weights)
@@ -365,7 +310,9 @@ def evaluate_run(
     detections = detect(model, images, batch_size=how.batch_size, workers=data.workers, progress=progress)
     report = evaluate(detections, test, settings, _learned(own, names, test))
     if page is not None:
-        write_page(page, {**config, "data": asdict(data), "evaluation": asdict(how)}, report, detections, test)
+        config |= {"data": asdict(data), "evaluation": asdict(how)}
+        common = {"name": f"{test.name}, {settings.loss['name']}", "config": config, "after": report}
+        write_report(page, [described(detections, test, common)])
     return report
 
 
@@ -391,40 +338,24 @@ def load_detector(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
     saved = _read(path)
     options, names = dict(saved["model"]), tuple(saved["class_names"])
     try:
-        with no_larger_than(saved["state"]):
+        with state_dicts.no_larger_than(saved["state"]):
             model = build_detector(options.pop("kind"), len(names), tuple(saved["sides"]), loaded=True, **options)
     except (ValueError, TypeError, RuntimeError, MemoryError) as error:
-        raise ValueError(f"{path} describes a detector that can't be built: {one_line(error)}") from error
-    wrong = misfits(model.state_dict(), saved["state"])
-    if wrong:
+        raise ValueError(f"{path} describes a detector that can't be built: {state_dicts.one_line(error)}") from error
+    if wrong := state_dicts.misfits(model.state_dict(), saved["state"]):
         raise ValueError(f"{path} does not fit the detector that it describes: {'; '.join(wrong)}")
     model.load_state_dict(saved["state"])
     return model.eval(), names
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: give a run's folder, or its model.pt")
-    saved = read_plain(path)
-    if not isinstance(saved, dict) or not {"state", "model", "class_names", "sides"} <= set(saved):
-        raise ValueError(f"{path} is not a model of rankgrad detect train")
+    """The content of model.pt, which may be named by its run's folder."""
+    path = Run(path).weights if path.is_dir() else path
+    saved = state_dicts.read_plain(path)
     shapes = {"state": dict, "model": {"kind": str}, "class_names": [str], "sides": [int]}
-    wrong = [name for name, shape in shapes.items() if not fits(saved[name], shape)]
-    if wrong or not is_state_dict(saved["state"]):
-        raise ValueError(f"{path} is damaged: {', '.join(wrong) or 'model and state'} not as rankgrad writes it")
-    return saved
-
-
-def _save_model(path: Path, model: nn.Module, settings: DetectorSettings, names: Sequence[str]) -> None:
-    state = {key: value.cpu() for key, value in model.state_dict().items()}
-    content = {
-        "state": state,
-        "model": dict(settings.model),
-        "sides": list(settings.data.sides),
-        "class_names": list(names),
-        "version": __version__,
-    }
-    write_plain(path, content)
+    if not fits(saved, shapes) or not state_dicts.is_state_dict(saved["state"]):
+        raise ValueError(f"{path} is not a model of rankgrad detect train, or it is damaged")
+    return dict(saved)
 
 
 def save_detections(path: Path, detections: Sequence[Detections], test: Scenes) -> None:

@@ -18,20 +18,18 @@ from rankgrad.evaluation.report import DISTANCES
 from ..runs.history import TEST
 from .html.text import number, percent
 
-_TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-WORDS: dict[str, str] = _TABLES["words"]
-DEFINITIONS: dict[str, str] = _TABLES["definitions"]
+WORDS: dict[str, str] = {}  # pattern of the name -> short explanation
+DEFINITIONS: dict[str, str] = {}  # pattern of the name of a metric -> its definition, with its range
 
 
-def explain(words: Mapping[str, str], definitions: Mapping[str, str]) -> None:
-    """Add the names of another kind of runs.
+def explain(path: Path) -> None:
+    """Add the words and definitions of a yaml file, such as those of another kind of runs."""
+    tables = yaml.safe_load(path.read_text(encoding="utf-8"))
+    WORDS.update(tables["words"])
+    DEFINITIONS.update(tables["definitions"])
 
-    Args:
-        words: pattern of the name -> short explanation, as in `WORDS`.
-        definitions: pattern of the name of a metric -> its definition, with its range.
-    """
-    WORDS.update(words)
-    DEFINITIONS.update(definitions)
+
+explain(Path(__file__).with_suffix(".yaml"))
 
 
 def short(name: str) -> str:
