@@ -7,6 +7,7 @@ import io
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,14 @@ def by_pycocotools(detections: list[Detections], scenes: list[Scene], classes: i
     return [float(precision[:, :, n].mean()) if (precision[:, :, n] > -1).all() else math.nan for n in range(classes)]
 
 
+def scene_of(
+    name: str, boxes: list[list[float]], labels: list[int], difficult: list[bool] | None = None, crowd: Any = None
+) -> Scene:
+    hard, crowds = (torch.tensor(each or [False] * len(labels), dtype=torch.bool) for each in (difficult, crowd))
+    edges = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)
+    return Scene(name, Path("a.jpg"), (90, 90), edges, torch.tensor(labels).long(), hard | crowds, crowds)
+
+
 def near(scenes: list[Scene], classes: int, seed: int, ties: bool, many: int = 4) -> list[Detections]:
     """Detections near the objects, near them again, and anywhere."""
     g = torch.Generator().manual_seed(seed)
@@ -78,9 +87,7 @@ def made_up(seed: int, images: int = 15, classes: int = 3) -> list[Scene]:
         low = g.randint(0, 50, (n, 2))
         boxes = np.concatenate([low, low + g.randint(6, 40, (n, 2))], 1).tolist()
         crowd = (g.rand(n) < 0.15).tolist()
-        scenes.append(
-            Scene.of(str(image), Path("a.jpg"), (90, 90), boxes, g.randint(0, classes, n).tolist(), crowd=crowd)
-        )
+        scenes.append(scene_of(str(image), boxes, g.randint(0, classes, n).tolist(), crowd=crowd))
     return scenes
 
 
@@ -112,7 +119,7 @@ def test_ap_on_blood_cells_is_that_of_pycocotools():
 
 def test_a_second_detection_is_right_if_another_object_is_near_enough():
     boxes = [[0, 0, 10, 10], [0, 0, 10, 9]]
-    scene = Scene.of("a", Path("a.jpg"), (20, 20), boxes, [0, 0])
+    scene = scene_of("a", boxes, [0, 0])
     twice = Detections(torch.tensor([[0.0, 0, 10, 10]] * 2), torch.tensor([0, 0]), torch.tensor([0.9, 0.8]))
     # the overlap with the second object is 0.9: from 0.5 to 0.9 both are found; at 0.95 one, for 51 of 101 recalls
     assert coco_ap([twice], [scene], ["a"])["a"] == pytest.approx(0.9 + 0.1 * 51 / 101)
@@ -124,7 +131,7 @@ def test_a_difficult_object_takes_one_detection_and_a_crowd_any_number():
         torch.tensor([box, box, [20.0, 20, 30, 30]]), torch.zeros(3, dtype=torch.long), torch.tensor([0.9, 0.8, 0.7])
     )
     own = [[20, 20, 30, 30], box]
-    hard = Scene.of("a", Path("a.jpg"), (40, 40), own, [0, 0], difficult=[False, True])
-    crowd = Scene.of("a", Path("a.jpg"), (40, 40), own, [0, 0], crowd=[False, True])
+    hard = scene_of("a", own, [0, 0], difficult=[False, True])
+    crowd = scene_of("a", own, [0, 0], crowd=[False, True])
     assert coco_ap([found], [hard], ["a"])["a"] == pytest.approx(0.5)
     assert coco_ap([found], [crowd], ["a"])["a"] == pytest.approx(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +66,8 @@ def test_boxes_that_end_before_they_begin_are_left_out_and_named(tmp_path):
     found = load_voc(one(tmp_path, annotation(flat)), "test", "data")
     assert found.scenes[0].boxes.tolist() == [[1, 1, 3, 3]]
     assert found.left_out == (
-        ("a.xml", "disc: box 5, 5, 4, 5 ends before it begins"),
-        ("a.xml", "disc: box 9, 4, 6, 12 ends before it begins"),
+        "a.xml, disc: box 4, 4, 4, 5 without area",
+        "a.xml, disc: box 8, 3, 6, 12 without area",
     )
     assert "1 images, 1 objects (disc 1)" in found.summary() and "2 objects" in found.summary()
 
@@ -82,7 +81,7 @@ def test_parts_of_objects_are_not_objects_and_a_missing_difficult_means_no(tmp_p
     assert found.scenes[0].difficult.tolist() == [False]
 
 
-@pytest.mark.parametrize("size", [None, (0, 0)])
+@pytest.mark.parametrize("size", [None, (0, 0), (9.5, 9), (10**400, 9)])
 def test_a_size_that_is_not_annotated_is_that_of_the_file(tmp_path, size):
     home = one(tmp_path, annotation([("disc", (2, 2, 9, 9), 0)], size))
     assert load_voc(home, "test", "data").scenes[0].size == (64, 48)
@@ -137,24 +136,22 @@ def test_difficult_may_be_a_number_a_word_or_empty(tmp_path, text, difficult):
     [
         ("<annotation>", ValueError, "a.xml is not a readable annotation"),
         ("<annotation><object></object></annotation>", ValueError, "an object has no name"),
-        ("<annotation><object><name>disc</name></object></annotation>", ValueError, "an object (disc) has no bndbox"),
+        (
+            "<annotation><object><name>disc</name></object></annotation>",
+            ValueError,
+            "an object (disc) must have a box of four finite numbers",
+        ),
         (
             "<annotation><object><name>disc</name><bndbox><xmin>a</xmin></bndbox></object></annotation>",
             ValueError,
-            "xmin must be a finite number; got 'a'",
+            "must have a box of four finite numbers; got ['a', None",
         ),
-        (annotation([("disc", (3, 3, 9, 9), 2)]), ValueError, "difficult must be 0 or 1; got '2'"),
-        (annotation([("disc", (3, 3, float("inf"), 9), 0)]), ValueError, "xmax must be a finite number; got 'inf'"),
-        (annotation([("disc", (3, float("nan"), 9, 9), 0)]), ValueError, "ymin must be a finite number; got 'nan'"),
+        (annotation([("disc", (3, 3, 9, 9), 2)]), ValueError, "difficult must be 0 or 1; got 2"),
+        (annotation([("disc", (3, 3, float("inf"), 9), 0)]), ValueError, "four finite numbers; got ['3', '3', 'inf'"),
+        (annotation([("disc", (3, float("nan"), 9, 9), 0)]), ValueError, "four finite numbers; got ['3', 'nan'"),
         # infinite in float32
-        (annotation([("disc", (3, 3, 1e39, 9), 0)]), ValueError, "xmax must be a finite number; got '1e+39'"),
+        (annotation([("disc", (3, 3, 1e39, 9), 0)]), ValueError, "four finite numbers; got ['3', '3', '1e+39'"),
         ('<?xml version="1.0" encoding="no"?><annotation/>', ValueError, "unknown encoding: no"),
-        (
-            "<annotation><size><width>9.5</width><height>9</height></size></annotation>",
-            ValueError,
-            "width and height of the image must be integers",
-        ),
-        (annotation([("disc", (3, 3, 9, 9), 0)], (10**400, 9)), ValueError, "numbers of pixels; one is too large"),
         ("<svg><path/></svg>", ValueError, "its root is 'svg', not annotation"),
     ],
 )
@@ -201,17 +198,9 @@ def test_missing_images_and_annotations_are_named(tmp_path):
 
 def test_a_class_that_is_a_number_must_be_quoted(tmp_path):
     home = one(tmp_path, annotation([("1", (3, 3, 9, 9), 0)]))
-    with pytest.raises(ValueError, match="must be texts; got 1. Quote"):
+    with pytest.raises(ValueError, match="list of different texts; got .1, 2"):
         load_voc(home, "test", [1, 2])
     assert load_voc(home, "test", ["1", "2"]).objects() == {"1": 1, "2": 0}
-
-
-def test_two_files_of_one_image_are_refused_if_the_image_is_listed(tmp_path):
-    home = shapes(tmp_path)
-    shutil.copy(home / "JPEGImages" / "000.jpg", home / "JPEGImages" / "000.PNG")
-    assert len(load_voc(home, "test", "data")) == 3
-    with pytest.raises(ValueError, match="2 images of the name 000: 000.PNG, 000.jpg"):
-        load_voc(home, "trainval", "data")
 
 
 @pytest.mark.parametrize(("text", "message"), [("\n", "has no image"), ("000\n000\n", "has 1 images more than once")])
@@ -263,10 +252,10 @@ def test_a_folder_with_mistakes_is_told_each_of_them(tmp_path, capsys):
     (home / "Annotations" / "008.xml").write_text(annotation([("disc", (3, 3, 9, 9), 0)], (60, 48)))
     found = inspect_boxes(home, images=True)
     text = str(found)
-    assert "1 images are in trainval and in test, e.g. 000" in text
+    assert "1 images are in test and in trainval, e.g. 000" in text
     assert "1 images can't be decoded, e.g. 001" in text
     assert "1 images have boxes that reach outside, e.g. 000" in text
-    assert "000.xml, disc: box 3, 3, 1, 3" in text
+    assert "000.xml, disc: box 2, 2, 1, 3" in text
     assert "1 images have another size than annotated, and the size of the file is used, e.g. 008 (64 x 48, " in text
     # 001 is in train and trainval, 000 in both and in test
     assert found.wrong == 4
@@ -296,8 +285,8 @@ def test_an_infinite_box_fails_at_the_check_and_when_training_begins(tmp_path, c
     home = shapes(tmp_path)
     (home / "Annotations" / "008.xml").write_text(annotation([("disc", (3, 3, float("inf"), 9), 0)]))
     assert main(["detect", "check", "--root", str(home)]) != 0
-    assert "008.xml: xmax must be a finite number; got 'inf'" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="xmax must be a finite number"):
+    assert "008.xml: an object (disc) must have a box of four finite numbers" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="four finite numbers"):
         load_voc(home, "test", "data")
 
 
@@ -487,7 +476,7 @@ def test_settings_of_a_run_are_checked_before_its_files_are_read():
         ("evaluation.pictures=-1", "evaluation.pictures counts"),
         ("data.workers=-1", "data.workers counts"),
         ("data.format=pascal", "data.format must be"),
-        ("init=nowhere.pt", "nowhere.pt does not exist"),
+        ("init=nowhere.pt", "no weights file at nowhere.pt"),
     ):
         with pytest.raises((OSError, ValueError), match=message):
             build(compose([*settings, wrong], "detect"), quiet=True)

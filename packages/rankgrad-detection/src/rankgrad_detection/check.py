@@ -26,7 +26,9 @@ COUNTS = {
 }
 SHOWN = 5
 TOLD = "{} images, {} objects ({} with the difficult ones)"
-APART = {("trainval", "test"), ("train", "test"), ("val", "test"), ("train", "val")}  # have no image in common
+BROKEN = "can't be decoded"
+OTHER_SIZE = "have another size than annotated, and the size of the file is used"
+AS_STORED = "have an EXIF tag that turns them, but were annotated as stored: they are not turned"
 
 
 def inspect_boxes(root: str | Path, images: bool = False, name: str = AUTO) -> Inspection:
@@ -113,7 +115,7 @@ def _unusable(wrong: list[Wrong]) -> list[Observation]:
 def _boxes(split: str, scenes: Scenes) -> list[Observation]:
     findings = [Observation("note", f"{split}: {note}") for note in scenes.notes]
     if scenes.left_out:
-        named = some(list(map(", ".join, scenes.left_out)), SHOWN)
+        named = some(scenes.left_out, SHOWN)
         findings.append(Observation("note", f"{split}: {len(scenes.left_out)} objects are left out: {named}"))
     outside, far = [], []
     for scene in scenes.scenes:
@@ -136,43 +138,34 @@ def _boxes(split: str, scenes: Scenes) -> list[Observation]:
 
 
 def _sizes(split: str, scenes: Scenes) -> list[Observation]:
-    broken, other, as_stored = [], [], []
+    found: dict[str, list[str]] = {}
     for scene in scenes.scenes:
         try:
             size, upright = scene.image().size, image_size(scene.path)[::-1]
         except OSError:
-            broken.append(scene.name)
+            found.setdefault(BROKEN, []).append(scene.name)
             continue
         if size != scene.size:
-            other.append(f"{scene.name} ({size[0]} x {size[1]}, annotated {scene.size})")
+            found.setdefault(OTHER_SIZE, []).append(f"{scene.name} ({size[0]} x {size[1]}, annotated {scene.size})")
         elif size != upright:
-            as_stored.append(scene.name)
-    said = {
-        "can't be decoded": broken,
-        "have another size than annotated, and the size of the file is used": other,
-        "have an EXIF tag that turns them, but were annotated as stored: they are not turned": as_stored,
-    }
-    found = {what: f"{split}: {len(names)} images {what}, e.g. {some(names, SHOWN)}" for what, names in said.items()}
+            found.setdefault(AS_STORED, []).append(scene.name)
+    if not found:
+        return [Observation("ok", f"{split}: every image decodes and has the annotated size")]
+    texts = {what: f"{split}: {len(names)} images {what}, e.g. {some(names, SHOWN)}" for what, names in found.items()}
+    again = "get these files again"
     return [
-        Observation("wrong", found[what], "get these files again")
-        if names is broken
-        else Observation("note", found[what])
-        for what, names in said.items()
-        if names
-    ] or [Observation("ok", f"{split}: every image decodes and has the annotated size")]
+        Observation("wrong", text, again) if what == BROKEN else Observation("note", text)
+        for what, text in texts.items()
+    ]
 
 
 def _overlap(listed: Mapping[str, Scenes]) -> list[Observation]:
     """Images in two splits that should have none in common, such as train2017 and val2017."""
     findings = []
-    parts = {
-        name: next((each for each in ("trainval", "train", "val", "test") if name.startswith(each)), "")
-        for name in listed
-    }
-    for names in combinations(listed, 2):
-        one, other = sorted(names, key=lambda name: ("trainval", "train", "val", "test", "").index(parts[name]))
-        common = sorted({scene.path for scene in listed[one].scenes} & {scene.path for scene in listed[other].scenes})
-        if common and (parts[one], parts[other]) in APART:
-            text = f"{len(common)} images are in {one} and in {other}, e.g. {common[0].name}"
+    for pair in combinations(listed, 2):
+        one, other = (next(filter(name.startswith, ("trainval", "train", "val", "test")), "") for name in pair)
+        common = sorted(set.intersection(*({scene.path for scene in listed[name].scenes} for name in pair)))
+        if common and one not in other and other not in one:
+            text = f"{len(common)} images are in {pair[0]} and in {pair[1]}, e.g. {common[0].name}"
             findings.append(Observation("wrong", text, "remove them from one of the lists"))
     return findings

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rankgrad.common.files import integer, open_file
-from rankgrad.common.text import shown
-from rankgrad_workbench.datasets.images import image_size
+from rankgrad.common.text import brief, shown
 
-from .annotations import Read, Sources, Wrong, chosen, gathered, label
-from .paths import confined, first_below, spellings
-from .scenes import LARGEST, LeftOut, Scene, Scenes, some_names
+from .annotations import Found, Source, Wrong, chosen, first_below, flag, gathered, images_below, numbers
+from .scenes import Scenes
 
 NEEDS = "a json file of images, annotations and categories"
 BEFORE = "instances_"  # of the official files: instances_train2017.json
@@ -63,8 +61,7 @@ def load_coco(
     root = Path(root)
     files = {path: read(path) for path in (file_of(root, name) for name in split.split("+"))}
     names = chosen(classes, lambda: dict.fromkeys(name for file in files.values() for name in file[1].values()))
-    number = {name: index for index, name in enumerate(names)}
-    return gathered(root, split, names, _sources(root, files, number), wrong)
+    return gathered(root, split, names, _sources(root, files), wrong)
 
 
 load = load_coco
@@ -96,7 +93,7 @@ def file_of(root: Path, name: str) -> Path:
     """
     stem = name.removesuffix(".json")
     choices = (f"{stem}.json", f"annotations/{stem}.json", f"annotations/{BEFORE}{stem}.json", f"{name}/{BESIDE}")
-    there = first_below(root, [root / choice for choice in choices])
+    there = first_below(root, [root], *choices)
     if there is None or not there.is_file():
         known = ", ".join(set_names(root)) or "none"
         raise FileNotFoundError(f"{root} has none of {', '.join(choices)}; splits there: {known}")
@@ -115,91 +112,64 @@ def read(path: Path) -> tuple[Mapping[Any, Entry], Mapping[Any, str], Mapping[An
             content = json.loads(file.read(), parse_int=integer)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a readable json file: {error}") from None
-    images, categories, annotations = (_by_id(path, content, kind) for kind in ("images", "categories", "annotations"))
-    for kind, entries, key in (("images", images, "file_name"), ("categories", categories, "name")):
-        counts = Counter(str(entry.get(key) or "").strip() for entry in entries.values())
-        name, count = max(counts.items(), key=lambda item: item[1] if item[0] else len(entries), default=("", 0))
-        if not name or count > 1:
-            raise ValueError(
-                f"{path}: {count} {kind} have the {key} {shown(name)!r}; each needs one of its own. {FORM}"
-            )
+    images, categories = _by_id(path, content, "images", "file_name"), _by_id(path, content, "categories", "name")
     ordered = sorted(categories, key=lambda key: (str(type(key)), key))
     names = {key: str(categories[key]["name"]).strip() for key in ordered}
     by_image: dict[Any, list[tuple[str, Entry]]] = {}
-    for place, (key, entry) in enumerate(annotations.items(), 1):
-        where = f"{path}: annotation {shown(str(key))} (number {place})"
+    for place, entry in enumerate(_entries(path, content, "annotations"), 1):
+        where = f"{path}: annotation {brief(entry.get('id'))} (number {place})"
         for what, known in (("image_id", images), ("category_id", categories)):
             if _key(entry.get(what)) not in known:
-                raise ValueError(f"{where} has {what} {entry.get(what)!r}, which is not in the file. {FORM}")
+                raise ValueError(f"{where} has {what} {brief(entry.get(what))}, which is not in the file. {FORM}")
         by_image.setdefault(entry["image_id"], []).append((where, entry))
     return images, names, by_image
 
 
-def _by_id(path: Path, content: Any, kind: str) -> dict[Any, Entry]:
-    entries, found = content.get(kind) if isinstance(content, dict) else None, dict[Any, Entry]()
+def _entries(path: Path, content: Any, kind: str) -> list[Entry]:
+    entries = content.get(kind) if isinstance(content, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError(f"{path} has no list of {kind}. {FORM}")
-    for place, entry in enumerate(entries, 1):
-        key = _key(entry.get("id"))
-        if key is None or key in found:
-            why = "no id" if key is None else f"the id {shown(str(key))}, as an earlier one has"
-            raise ValueError(f"{path}: number {place} of its {kind} has {why}. {FORM}")
+    return entries
+
+
+def _by_id(path: Path, content: Any, kind: str, text: str) -> dict[Any, Entry]:
+    """Id -> entry. Ids are different, and so are the texts."""
+    found, texts = dict[Any, Entry](), {""}
+    for place, entry in enumerate(_entries(path, content, kind), 1):
+        key, own = _key(entry.get("id")), str(entry.get(text) or "").strip()
+        if key is None or key in found or own in texts:
+            has = f"id {brief(entry.get('id'))} and {text} {brief(own)}"
+            raise ValueError(f"{path}: number {place} of its {kind} has {has}; each needs its own. {FORM}")
         found[key] = entry
+        texts.add(own)
+    if not found:
+        raise ValueError(f"{path} has no {kind}. {FORM}")
     return found
 
 
 def _key(value: object) -> object:
     """An id, or None if this cannot be one."""
-    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
+    return value if type(value) in (int, str) else None
 
 
-def _sources(root: Path, files: Mapping[Path, Any], number: Mapping[str, int]) -> Sources:
-    """Each image, and how its scene is read. It lies beside the json file, in root, or in a folder of the split."""
-    for path, (images, categories, objects) in files.items():
-        found = _image_files(root, path, images)
+def _sources(root: Path, files: Mapping[Path, Any]) -> Iterator[Source]:
+    """The images. They lie beside the json file, in root, or in a folder of the split."""
+    for path, (images, names, objects) in files.items():
+        split = path.stem.removeprefix(BEFORE)
+        bases = [path.parent, root / split, root, root / "images" / split, root / "images"]
+        found = images_below(root, path, bases, {key: str(image["file_name"]) for key, image in images.items()})
+        same, count = Counter(found.values()).most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"{path}: {count} images are the same file, {shown(same)}")
         for key, image in images.items():
-            own = [(where, entry, categories[entry["category_id"]]) for where, entry in objects.get(key, ())]
-            yield found[key], partial(_scene, image, found[key], own, number)
+            name = str(Path(str(image["file_name"])).with_suffix(""))
+            yield Source(found[key], name, found[key], partial(_read, image, objects.get(key, ()), names))
 
 
-def _image_files(root: Path, path: Path, images: Mapping[Any, Entry]) -> dict[Any, Path]:
-    """The file of each image, all below `root`."""
-    split = path.stem.removeprefix(BEFORE)
-    bases = [path.parent, root / split, root, root / "images" / split, root / "images"]
-    choices = {key: spellings(bases, str(image["file_name"])) for key, image in images.items()}
-    found = {key: at for key, paths in choices.items() if (at := first_below(root, paths)) and at.is_file()}
-    if lacking := [key for key in images if key not in found]:
-        names = [str(images[key]["file_name"]) for key in lacking]
-        hint = next(filter(None, (confined(root, choices[key], str(images[key]["file_name"])) for key in lacking)), "")
-        raise FileNotFoundError(
-            f"{path} lists {len(images)} images, and {len(names)} of them are not below {root}: "
-            f"{some_names(names)}{hint}"
-        )
-    name, count = Counter(found.values()).most_common(1)[0]
-    if count > 1:
-        raise ValueError(f"{path}: {count} images are the same file, {shown(str(name))}")
-    return found
-
-
-def _scene(image: Entry, path: Path, annotations: Sequence[tuple[str, Entry, str]], number: Mapping[str, int]) -> Read:
-    boxes, labels, crowd = [], [], []
-    left_out: list[LeftOut] = []
-    for where, entry, name in annotations:
-        which, box, crowded = label(where, name, number), entry.get("bbox"), entry.get("iscrowd") or 0
-        if not isinstance(box, list) or [isinstance(n, (int, float)) and abs(n) <= LARGEST for n in box] != [True] * 4:
-            raise ValueError(f"{where} must have a bbox of four finite numbers; got {shown(str(box)[:80])}")
-        if crowded not in (0, 1):
-            raise ValueError(f"{where}: iscrowd must be 0 or 1; got {shown(str(crowded)[:80])}")
-        x, y, width, height = box
-        if not (width > 0 and height > 0):
-            file, _, rest = where.rpartition(": ")
-            left_out.append((Path(file).name, f"{rest}, {name}: box of {width:g} x {height:g}"))
-            continue
-        boxes.append((x, y, x + width, y + height))
-        labels.append(which)
-        crowd.append(bool(crowded))
-    height, width = (image.get("height"), image.get("width"))
-    if not all(isinstance(side, int) and 0 < side <= LARGEST for side in (height, width)):
-        height, width = image_size(path)
-    name = str(Path(str(image["file_name"])).with_suffix(""))
-    return Scene.of(name, path, (width, height), boxes, labels, crowd=crowd), left_out
+def _read(image: Entry, annotations: Sequence[tuple[str, Entry]], names: Mapping[Any, str]) -> Any:
+    objects = []
+    for where, entry in annotations:
+        x, y, width, height = numbers(where, entry.get("bbox"))
+        crowd = flag(where, "iscrowd", entry.get("iscrowd"))
+        objects.append(Found(where, names[entry["category_id"]], (x, y, x + width, y + height), crowd=crowd))
+    return (image.get("width"), image.get("height")), objects

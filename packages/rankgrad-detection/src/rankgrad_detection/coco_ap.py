@@ -45,7 +45,8 @@ def coco_ap(detections: Sequence[Detections], scenes: Sequence[Scene], class_nam
 
     >>> import torch
     >>> from pathlib import Path
-    >>> scene = Scene.of("a", Path("a.jpg"), (20, 20), [[0, 0, 10, 10]], [0])
+    >>> box = torch.tensor([[0.0, 0.0, 10.0, 10.0]])
+    >>> scene = Scene("a", Path("a.jpg"), (20, 20), box, torch.tensor([0]), torch.tensor([False]))
     >>> near = Detections(torch.tensor([[0.0, 0.0, 10.0, 8.0]]), torch.tensor([0]), torch.tensor([0.9]))
     >>> coco_ap([near], [scene], ["cell"])  # an overlap of 0.8 is enough for seven of ten thresholds
     {'cell': 0.7}

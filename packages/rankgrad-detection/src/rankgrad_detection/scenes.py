@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LARGEST = torch.finfo(torch.float32).max  # boxes are float32
 NAMED = 5  # largest number of names that a message lists
-LeftOut = tuple[str, str]  # file, and the reason for which an object in it was left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,29 +47,6 @@ class Scene:
     labels: Tensor
     difficult: Tensor
     crowd: Tensor | None = None
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        path: Path,
-        size: tuple[int, int],
-        boxes: Sequence[Sequence[float]],
-        labels: Sequence[int],
-        difficult: Sequence[bool] | None = None,
-        crowd: Sequence[bool] | None = None,
-    ) -> Scene:
-        """A scene from lists. Crowds are difficult."""
-        hard = crowd or difficult or [False] * len(labels)
-        return cls(
-            name=name,
-            path=path,
-            size=size,
-            boxes=torch.tensor(boxes, dtype=torch.float64).float().reshape(-1, 4),
-            labels=torch.tensor(labels, dtype=torch.int64),
-            difficult=torch.tensor(hard, dtype=torch.bool),
-            crowd=torch.tensor(crowd, dtype=torch.bool) if crowd and any(crowd) else None,
-        )
 
     def image(self) -> Image:
         """The image in full size, RGB, upright (see `datasets.images`), so that the boxes fit.
@@ -99,14 +75,14 @@ class Scenes:
         name: name of the split.
         class_names: C names.
         scenes: one per image, in the order of the list.
-        left_out: (file, reason) of each object that was left out.
+        left_out: each object that was left out, with its file and the reason.
         notes: what else is to be said about these files.
     """
 
     name: str
     class_names: tuple[str, ...]
     scenes: tuple[Scene, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -135,7 +111,7 @@ class Scenes:
         text += f", {hard - crowds} difficult ones" if hard > crowds else ""
         text += f", {crowds} crowds" if crowds else ""
         if self.left_out:
-            text += f"; {len(self.left_out)} objects left out, e.g. {', '.join(self.left_out[0])}"
+            text += f"; {len(self.left_out)} objects left out, e.g. {self.left_out[0]}"
         text += (
             f"; {outside} boxes are outside of their image: not learned, and missed in evaluation" if outside else ""
         )

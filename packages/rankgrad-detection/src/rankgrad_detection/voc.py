@@ -6,20 +6,17 @@ VOC counts pixels from 1 and includes the last one, so its box (xmin, ymin, xmax
 
 from __future__ import annotations
 
-import math
-import os
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from rankgrad.common.files import open_file, read_text
+from rankgrad.common.files import open_file
 from rankgrad.common.text import shown
-from rankgrad_workbench.datasets.images import image_size
 
-from .annotations import Read, Sources, Wrong, chosen, collected, gathered, label
-from .scenes import LARGEST, LeftOut, Scene, Scenes, some_names
+from .annotations import Found, Source, Wrong, chosen, collected, first_below, flag, gathered, lines_of, numbers
+from .scenes import Scenes, some_names
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
@@ -27,7 +24,7 @@ CLASSES = (
 )
 FOLDERS = ("Annotations", "ImageSets/Main", "JPEGImages")
 NEEDS = ", ".join(FOLDERS)
-ENDINGS = (".jpg", ".jpeg", ".png")
+ENDINGS = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
 
 def load_voc(
@@ -65,33 +62,26 @@ def load_voc(
     names = chosen(
         CLASSES if classes == "voc" else classes,
         lambda: sorted({name for home in dict(parts) for name in class_names(home, wrong)}),
-        "voc, data",
     )
-    return gathered(root, split, names, _sources(parts, {name: index for index, name in enumerate(names)}), wrong)
+    return gathered(root, split, names, _sources(parts), wrong)
 
 
 load = load_voc
 
 
-def _sources(parts: Sequence[tuple[Path, str]], number: Mapping[str, int]) -> Sources:
-    """Annotations, and how each is read, of (folder, list) parts."""
+def _sources(parts: Sequence[tuple[Path, str]]) -> Iterator[Source]:
+    """The images of (folder, list) parts."""
     for home, name in parts:
-        files = image_files(home)
-        listed = image_names(home, name)
-        missing = [each for each in listed if each not in files]
-        if missing:
-            raise FileNotFoundError(
-                f"{home / 'JPEGImages'} lacks {len(missing)} of the {len(listed)} images of {name}: "
-                f"{some_names(missing)}"
-            )
-        for each in listed:
-            if len(files[each]) > 1:  # which of them was annotated?
-                raise ValueError(
-                    f"{home / 'JPEGImages'} has {len(files[each])} images of the name {each}: "
-                    f"{', '.join(path.name for path in files[each])}. Remove all but one"
+        listed, images = image_names(home, name), home / "JPEGImages"
+        found = {each: first_below(home, [images], *(f"{each}{end}" for end in ENDINGS)) for each in listed}
+        for each, image in found.items():
+            if image is None:
+                missing = [name for name, path in found.items() if path is None]
+                raise FileNotFoundError(
+                    f"{images} lacks {len(missing)} of the {len(found)} images of {name}: {some_names(missing)}"
                 )
             path = home / "Annotations" / f"{each}.xml"
-            yield path, partial(read_scene, path, files[each][0], number)
+            yield Source(path, each, image, partial(read_annotation, path))
 
 
 def _year(part: str) -> tuple[str | None, str]:
@@ -140,12 +130,8 @@ def image_names(home: Path, name: str) -> list[str]:
     if not path.exists():
         known = ", ".join(set_names(home)) or "none"
         raise FileNotFoundError(f"{path} does not exist; lists there: {known}")
-    try:
-        text = read_text(path).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
     # a list of one class has a second column
-    names = [line.split()[0] for line in text.splitlines() if line.strip()]
+    names = [line.split()[0] for line in lines_of(path) if line.strip()]
     if not names:
         raise ValueError(f"{path} has no image")
     twice = [each for each, count in Counter(names).items() if count > 1]
@@ -165,17 +151,6 @@ def set_names(home: Path) -> list[str]:
     return [name for name in names if "_" not in name] or names
 
 
-def image_files(home: Path) -> dict[str, list[Path]]:
-    """Name without ending -> its files, of all images of a folder."""
-    with os.scandir(home / "JPEGImages") as entries:
-        paths = [Path(entry.path) for entry in entries]
-    files: dict[str, list[Path]] = {}
-    for path in sorted(paths):
-        if path.suffix.lower() in ENDINGS:
-            files.setdefault(path.stem, []).append(path)
-    return files
-
-
 def class_names(home: Path, wrong: list[Wrong] | None = None) -> list[str]:
     """The classes in the annotations of a folder, sorted. `wrong` is as for `load_voc`.
 
@@ -185,47 +160,29 @@ def class_names(home: Path, wrong: list[Wrong] | None = None) -> list[str]:
     names: set[str] = set()
     for path in sorted((home / "Annotations").glob("*.xml")):
         with collected(wrong, path):
-            names |= {_text(entry, "name", path) for entry in _root(path).findall("object")}
+            names |= {_name(entry, path) for entry in _root(path).findall("object")}
     if not names and not wrong:
         raise ValueError(f"{home / 'Annotations'} has no annotated object")
     return sorted(names)
 
 
-def read_scene(path: Path, image: Path, number: Mapping[str, int]) -> Read:
-    """One annotation, and (file, reason) of each box that is left out because it ends before it begins.
-
-    A box with xmax = xmin is one pixel wide, because VOC includes the last pixel.
-
-    Args:
-        path: xml file.
-        image: its image.
-        number: class -> label.
+def read_annotation(path: Path) -> tuple[Sequence[object], Sequence[Found]]:
+    """The size of an image, and its objects. Body parts, which are objects inside an object, are ignored.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file cannot be read, it has an unknown class, a corner of a box is not a finite number, or
-            difficult is neither 0 nor 1.
+        ValueError: the file cannot be read, or an object of it.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. The annotations of VOC 2012's test set are not public")
-    root = _root(path)
-    boxes, labels, difficult = [], [], []
-    left_out: list[LeftOut] = []
-    # body parts are objects inside an object; they are ignored
+    root, objects = _root(path), []
     for entry in root.findall("object"):
-        name = _text(entry, "name", path)
-        which = label(path, name, number)
-        corners = entry.find("bndbox")
-        if corners is None:
-            raise ValueError(f"{path}: an object ({name}) has no bndbox")
-        x1, y1, x2, y2 = (_number(corners, side, path) for side in ("xmin", "ymin", "xmax", "ymax"))
-        if not (x2 > x1 - 1 and y2 > y1 - 1):  # the box has no area
-            left_out.append((path.name, f"{name}: box {x1:g}, {y1:g}, {x2:g}, {y2:g} ends before it begins"))
-            continue
-        boxes.append((x1 - 1, y1 - 1, x2, y2))
-        labels.append(which)
-        difficult.append(_difficult(entry, path))
-    return Scene.of(path.stem, image, _size(root, path, image), boxes, labels, difficult), left_out
+        name, where = _name(entry, path), str(path)
+        sides = [entry.findtext(f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")]
+        x1, y1, x2, y2 = numbers(f"{where}: an object ({name})", sides)
+        difficult = flag(where, "difficult", entry.findtext("difficult"))
+        objects.append(Found(where, name, (x1 - 1, y1 - 1, x2, y2), difficult))
+    return [root.findtext(f"size/{side}") for side in ("width", "height")], objects
 
 
 def _root(path: Path) -> ElementTree.Element:
@@ -239,42 +196,8 @@ def _root(path: Path) -> ElementTree.Element:
     return root
 
 
-def _text(entry: ElementTree.Element, key: str, path: Path) -> str:
-    text = (entry.findtext(key) or "").strip()
-    if not text:
-        raise ValueError(f"{path}: an object has no {key}")
-    return text
-
-
-def _number(entry: ElementTree.Element, key: str, path: Path) -> float:
-    text = _text(entry, key, path)
-    try:
-        number = float(text)  # some files of 2012 have fractions of a pixel
-    except ValueError:
-        number = math.nan
-    if not abs(number) <= LARGEST:
-        raise ValueError(f"{shown(path)}: {key} must be a finite number; got {text!r}")
-    return number
-
-
-def _difficult(entry: ElementTree.Element, path: Path) -> bool:
-    """Whether an object is difficult. Some tools write true and false; an object without the entry is not difficult."""
-    text = (entry.findtext("difficult") or "0").strip().lower()
-    if text not in ("0", "1", "false", "true"):
-        raise ValueError(f"{shown(path)}: difficult must be 0 or 1; got {text!r}")
-    return text in ("1", "true")
-
-
-def _size(root: ElementTree.Element, path: Path, image: Path) -> tuple[int, int]:
-    """The annotated size; if it is missing or 0, the size of the file."""
-    entry = root.find("size")
-    try:
-        width, height = (0, 0) if entry is None else (int(entry.findtext(key) or 0) for key in ("width", "height"))
-    except ValueError as error:
-        raise ValueError(f"{shown(path)}: width and height of the image must be integers: {error}") from None
-    if max(width, height) > LARGEST:
-        raise ValueError(f"{shown(path)}: width and height of the image must be numbers of pixels; one is too large")
-    if width > 0 and height > 0:
-        return width, height
-    height, width = image_size(image)
-    return width, height
+def _name(entry: ElementTree.Element, path: Path) -> str:
+    name = (entry.findtext("name") or "").strip()
+    if not name:
+        raise ValueError(f"{path}: an object has no name")
+    return name

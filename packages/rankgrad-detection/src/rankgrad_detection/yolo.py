@@ -7,8 +7,9 @@ yaml) are not used. An image with an empty text file, or with none, has no objec
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,9 @@ from rankgrad_workbench.datasets.images import image_size
 from rankgrad_workbench.settings import ConfigError
 from rankgrad_workbench.settings.received import parsed
 
-from .annotations import Read, Wrong, chosen, gathered, label
-from .paths import confined, first_below, spellings
-from .scenes import LeftOut, Scene, Scenes, some_names
-from .yolo_lines import Line, Lines, key_points
+from .annotations import CONFINED, Found, Source, Wrong, chosen, first_below, gathered, images_below, lines_of
+from .scenes import Scenes
+from .yolo_lines import Lines, key_points
 
 NEEDS = "data.yaml or classes.txt, images and labels"
 LINES = ("classes.txt", "obj.names")  # files with the name of a class in each line
@@ -64,7 +64,6 @@ def load_yolo(
     names = chosen(classes, lambda: class_names(root))
     known = class_names(root) if classes != "data" and path is not None else names
     lines = Lines(len(known), key_points(path, content.get("kpt_shape")))
-    number = {name: index for index, name in enumerate(names)}
     images = [image for name in split.split("+") for image in _images(root, name)]
     texts = [label_file(root, image) for image in images]
     without = sum(not text.is_file() for text in texts)
@@ -73,9 +72,11 @@ def load_yolo(
             f"none of the {len(images)} images of {split} has a text file such as {texts[0]}. Images without "
             "boxes, such as folders of classes: rankgrad train data=folder"
         )
-    pairs = zip(images, texts, strict=True)
-    sources = ((t, partial(_scene, root, i, t, known, number, lines)) for i, t in pairs)
-    found = gathered(root, split, names, sources, wrong)
+    sources = []
+    for image, text in zip(images, texts, strict=True):
+        name = os.path.splitext(os.path.relpath(image, root))[0]
+        sources.append(Source(text, name, image, partial(_read, image, text, known, lines)))
+    found = gathered(root, split, names, sources, wrong, once=True)
     notes = [f"{without} images have no text file, and so no objects"] if without else []
     return replace(found, notes=(*found.notes, *notes, *lines.notes(split)))
 
@@ -141,19 +142,12 @@ def _described(root: Path) -> tuple[Path | None, dict[str, Any]]:
     """The file with the names of the classes, and its content: names, and of a yaml also splits and more."""
     path = _named(root)
     if path is None or path.name in LINES:
-        return path, {} if path is None else {"names": [*filter(None, map(str.strip, _lines(path)))]}
+        return path, {} if path is None else {"names": [*filter(None, map(str.strip, lines_of(path)))]}
     try:
         content: Any = OmegaConf.to_container(parsed(path))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return path, dict(content)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return read_text(path).removeprefix("\ufeff").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
 
 
 def _places(root: Path, name: str) -> list[Path]:
@@ -164,15 +158,13 @@ def _places(root: Path, name: str) -> list[Path]:
     places = []
     for value in map(str, given if isinstance(given, list) else [given]):
         # some tools write ../val/images where they mean val/images
-        choices = [each for word in (value, value.removeprefix("../")) for each in spellings(bases, word)]
-        place = first_below(root, choices)
+        place = first_below(root, bases, value, value.removeprefix("../"))
         if place is None:
-            hint = confined(root, choices, value)
-            why = f"it is not below {root}" if hint else f"{shown(choices[0])} does not exist"
-            raise FileNotFoundError(f"{path} says {name}: {shown(value)}, and {why}{hint}")
+            raise FileNotFoundError(f"{path} says {name}: {shown(value)}, which is not below {root}. {CONFINED}")
         places.append(place)
     names = (f"images/{name}", f"{name}/images", name, f"{name}.txt")
-    places = places or [place for each in names if (place := first_below(root, [root / each]))][:1]
+    if not places and (place := first_below(root, [root], *names)):
+        places.append(place)
     if not places:
         raise FileNotFoundError(f"{root} has none of {', '.join(names)}; splits there: {', '.join(set_names(root))}")
     return places
@@ -189,32 +181,16 @@ def _images(root: Path, name: str) -> Iterator[Path]:
 
 def _listed(root: Path, place: Path) -> list[Path]:
     """The images of a list, all below `root`."""
-    choices = {line: spellings((place.parent, root), line) for each in _lines(place) if (line := each.strip())}
-    found = {line: at for line, paths in choices.items() if (at := first_below(root, paths)) and at.is_file()}
-    if lacking := [line for line in choices if line not in found]:
-        hint = next(filter(None, (confined(root, choices[line], line) for line in lacking)), "")
-        raise FileNotFoundError(
-            f"{place} has {len(choices)} images, of which {len(lacking)} do not exist below {root}: "
-            f"{some_names(lacking)}{hint}"
-        )
-    return [*dict.fromkeys(found.values())]
+    names = {line: line for each in lines_of(place) if (line := each.strip())}
+    return [*dict.fromkeys(images_below(root, place, (place.parent, root), names).values())]
 
 
-def _scene(root: Path, image: Path, text: Path, known: Sequence[str], number: Mapping[str, int], lines: Lines) -> Read:
+def _read(image: Path, text: Path, known: Sequence[str], lines: Lines) -> tuple[Sequence[object], Sequence[Found]]:
     height, width = image_size(image)
-    objects: dict[Line, int] = {}
-    left_out: list[LeftOut] = []
-    for place, line in enumerate(_lines(text) if text.is_file() else (), 1):
-        if not line.strip():
-            continue
-        where = f"{text}, line {place}"
-        found = lines.read(where, line)
-        which, (x1, y1, x2, y2) = found
-        if not (x2 > x1 and y2 > y1) or found in objects:
-            why = "the same as an earlier line" if found in objects else "box without area"
-            left_out.append((text.name, f"line {place}, {known[which]}: {why}"))
-            continue
-        objects[found] = label(where, known[which], number)
-    boxes = [(x1 * width, y1 * height, x2 * width, y2 * height) for _, (x1, y1, x2, y2) in objects]
-    name = image.relative_to(root) if image.is_relative_to(root) else image
-    return Scene.of(str(name.with_suffix("")), image, (width, height), boxes, [*objects.values()]), left_out
+    objects = []
+    for place, line in enumerate(lines_of(text) if text.is_file() else (), 1):
+        if line.strip():
+            where = f"{text}, line {place}"
+            label, (x1, y1, x2, y2) = lines.read(where, line)
+            objects.append(Found(where, known[label], (x1 * width, y1 * height, x2 * width, y2 * height)))
+    return (width, height), objects
