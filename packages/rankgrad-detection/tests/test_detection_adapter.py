@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rankgrad.batches.distributed import GlobalBatch
-from rankgrad_detection.adapter import LossHandle, use_ap_loss
+from rankgrad_detection.adapter import use_ap_loss
 from rankgrad_detection.losses import DetectionAPLoss, DetectionSmoothAPLoss, one_hot_targets
 
 detection = pytest.importorskip("torchvision.models.detection")
@@ -183,7 +183,7 @@ def test_removing_gives_cross_entropy_back():
     handle.remove()
     after = losses_of(model)
     assert all(torch.equal(after[name], before[name]) for name in before)
-    assert handle.removed and "removed" in repr(handle)
+    assert "removed" in repr(handle)
     assert set(vars(model.roi_heads)) == set(untouched)
     for module in model.modules():
         assert not module._forward_hooks and not module._forward_pre_hooks
@@ -335,7 +335,7 @@ def test_a_predictor_replaced_afterwards_is_noticed():
     model = detector()
     use_ap_loss(model, DetectionAPLoss())
     model.roi_heads.box_predictor = FastRCNNPredictor(16, 1 + CLASSES)
-    with pytest.raises(RuntimeError, match="got no logits.*use_ap_loss again"):
+    with pytest.raises(RuntimeError, match="trained without it.*box_predictor.*use_ap_loss again"):
         losses_of(model)
 
 
@@ -343,7 +343,7 @@ def test_heads_replaced_afterwards_are_noticed():
     model = detector()
     use_ap_loss(model, DetectionAPLoss())
     model.roi_heads = detector().roi_heads
-    with pytest.raises(RuntimeError, match="trained without it.*roi_heads replaced"):
+    with pytest.raises(RuntimeError, match="trained without it.*roi_heads"):
         losses_of(model)
 
 
@@ -362,13 +362,6 @@ def test_another_number_of_classes_is_noticed():
     use_ap_loss(model, loss)
     with pytest.raises(ValueError, match="4 classes .*got 3"):
         losses_of(model)
-
-
-def test_a_predictor_without_background_is_noticed():
-    model = detector()
-    handle = use_ap_loss(model, DetectionAPLoss())
-    with pytest.raises(RuntimeError, match="background first"):
-        handle._value(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long), torch.tensor(0.0))
 
 
 def test_two_losses_in_one_model_are_refused():
@@ -398,10 +391,3 @@ def test_wrong_options_leave_the_model_alone(options, words):
     with pytest.raises(ValueError, match=words):
         use_ap_loss(model, DetectionAPLoss(), **options)
     assert "select_training_samples" not in vars(model.roi_heads)
-
-
-def test_the_handle_is_not_called():
-    handle = use_ap_loss(detector(), DetectionAPLoss())
-    assert isinstance(handle, LossHandle)
-    with pytest.raises(RuntimeError, match="call the model"):
-        handle()

@@ -131,14 +131,9 @@ class LossHandle(nn.Module):
             return self.keep
         return 1.0 if left > self.fade else self.keep + (1 - self.keep) * left / (self.fade + 1)
 
-    @property
-    def removed(self) -> bool:
-        """Whether `remove` was called: the model has its own loss again."""
-        return not self._hooks
-
     def remove(self) -> None:
         """Restore the model's cross-entropy. A second call does nothing."""
-        if self.removed:
+        if not self._hooks:
             return
         heads = self._model[1]
         if vars(heads).get("select_training_samples") != self._select_and_see:
@@ -151,10 +146,6 @@ class LossHandle(nn.Module):
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Do not call this: the loss is part of the model's own forward pass."""
-        raise RuntimeError("call the model, not the handle: the losses of the model contain this loss")
 
     # ------------------------------------------------------------------ hooks of a forward pass
 
@@ -171,18 +162,10 @@ class LossHandle(nn.Module):
             self._seen["logits"] = output[0]
 
     def _replace(self, heads: nn.Module, args: Any, output: Any) -> Any:
-        if not heads.training:
-            return None
-        missing = [name for name in ("labels", "logits") if name not in self._seen]
         detections, losses = output
-        if missing or "loss_classifier" not in losses:
-            raise RuntimeError(
-                f"the loss is not in use: its hooks got no {' and '.join(missing) or 'loss_classifier'}. Was "
-                "box_predictor or select_training_samples replaced after use_ap_loss? Call remove() and use_ap_loss "
-                "again"
-            )
-        cross_entropy = losses["loss_classifier"]
-        value = self._value(self._seen.pop("logits"), self._seen.pop("labels"), cross_entropy)
+        if not {"labels", "logits"} <= {*self._seen} or "loss_classifier" not in losses:
+            return None
+        value = self._value(self._seen.pop("logits"), self._seen.pop("labels"), losses["loss_classifier"])
         self._seen["used"] = True
         return detections, {**losses, "loss_classifier": value}
 
@@ -190,16 +173,12 @@ class LossHandle(nn.Module):
         used = self._seen.pop("used", False)
         if model.training and not used:
             raise RuntimeError(
-                "the loss is not in use: the model was trained without it. Was roi_heads replaced after use_ap_loss, "
-                "or is it in evaluation mode? Then call remove() and use_ap_loss again, or model.train()"
+                "the loss is not in use: the model was trained without it. Was roi_heads, its box_predictor or "
+                "select_training_samples replaced after use_ap_loss, or is it in evaluation mode? Then call remove() "
+                "and use_ap_loss again, or model.train()"
             )
 
     def _value(self, logits: Tensor, labels: Tensor, cross_entropy: Tensor) -> Tensor:
-        if len(labels) != len(logits) or logits.dim() != 2 or logits.shape[1] < 2:
-            raise RuntimeError(
-                f"box_predictor must return logits [proposal, 1 + class], background first; got {tuple(logits.shape)} "
-                f"for {len(labels)} sampled proposals"
-            )
         # a pass in training mode without gradients is a measurement. It is no step, and the memory does not change
         learning = torch.is_grad_enabled()
         if learning and not self.loss.training:
@@ -237,7 +216,7 @@ class LossHandle(nn.Module):
     def extra_repr(self) -> str:
         """The settings and the current step."""
         schedule = f"warmup={self.warmup}, fade={self.fade}, keep={self.keep}, step={self._steps}"
-        return f"weight={self.weight}, score={self.score!r}, {schedule}" + ", removed" * self.removed
+        return f"weight={self.weight}, score={self.score!r}, {schedule}" + ", removed" * (not self._hooks)
 
 
 def _roi_heads(model: nn.Module) -> Any:
