@@ -70,7 +70,7 @@ class DetectionSet(Dataset[Example]):
         number(vertical_flip, "vertical_flip is a probability", low=0, high=1)
         self.scenes, self.shorter, self.longer = tuple(scenes), shorter, longer
         self.difficult, self.flip, self.vertical_flip, self.seed = difficult, flip, vertical_flip, seed
-        self._pixels: dict[int, tuple[Tensor, tuple[int, int]]] | None = {} if cache else None
+        self.cache, self._kept = cache, dict[int, tuple[Tensor, tuple[int, int]]]()
 
     def __len__(self) -> int:
         """Number of images."""
@@ -88,7 +88,9 @@ class DetectionSet(Dataset[Example]):
     def sample(self, index: int, epoch: int) -> Example:
         """An image in an epoch."""
         scene = self.scenes[index]
-        pixels, size = self._read(index)
+        pixels, size = self._kept.get(index) or read_resized(scene, self.shorter, self.longer)
+        if self.cache:
+            self._kept[index] = pixels, size
         height, width = pixels.shape[1:]
         boxes = scene.boxes.clone()
         boxes[:, 0::2] = (boxes[:, 0::2] * (width / size[0])).clamp(0, width)
@@ -100,19 +102,11 @@ class DetectionSet(Dataset[Example]):
             kept &= ~scene.crowd
         boxes, labels = boxes[kept], scene.labels[kept] + 1
         draws = np.random.RandomState([self.seed, epoch, index]).random_sample(2)
-        if draws[0] < self.flip:
-            pixels, boxes = pixels.flip(2), _mirrored(boxes, 0, width)
-        if draws[1] < self.vertical_flip:
-            pixels, boxes = pixels.flip(1), _mirrored(boxes, 1, height)
+        for axis, (chance, length) in enumerate(((self.flip, width), (self.vertical_flip, height))):
+            if draws[axis] < chance:
+                pixels = pixels.flip(2 - axis)
+                boxes[:, [axis, axis + 2]] = length - boxes[:, [axis + 2, axis]]
         return Example(pixels.float() / 255, {"boxes": boxes, "labels": labels}, index, size)
-
-    def _read(self, index: int) -> tuple[Tensor, tuple[int, int]]:
-        if self._pixels is not None and index in self._pixels:
-            return self._pixels[index]
-        image = read_resized(self.scenes[index], self.shorter, self.longer)
-        if self._pixels is not None:
-            self._pixels[index] = image
-        return image
 
 
 def read_resized(scene: Scene, shorter: int, longer: int) -> tuple[Tensor, tuple[int, int]]:
@@ -133,13 +127,6 @@ def read_resized(scene: Scene, shorter: int, longer: int) -> tuple[Tensor, tuple
         # when PIL makes an image smaller, it averages over the area of each new pixel
         image = image.resize((sides[0], sides[1]), Resampling.BILINEAR)
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), size
-
-
-def _mirrored(boxes: Tensor, axis: int, length: int) -> Tensor:
-    """Boxes of the mirrored image."""
-    mirrored = boxes.clone()
-    mirrored[:, axis], mirrored[:, axis + 2] = length - boxes[:, axis + 2], length - boxes[:, axis]
-    return mirrored
 
 
 def as_lists(samples: Sequence[Example]) -> tuple[list[Tensor], list[Target]]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rankgrad.common.text import shown
 
 FAR = 2.0  # fractions beyond this are pixels, or damaged
@@ -100,23 +102,17 @@ class Lines:
 
 def _like_key_points(values: Sequence[float]) -> bool:
     """Whether numbers look like a box with key points inside: their first four as a box, and not as two corners."""
-    x, y, width, height = values[:4]
-    for numbers in (2, 3):
-        rest = values[4:]
-        if len(rest) % numbers or len(rest) < FEWEST:
+    box, rest = np.array(values[:4]), np.array(values[4:])
+    for each in (2, 3):
+        if len(rest) % each or len(rest) < FEWEST:
             continue
-        points = [point for point in zip(rest[0::numbers], rest[1::numbers], strict=True) if any(point)]
-        inside = all(abs(a - x) <= width / 2 + 1e-3 and abs(b - y) <= height / 2 + 1e-3 for a, b in points)
-        visible = numbers == 3 and set(rest[2::3]) <= {0, 1, 2}
-        if points and inside and (visible or (numbers == 2 and not _near((width, height), points))):
+        numbers = rest.reshape(-1, each)
+        points = numbers[numbers[:, :2].any(1), :2]
+        if not len(points) or (abs(points - box[:2]) > box[2:] / 2 + 1e-3).any():
+            continue
+        low, high = points.min(0), points.max(0)
+        margin = (high - low) / 2  # a corner of a polygon is not farther from its other corners
+        near = bool(((low - margin <= box[2:]) & (box[2:] <= high + margin)).all())
+        if {*numbers[:, 2].tolist()} <= {0, 1, 2} if each == 3 else not near:
             return True
     return False
-
-
-def _near(corner: tuple[float, float], points: Sequence[tuple[float, float]]) -> bool:
-    """Whether a corner of a polygon is not far from its other corners: by half of their extent at most."""
-    for side, values in zip(corner, zip(*points, strict=True), strict=True):
-        margin = (max(values) - min(values)) / 2
-        if not min(values) - margin <= side <= max(values) + margin:
-            return False
-    return True
