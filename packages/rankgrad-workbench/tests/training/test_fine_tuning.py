@@ -10,13 +10,18 @@ import torch
 from small_runs import make_photos, small, train
 
 from rankgrad import fit
-from rankgrad.evaluation import Report
+from rankgrad.evaluation import Report, evaluate
+from rankgrad_workbench.datasets import load_folder
+from rankgrad_workbench.datasets.transforms import PhotoEval
+from rankgrad_workbench.index.embedder import Embedder
 from rankgrad_workbench.models import load_weights, timm_model
 from rankgrad_workbench.models.embedding_model import evaluating
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.settings import ConfigError, compose, load
 from rankgrad_workbench.tasks.retrieval import task as task_module
-from rankgrad_workbench.tasks.retrieval.task import build
+from rankgrad_workbench.tasks.retrieval.building import sizes_before
+from rankgrad_workbench.tasks.retrieval.settings import settings_of
+from rankgrad_workbench.tasks.retrieval.task import build, summary
 from rankgrad_workbench.tasks.retrieval.task import train as resumed
 from rankgrad_workbench.training.averaging import Averaging
 
@@ -44,6 +49,52 @@ def test_before_is_the_network_without_its_new_head(tmp_path):
     before = [Report.from_json(run.before).values for run in (plain, headed)]
     assert before[0] == before[1]
     assert load_weights(headed.weights)[0].embedding_size == 3
+
+
+def test_a_network_is_used_at_a_larger_size_than_that_of_its_training_and_measured_as_it_was_at_both(tmp_path, capsys):
+    photos = make_photos(tmp_path / "photos", side=90)
+    run = train(*small(photos, *words(tmp_path, "evaluation.untouched=both")), f"out={tmp_path / 'run'}")
+    best, other, after = (Report.from_json(path) for path in (run.before, run.untouched, run.after))
+    assert best.values["mAP@R"] >= other.values["mAP@R"]
+    assert {best.settings["size"], other.settings["size"]} == {64, 160} and after.settings["size"] == 64
+    # the slow reference: the files read for this size, the network without any training
+    own = PhotoEval(160, 183, (0.5,) * 3, (0.5,) * 3)
+    table = replace(load_folder(photos, test_fraction=0.5).select("test"), shorter_side=183)
+    images = own([table.dataset()[row][0] for row in range(len(table))], torch.arange(len(table)), 0)
+    with torch.no_grad():
+        expected = evaluate(timm_model(NAME, weights=tmp_path / "w.pth").eval()(images), table.label).values["mAP@R"]
+    at_own = best if best.settings["size"] == 160 else other
+    assert at_own.values["mAP@R"] == pytest.approx(expected, abs=1e-6)
+    # what stands beside the run uses that size
+    assert Embedder.load(run.folder).transform.size == 64
+    heads = summary(run).splitlines()[0]
+    assert heads.split("  ")[-3:] == [f"before, {other.settings['size']} px", "after, 64 px", "95 % interval"]
+    page = run.page.read_text("utf-8")
+    assert "before, 64 px" in page and "before, 160 px" in page and "after, 64 px" in page
+
+
+@pytest.mark.parametrize(("asked", "sizes"), [("own", [160]), ("same", [64])])
+def test_a_network_before_training_is_measured_at_the_sizes_that_are_asked_for(tmp_path, asked, sizes):
+    photos = make_photos(tmp_path / "photos")
+    settings = settings_of(compose(small(photos, *words(tmp_path, f"evaluation.untouched={asked}"))))
+    assert sizes_before(settings) == sizes
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=64"], 128),
+        (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=160"], 224),
+        (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=256"], 256),
+        (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=64", "evaluation.size=96"], 96),
+        (["model=timm", "model.name=resnet18", "data.size=64"], 64),  # nothing is known of larger images
+        (["model=timm", "model.name=vit_tiny_patch16_224", "model.pretrained=true", "data.size=64"], 64),  # one size
+    ],
+)
+def test_the_size_of_use_follows_from_training_and_pretraining(settings, size):
+    config = compose(["data=folder", "data.root=photos", *settings])
+    assert config.evaluation.size == config.data.eval_transform.size == size
+    assert config.data.load.shorter_side == max(config.data.resize, config.data.eval_transform.resize)
 
 
 def test_the_kept_weights_are_the_average_and_the_state_has_the_trained_ones(tmp_path):

@@ -35,11 +35,13 @@ class ImagePixels:
         mean: of each channel, for values 0 .. 1.
         std: standard deviation of each channel.
         size: height and width of an image, pixels.
+        fixed: whether the network takes images of this size only.
     """
 
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
     size: int = 224
+    fixed: bool = False
 
 
 @lru_cache(maxsize=16)
@@ -51,7 +53,7 @@ def timm_pixels(name: str, weights: Path | None = None) -> ImagePixels | None:
         weights: file or folder of the weights. A `config.json` beside them that timm wrote wins.
 
     >>> timm_pixels("tf_efficientnet_lite0")
-    ImagePixels(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224)
+    ImagePixels(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), size=224, fixed=False)
     >>> timm_pixels("no_such_network") is None
     True
     """
@@ -97,7 +99,7 @@ def _written(weights: Path) -> ImagePixels | None:
 
 def _as_timm_says(config: Mapping[str, Any]) -> ImagePixels:
     mean, std = (tuple(map(float, config[name])) for name in ("mean", "std"))
-    return ImagePixels(mean, std, int(config["input_size"][-1]))
+    return ImagePixels(mean, std, int(config["input_size"][-1]), bool(config.get("fixed_input_size")))
 
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")

@@ -80,6 +80,7 @@ class RunContent(ABC):
         facts: steps, seconds, versions.
         curves: name -> (step, value) pairs.
         before: evaluation of the untrained network, or None.
+        untouched: of a pretrained network at the size of images at which it is worse, or None.
         after: evaluation of the trained network; None: the run is not finished.
         latest: (steps done, test metrics) of the last evaluation during training, if the run is not finished; or None.
         notes: notes at the top of the page.
@@ -93,6 +94,7 @@ class RunContent(ABC):
     facts: Mapping[str, Any] = field(default_factory=dict)
     curves: Curves = field(default_factory=dict)
     before: Evaluated = None
+    untouched: Evaluated = None
     after: Evaluated = None
     latest: tuple[int, Mapping[str, float]] | None = None
     notes: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from rankgrad.evaluation.report import DISTANCES, Row
 from rankgrad.evaluation.statistics import FEWEST_SEEDS, PairedDifference, caution, paired_t_test
 
-from ..runs.run_warnings import begun_groups, change
+from ..runs.run_warnings import at_size, begun_groups, change
 from .content import RunContent, Section
 from .glossary import definition, short, shown
 from .html.templates import render
@@ -36,9 +36,10 @@ def results(
     names, first = _metrics(runs), runs[0]
     main = [name for name in names if any(name in run.main for run in runs)]
     before = first.before if len(runs) == 1 else None
+    befores = [each for each in (first.untouched, before) if each is not None and before is not None]
     after = [run.after for run in runs if run.after is not None]
     sure = next((each.settings.get("confidence", 0.95) for each in after if each.intervals), None)
-    columns = [] if before is None else [("before", before.values, before.intervals)]
+    columns = [("before", each.values, each.intervals) for each in befores]
     columns += [(f"s{n}", run.values, run.after.intervals if run.after else {}) for n, run in enumerate(runs)]
     # metric -> (colour, value, interval) of each run, and first of a run before training
     cells = {name: [(colour, of.get(name, math.nan), at.get(name)) for colour, of, at in columns] for name in names}
@@ -51,6 +52,8 @@ def results(
         "report/results.html",
         runs=runs,
         before=before,
+        befores=befores,
+        at_size=at_size,
         cells=cells,
         changes=changes,
         sure="" if sure is None else f"{100 * sure:g}",
@@ -100,7 +103,10 @@ def seeds(runs: Sequence[RunContent]) -> Section:
     of_seeds = {run.name: (run, *run.siblings) for run in runs}
     measured = {name: [each.values for each in of] for name, of in of_seeds.items()}
     for called, group in begun_groups([(run.name, run.config) for run in runs]).items():
-        measured[called] = [each.before.values for each in of_seeds[group[0]] if each.before is not None]
+        for kind in ("before", "untouched"):
+            found = [report for each in of_seeds[group[0]] if (report := getattr(each, kind)) is not None]
+            if found or kind == "before":
+                measured[at_size(called, found[0].settings if found else {})] = [report.values for report in found]
     rows = [(of, len(all_), [[each[m] for each in all_ if m in each] for m in names]) for of, all_ in measured.items()]
     tests = [
         (run.name, name, difference)

@@ -32,7 +32,18 @@ from .children import Child, Children
 from .folder import Run
 from .launchers import LOCAL, Launcher, RunCommand, read_launcher
 from .provenance import joined
-from .run_warnings import BELOW, FIRST_HIT, alike, begun_groups, network, remarks_of, settings_in, together, warnings_of
+from .run_warnings import (
+    BELOW,
+    FIRST_HIT,
+    alike,
+    before_training,
+    begun_groups,
+    network,
+    remarks_of,
+    settings_in,
+    together,
+    warnings_of,
+)
 
 Following = Callable[[], tuple[Path, Sequence[str]] | None]
 SETTINGS, JOURNAL = "settings.json", "journal.log"
@@ -358,7 +369,11 @@ def _table(
     values = _measured({loss: {s: run.read_values() for s, run in of.items()} for loss, of in runs.items()}, every)
     values, main = values.dropna(axis=1, how="all"), kind.main_of(values.dropna(axis=1, how="all"))
     groups = begun_groups((loss, settings_in(next(iter(of.values())))) for loss, of in runs.items())
-    start = {name: {s: run.read_untrained() for s, run in runs[of[0]].items()} for name, of in groups.items()}
+    start: dict[str, dict[int, Mapping[str, float]]] = {}
+    for name, of in groups.items():
+        for seed, run in runs[of[0]].items():
+            for network_at, numbers in before_training(run, name).items():
+                start.setdefault(network_at, {})[seed] = numbers
     untrained = _measured(start, list(values))
     rows = {name: of for frame in (values, untrained) for name, of in frame.groupby(level=0, sort=False)}
     ordered = sorted(rows, key=lambda name: -rows[name].fillna(-1.0)[main].mean())

@@ -41,7 +41,7 @@ FACTS: Mapping[str, Any] = {
 
 # Files that some runs have beside those of their kind (`kinds.TaskRow.files`): with a checksum, and without.
 _SUMMED = (
-    *("state.ckpt", "best.pt", "before.json", "health.json", "queries.pt"),
+    *("state.ckpt", "best.pt", "before.json", "untouched.json", "health.json", "queries.pt"),
     *("before.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"),
 )
 _OTHERS = ("features.pt", "logs", "checksums.sha256")
@@ -78,7 +78,8 @@ class Run:
         state: state from which training can resume, see `training.state`.
         weights: model after training.
         best: model at the best evaluation during training (only with `evaluation.keep_best`).
-        before: report of the untrained model.
+        before: report of the untrained model. Of a pretrained one, at the size of images at which it is best.
+        untouched: report of a pretrained model at the other size.
         facts: steps, time, versions and the data's fingerprint.
         embeddings: embeddings of the evaluated images, see `runs.embeddings`.
         scores: scores of the test rows, see `scores.task`.
@@ -95,6 +96,7 @@ class Run:
     weights = _File("model.pt")
     best = _File("best.pt")
     before = _File("before.json")
+    untouched = _File("untouched.json")
     facts = _File("facts.json")
     embeddings = _File("embeddings.npz")
     scores = _File("scores.npz")
@@ -186,6 +188,10 @@ class Run:
     def read_before(self) -> Report | None:
         """The report of the untrained model; None: there is none."""
         return Report.from_json(self.before) if self.before.exists() else None
+
+    def read_untouched(self) -> Report | None:
+        """The report of a pretrained model at the size of images at which it is worse; None: there is none."""
+        return Report.from_json(self.untouched) if self.untouched.exists() else None
 
     def finish(self, result: str) -> None:
         """Write the checksums of all files, then the result. The run is then finished.
@@ -294,7 +300,7 @@ def created(folder: Path | None, name: str) -> Iterator[Run]:
             finally:
                 if not run.config.exists():  # the run stopped before training began
                     shutil.rmtree(run.logs, ignore_errors=True)
-                    for path in (run.before, run.features, run.health):
+                    for path in (run.before, run.untouched, run.features, run.health):
                         path.unlink(missing_ok=True)
     finally:
         for path in missing:  # folders that were made for the run, the innermost first; those with files stay

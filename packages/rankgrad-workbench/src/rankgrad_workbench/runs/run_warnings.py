@@ -33,6 +33,30 @@ SHAPES: Mapping[str, Any] = {
 ALIKE = 0.05  # share of the gallery that one network, and not the other, gives the embedding of an earlier item
 
 
+def at_size(word: str, settings: Mapping[str, object]) -> str:
+    """A word for a network, and the size of the images in these settings of an evaluation, if it is known.
+
+    >>> at_size("before", {"size": 224}), at_size("before", {})
+    ('before, 224 px', 'before')
+    """
+    return f"{word}, {settings['size']} px" if "size" in settings else word
+
+
+def before_training(run: Run, called: str) -> dict[str, dict[str, float]]:
+    """Name of the network before training at each size at which it was measured -> its metrics.
+
+    Args:
+        run: the folder.
+        called: name of this network.
+    """
+    shapes, found = {"values": NUMBERS, "settings": {}}, dict[str, dict[str, float]]()
+    for path in (run.before, run.untouched):
+        if path.exists():
+            content = read_parts(path, shapes, "values")
+            found[at_size(called, content.get("settings", {}))] = content["values"]
+    return found or {called: {}}
+
+
 @dataclass(frozen=True)
 class Change:
     """A metric after training minus the same before training.
@@ -234,8 +258,13 @@ def below_before(run: Run, after: object | None = None) -> list[RunWarning]:
     names = dict.fromkeys((FIRST_HIT, *TASKS[run.kind].mains))
     changes = [found for name in names if (found := change(before, content, name)) is not None]
     worse = [str(each) for each in changes if each.after < each.before - SEEN and _surely(each, content)]
-    said = f"training made the network worse: {' and '.join(worse)}"
-    return [RunWarning(BELOW, said, CURES.get(run.kind, OTHER_RATE))] if worse else []
+    if not worse:
+        return []
+    said, advice = f"training made the network worse: {' and '.join(worse)}", CURES.get(run.kind, OTHER_RATE)
+    size, trained_at = before.get("settings", {}).get("size"), settings_in(run).get("data", {}).get("size")
+    if size and trained_at and trained_at < size:
+        advice = f"Before training it was measured at {size} pixels: train with data.size={size}. {advice}"
+    return [RunWarning(BELOW, said, advice)]
 
 
 def _surely(found: Change, after: Mapping[str, Any]) -> bool:

@@ -15,7 +15,10 @@ from ..files import defaults
 def register_resolvers() -> None:
     """Register the resolvers with which settings files read the table of defaults."""
     resolvers: dict[str, Callable[..., Any]] = {
-        "resize_for": lambda size: round(size * 256 / 224),  # the usual 256 before a crop of 224, at any size
+        "resize_for": _resize_for,
+        "resize_at": lambda size, *, _root_: resized_for(size, _root_.data),
+        "size_of_use": lambda *, _root_: _size_of_use(_root_),
+        "shorter_side": lambda *, _root_: _shorter_side(_root_.data),
         "default": lambda name: getattr(defaults, name.upper()),
         "trained": lambda *, _root_: defaults.trained_before(_root_.model),
         "pixels": lambda name, *, _root_: _pixels(_root_)[name],
@@ -52,6 +55,49 @@ def rate(
 
         kind = kind_in(Path(init), model["kind"])
     return defaults.rate_of(kind, optimizer, trained=trained, frozen=bool(frozen))
+
+
+def _resize_for(size: int) -> int:
+    """The usual 256 before a crop of 224, at any size."""
+    return round(size * 256 / 224)
+
+
+def resized_for(size: int, data: Mapping[str, Any]) -> Any:
+    """`data.resize` for images of another size than `data.size`.
+
+    >>> resized_for(224, {"size": 64, "resize": 73}), resized_for(128, {"size": 64, "resize": [64, 80]})
+    (256, [128, 160])
+    """
+    at, resize = data["size"], data["resize"]
+    if size == at or resize is None:
+        return resize
+    if resize == _resize_for(at):
+        return _resize_for(size)
+    return round(resize * size / at) if isinstance(resize, int) else [round(side * size / at) for side in resize]
+
+
+def _size_of_use(config: DictConfig) -> int | None:
+    """Size of the images of a trained network, see `defaults.LARGER`. None: the data are no photographs."""
+    size: int | None = config.data.get("size")
+    own = own_size(config) if config.data.get("resize") is not None else None
+    return size if size is None or own is None else max(size, min(own, round(defaults.LARGER * size)))
+
+
+def own_size(config: Mapping[str, Any]) -> int | None:
+    """The size of images with which the network was pretrained; None: it was not, or it takes one size only."""
+    from ..models.timm import pixels_of
+
+    model = config["model"]
+    if config.get("init") is not None or model["kind"] != "timm" or not defaults.trained_before(model):
+        return None
+    pixels = pixels_of(model)
+    return None if pixels.fixed else pixels.size
+
+
+def _shorter_side(data: DictConfig) -> Any:
+    """The shorter side of images that are read: the larger one of those of training and evaluation."""
+    sides = data.resize, data.eval_transform.resize
+    return max(sides) if all(isinstance(side, int) for side in sides) else data.resize
 
 
 def _rate(config: DictConfig) -> defaults.Rate:

@@ -21,6 +21,7 @@ from rankgrad.losses import RetrievalLoss, SumLoss
 from rankgrad.losses.called import CalledLoss
 from rankgrad.losses.checked import ClassLoss
 
+from ...datasets.base import Table
 from ...datasets.folds import with_fold, with_val
 from ...datasets.noise import with_wrong_labels
 from ...datasets.rows import Rows
@@ -29,6 +30,7 @@ from ...models.build import GIVEN, READ, check_options
 from ...models.timm import weights_file
 from ...runs.folder import Run
 from ...settings import ConfigError, make, named, section
+from ...settings.resolvers import own_size, resized_for
 from ...settings.spelling import as_keys
 from ...training import runner
 from ...training.module import check_optimizer
@@ -175,6 +177,31 @@ def load_table(settings: RetrievalSettings, given: Rows | None = None, say: runn
     finally:
         say(table.summary())
     return table
+
+
+def sizes_before(settings: RetrievalSettings) -> list[int | None]:
+    """The sizes of images at which the network before training is measured; None: the data are no photographs."""
+    use, asked = settings.evaluation.size, settings.evaluation.untouched
+    own = own_size({"init": settings.init, "model": settings.model}) if settings.data.resize is not None else None
+    if own is None or own == use:
+        return [use]
+    return [own] if asked == "own" else [use] if asked == "same" else [use, own]
+
+
+def at_size(settings: RetrievalSettings, table: Rows, size: int | None) -> tuple[Rows, Any]:
+    """The rows and their transform for images of a size. Files are read anew if they were made smaller before."""
+    given = dict(settings.data.eval_transform)
+    if size != settings.evaluation.size and size is not None:
+        given |= {"size": size, "resize": resized_for(size, vars(settings.data))}
+        side = getattr(table, "shorter_side", None)
+        if (
+            isinstance(table, Table)
+            and side is not None
+            and isinstance(given["resize"], int)
+            and side < given["resize"]
+        ):
+            table = replace(table, shorter_side=given["resize"], pixels=None)
+    return table, make(given, slot="transform", trust=settings.trust)
 
 
 def to_choose_on(settings: RetrievalSettings, table: Rows) -> Rows | None:

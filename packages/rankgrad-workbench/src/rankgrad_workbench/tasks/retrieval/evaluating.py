@@ -38,7 +38,8 @@ def evaluate_model(
         model: inputs (images, texts or vectors) -> embeddings.
         table: test rows.
         transform: transform for evaluation.
-        settings: ks, batch_size, bootstrap, clusters, extra (more metrics), levels (use super-labels, too), similarity.
+        settings: size (of the images, for the record), ks, batch_size, bootstrap, clusters, extra, levels
+            (use super-labels), similarity.
         workers: number of workers of the DataLoader.
         seed: seed of bootstrap and k-means.
         progress: show a bar for everything that takes longer than two seconds.
@@ -70,6 +71,8 @@ def evaluate_model(
         for trial in trials(table, seed=seed)
     ]
     report = _mean_report(reports)
+    if settings.get("size") is not None:
+        report = replace(report, settings={**report.settings, "size": settings["size"]})
     distracting = table.distracting
     if distracting is None or set(table.split) != {"test"} or table.several is not None:
         return report, embeddings

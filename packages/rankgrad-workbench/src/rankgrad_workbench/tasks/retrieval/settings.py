@@ -42,7 +42,9 @@ class RetrievalData:
         eval_transform: the same for evaluation.
         workers: processes that read the data.
         epochs: passes over data of a usual size.
-        size: of images, pixels.
+        size: of images in training, pixels.
+        resize: shorter side of an image before the crop, pixels; or (height, width); None: the data are no photographs,
+            or are not resized.
     """
 
     name: str
@@ -52,6 +54,7 @@ class RetrievalData:
     workers: int
     epochs: int = 20
     size: int | None = None
+    resize: Any = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class RetrievalEvaluation:
 
     Attributes:
         split: evaluated part of the data.
+        size: of the images, pixels; None: the data are no photographs.
+        untouched: at which sizes a pretrained network is measured before training: "own", "same" or "both".
         ks: list lengths of R@k.
         extra: names of more metrics.
         batch_size: rows embedded at a time.
@@ -72,6 +77,8 @@ class RetrievalEvaluation:
     """
 
     split: str
+    size: int | None
+    untouched: str
     ks: tuple[int, ...]
     extra: tuple[str, ...]
     batch_size: int
@@ -84,6 +91,7 @@ class RetrievalEvaluation:
 
     def __post_init__(self) -> None:
         one_of(self.split, "evaluation.split", SPLITS)
+        one_of(self.untouched, "evaluation.untouched", ("own", "same", "both"))
         one_of(self.keep_best, "evaluation.keep_best", (None, *CHOSEN_BY))
         one_of(self.before, "evaluation.before", (True, False, "auto"))
         integer(self.batch_size, "evaluation.batch_size counts rows", low=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +35,7 @@ from ...report.writing import write_report
 from ...runs.embeddings import save_embeddings
 from ...runs.folder import REMARKS, Run
 from ...runs.history import CHOSEN_BY
-from ...runs.run_warnings import below_before, other_counts, remarks_of
+from ...runs.run_warnings import at_size, below_before, other_counts, remarks_of
 from ...settings import ConfigError, default_loss, make, plain, replaced
 from ...training import runner
 from ...training.averaging import Averaging
@@ -151,11 +152,27 @@ class RetrievalTask:
         if not fresh and on_first(run.best.exists):
             self.best = on_first(lambda: float(read_record(run.best)["config"]["value"]))
         if (fresh or not on_first(run.before.exists)) and self._looks_before():
-            _, evaluated = self._evaluated(trainer, self._untouched())
-            on_first(lambda: write_text(run.before, evaluated.report.to_json()))
+            best, *others = self._measured_before(trainer)
+            for other in others:  # the file that is looked for is written last
+                on_first(partial(write_text, run.untouched, other.to_json()))
+            on_first(partial(write_text, run.before, best.to_json()))
         if self.settings.frozen:
             features = on_first(lambda: self._features(run.features, fresh))
             self.data.dataset = Listed(features, self.rows.labels)
+
+    def _measured_before(self, trainer: L.Trainer) -> list[Report]:
+        """Reports of the model before training, the best first: of a pretrained network at the size of its use, at the
+        size of its pretraining, or at both. The user has it at any size, so training must be better than the best.
+        """
+        model, use, reports = self._untouched(), self.settings.evaluation.size, []
+        for size in building.sizes_before(self.settings):
+            rows, transform = building.at_size(self.settings, self.rows.test, size)
+            started = time.perf_counter()
+            reports.append(self._report(trainer, model, rows, transform, size=size)[0])
+            if size != use:
+                value, seconds = 100 * reports[-1].values["mAP@R"], time.perf_counter() - started
+                self.say(f"untouched, at {size} pixels: mAP@R {value:.1f}, measured in {seconds:.0f} s")
+        return sorted(reports, key=lambda report: -report.values["mAP@R"])
 
     def _untouched(self) -> nn.Module:
         """The model before training; a pretrained backbone without its new head, which has random weights."""
@@ -192,20 +209,20 @@ class RetrievalTask:
         return features
 
     def _evaluated(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], EvaluatedEmbeddings]:
-        report, embeddings = self._report(trainer, model, self.rows.test)
+        report, embeddings = self._report(trainer, model, self.rows.test, self.transform)
         if self.settings.evaluation.keep_best == "val":
-            chosen, _ = self._report(trainer, model, self.rows.held_out, **FEW)
+            chosen, _ = self._report(trainer, model, self.rows.held_out, self.transform, **FEW)
             report = replace(report, values={**report.values, CHOSEN_BY["val"]: chosen.values["R@1"]})
         return report.values, EvaluatedEmbeddings(report, embeddings)
 
     def _report(
-        self, trainer: L.Trainer, model: nn.Module, table: Rows | None, **changes: Any
+        self, trainer: L.Trainer, model: nn.Module, table: Rows | None, transform: Any, **changes: Any
     ) -> tuple[Report, Tensor]:
         assert table is not None
         settings, device = self.settings, trainer.strategy.root_device
         how: dict[str, Any] = {"workers": settings.data.workers, "seed": settings.seed, "progress": self.bars}
         asked = {**vars(settings.evaluation), **changes}
-        return evaluate_model(model, table, self.transform, asked, device=device, **how)
+        return evaluate_model(model, table, transform, asked, device=device, **how)
 
     def _choose_share(self, trainer: L.Trainer, model: nn.Module) -> None:
         """Set the share of the trained weights to the one with the best mAP@R on the held-out classes."""
@@ -213,7 +230,8 @@ class RetrievalTask:
         for share in SHARES:
             self.averaging.share = share
             with self.averaging.applied():
-                found[share] = self._report(trainer, model, self.rows.held_out, **FEW)[0].values["mAP@R"]
+                report, _ = self._report(trainer, model, self.rows.held_out, self.transform, **FEW)
+                found[share] = report.values["mAP@R"]
         self.averaging.share = max(found, key=lambda share: found[share])
         told = ", ".join(f"{100 * value:.1f} with {share:.0%}" for share, value in found.items())
         self.say(f"optimizer.average {self.averaging.share:g}: mAP@R on the held-out classes is {told} trained weights")
@@ -367,13 +385,16 @@ train = partial(runner.train, TASK)
 
 def summary(run: Run) -> str:
     """Metrics before and after training in per cent, and the paths of the results."""
-    before, after = run.read_before(), Report.from_json(run.after)
-    rows = [["", "before", "after", "95 % interval"]]
+    after, others = Report.from_json(run.after), [run.read_before(), run.read_untouched()]
+    begun = [report for report in others if report is not None]
+    names = [at_size("before", each.settings) for each in begun] or ["before"]
+    rows = [["", *names, at_size("after", after.settings), "95 % interval"]]
     hard = [name for name in after.values if name.startswith(DISTRACTED)]
     for name in (name for name in (*MAIN, *hard) if name in after.values):
-        was = None if before is None else before.values.get(name)
+        was = [report.values.get(name) for report in begun] or [None]
         around = " - ".join(f"{100 * end:.1f}" for end in after.intervals.get(name, ()))
-        rows.append([name, "-" if was is None else f"{100 * was:.1f}", f"{100 * after.values[name]:.1f}", around])
+        values = ["-" if value is None else f"{100 * value:.1f}" for value in (*was, after.values[name])]
+        rows.append([name, *values, around])
     page = [f"report: {run.page}"] if run.page.exists() else []
     wrong = [f"! {warned}" for warned in (*other_counts(run), *below_before(run))]
     return "\n".join([aligned(rows), *after.notes, *remarks_of(run), "", f"run:    {run.folder}", *page, *wrong])

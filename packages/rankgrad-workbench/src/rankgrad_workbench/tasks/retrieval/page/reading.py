@@ -303,8 +303,8 @@ def read(
     if config.get("evaluation", {}).get("split") == "train":
         notes.append("The model was evaluated on its training rows. Expect lower metrics on other data.")
     notes = [*common["notes"], *notes]
-    found = {"after": after, "before": run.read_before(), "space": space, "pictures": held, "notes": tuple(notes)}
-    return Content(**{**common, **found})
+    common |= {"after": after, "before": run.read_before(), "untouched": run.read_untouched(), "notes": tuple(notes)}
+    return Content(**common, space=space, pictures=held)
 
 
 def _images(run: Run, trust: Sequence[str]) -> Pictures:
