@@ -41,7 +41,14 @@ def make_photos(root: Path, classes: int = 10, per_class: int = 5, side: int = 3
 
 def small(photos: Path, *settings: str) -> list[str]:
     """Settings of a small run on these photos; later ones win."""
-    given = [f"data.root={photos}", "data=folder", "data.size=32", "data.workers=0", "evaluation.untouched=same", *QUICK]
+    given = [
+        f"data.root={photos}",
+        "data=folder",
+        "data.size=32",
+        "data.workers=0",
+        "evaluation.untouched=same",
+        *QUICK,
+    ]
     given += [] if any(s.startswith("model=") for s in settings) else CONVNET
     keys = [s.split("=")[0] for s in settings]
     return [s for s in given if s.split("=")[0] not in keys] + list(settings)

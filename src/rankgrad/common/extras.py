@@ -24,6 +24,7 @@ EXTRAS = {
     "submitit": "submitit",
     "ray": "ray",
     "bm25s": "documents",
+    "Stemmer": "documents",
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",

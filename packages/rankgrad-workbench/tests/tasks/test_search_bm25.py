@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from small_searches import beir, settings, write_lines
 
 from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.search import task
-from rankgrad_workbench.tasks.search.bm25 import bm25, words
+from rankgrad_workbench.tasks.search.bm25 import Words, bm25, language_of, words
 from rankgrad_workbench.tasks.search.evaluation import SearchReport
 
-pytest.importorskip("bm25s")
+bm25s, Stemmer = pytest.importorskip("bm25s"), pytest.importorskip("Stemmer")
 
 # A query, the document that answers it, and one that does not, in scripts with and without spaces.
 SCRIPTS = {
@@ -32,6 +33,49 @@ SCRIPTS = {
 def test_the_document_with_the_words_of_the_query_is_first_and_the_other_is_not_found(script):
     query, right, wrong = SCRIPTS[script]
     assert bm25([query], [wrong, right], depth=2).document.tolist() == [[1, -1]]
+
+
+TEXTS = {
+    "english": ["the houses of the town are on the hill", "a red house is for sale", "it was a dog in the garden"],
+    "german": [
+        "die Häuser der Stadt sind auf dem Hügel",
+        "ein rotes Haus ist zu verkaufen",
+        "es war ein Hund im Garten",
+    ],
+    "french": ["les maisons de la ville sont sur la colline", "une maison est à vendre", "un chien dans le jardin"],
+}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_the_language_of_the_documents_is_known_by_its_stop_words(language):
+    assert language_of(TEXTS[language]) == language
+    # words that only some texts of it have are none of its stop words
+    assert language_of([word for text in TEXTS[language] for word in words(text) if len(word) > 5]) is None
+
+
+def test_stems_find_other_forms_of_a_word_and_stop_words_find_nothing():
+    documents = TEXTS["english"]
+    assert bm25(["house"], documents, 3).document.tolist() == [[0, 1, -1]]  # houses, too
+    assert bm25(["house"], documents, 3, Words()).document.tolist() == [[1, -1, -1]]
+    assert bm25(["what is the"], documents, 3, Words("english")).document.tolist() == [[-1, -1, -1]]
+    assert bm25(["on the"], documents, 3, Words()).document.tolist()[0][0] == 0
+
+
+def test_lists_are_those_of_bm25s_as_its_page_shows_it():
+    documents = [f"{text} {more}" for text in TEXTS["english"] for more in ("cats", "garden gardens", "sales of hills")]
+    stemmer = Stemmer.Stemmer("english")
+    index = bm25s.BM25(k1=1.2, b=0.6)
+    index.index(bm25s.tokenize(documents, stopwords="en", stemmer=stemmer, show_progress=False), show_progress=False)
+    asked = bm25s.tokenize(["garden hill sale"], stopwords="en", stemmer=stemmer, show_progress=False)
+    _, scores = index.retrieve(asked, k=9, show_progress=False)
+    found = bm25(["garden hill sale"], documents, 9, Words("english", 1.2, 0.6))
+    np.testing.assert_allclose(found.score, scores, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [{"language": "elvish"}, {"k1": -1.0}, {"b": 1.5}])
+def test_what_bm25_cannot_do_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Words(**wrong)
 
 
 def test_korean_keeps_words_and_texts_of_two_scripts_are_divided_where_the_script_changes():

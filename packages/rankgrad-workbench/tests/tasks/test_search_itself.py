@@ -47,7 +47,7 @@ def test_its_own_document_is_in_no_list_and_no_batch(tmp_path, kind, capsys):
     root = collection(tmp_path / "data", kind)
     words = settings(root, f"out={tmp_path / 'run'}", "trainer.max_epochs=1", "mining.by=bm25", "evaluation.depth=5")
     run = task.train(compose(words), quiet=True)
-    for file in LISTS.values():
+    for file in {*LISTS.values()} - {"before-fusion.trec"}:  # only a pretrained model is fused without training
         rows = [line.split() for line in (run.folder / file).read_text().splitlines()]
         assert rows and not any(is_own(row[0], row[2], kind) for row in rows)
         assert max(int(row[3]) for row in rows) in (4, 5)  # the list is as long as without it

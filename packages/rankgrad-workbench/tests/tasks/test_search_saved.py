@@ -77,7 +77,7 @@ def test_of_a_collection_without_a_test_set_the_queries_of_the_training_are_left
     assert any("left out" in note for note in report.notes)
     new = [{"query": f"which {word} wing", "document": "heated wing", "grade": 1} for word in ("warm", "heated")]
     report = evaluate_run(finished.folder, root=write_lines(tmp_path / "new.jsonl", new), bootstrap=0)
-    assert report.counts["queries"] == 2 and not report.notes[1:]
+    assert report.counts["queries"] == 2 and not report.notes[2:]
 
 
 def test_a_test_set_that_is_the_training_is_no_test(finished, folder, tmp_path, capsys):

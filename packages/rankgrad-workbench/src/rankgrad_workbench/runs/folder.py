@@ -42,7 +42,7 @@ FACTS: Mapping[str, Any] = {
 # Files that some runs have beside those of their kind (`kinds.TaskRow.files`): with a checksum, and without.
 _SUMMED = (
     *("state.ckpt", "best.pt", "before.json", "untouched.json", "health.json", "queries.pt"),
-    *("before.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"),
+    *("before.trec", "before-fusion.trec", "trained.trec", "bm25.trec", "fusion.trec", "qrels.trec"),
 )
 _OTHERS = ("features.pt", "logs", "checksums.sha256")
 _STEP = re.compile(r"step-\d+\.(json|npz|pt)")  # of a saved evaluation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ...files import write_text
 from ...trec.comparison import chance, is_silent
 from ...trec.files import as_field
 from ...trec.lists import Source
+from .bm25 import Words
 from .collection import Array, Collection
 from .encoders import Found
 from .reading import beginning
@@ -26,9 +28,11 @@ from .sizes import Size
 #: Name of a metric here -> its name in `trec`.
 METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "recall_100"}
 MAIN = "NDCG@10"
-BEFORE, TRAINED, BM25, FUSED = "before training", "trained", "BM25", "trained + BM25"
+BEFORE, TRAINED, BM25 = "before training", "trained", "BM25"
+BEFORE_FUSED, FUSED = f"{BEFORE} + {BM25}", f"{TRAINED} + {BM25}"
 #: System -> its file of lists in TREC's form.
 LISTS = {BEFORE: "before.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
+LISTS |= {BEFORE_FUSED: "before-fusion.trec"}
 QRELS = "qrels.trec"
 # words of notes on files of others: BM25 has no list for a query whose words no document has, and may give equal
 # scores to all documents of a list
@@ -41,6 +45,9 @@ VALUES: Any = {**dict.fromkeys(METRICS, float), str: float}
 DOCUMENT: Any = {"name": str, "text": str, "grade": (float, None)}
 EXAMPLE: Any = {"name": str, "text": str, "values": {"trained": float, str: float}, "found": {str: [DOCUMENT]}}
 EXAMPLE |= {"missed": [DOCUMENT]}
+#: Of `systems.Chosen`.
+CHOSEN: Any = {"words": {"language": (str, None), "k1": float, "b": float}, "weights": {str: [float]}}
+CHOSEN |= {"system": (str, None), "values": {str: float}}
 LESS: Any = {"mean": float, "low": float, "high": float}
 SIZE: Any = {"name": str, "bytes": int, "values": VALUES, "difference": (None, LESS)}
 
@@ -79,7 +86,7 @@ class SearchReport(JSONReport):
     shapes = {
         **JSONReport.shapes,
         "counts": {"queries": int, "documents": int, str: int},
-        "settings": {"confidence": float, "weight": (float, None)},
+        "settings": {"confidence": float, "chosen": (CHOSEN, None)},
         "values": VALUES,
         "systems": {str: {"values": VALUES, "intervals": {str: [float]}, "per_query": [(float, None)]}},
         "tests": [DIFFERENCE],
@@ -183,7 +190,7 @@ def evaluate_systems(
     seed: int = 0,
     pretrained: bool = False,
     smaller: Mapping[str, Size] | None = None,
-    weight: float | None = None,
+    chosen: Mapping[str, Any] | None = None,
     kept: str | None = None,
 ) -> SearchReport:
     """Compare the trained model with other systems.
@@ -196,7 +203,7 @@ def evaluate_systems(
         seed: of the bootstrap.
         pretrained: whether the untrained model is one that could be used as it is.
         smaller: smaller embeddings of the trained model, the whole ones first, see `sizes`.
-        weight: of the model in the fusion, if the validation queries have chosen it.
+        chosen: what the validation queries have chosen, see `systems.Chosen`; None: nothing was chosen.
         kept: why the model is kept as it was before the training; None: it is not.
     """
     rows = collection.rows(split)
@@ -217,21 +224,21 @@ def evaluate_systems(
     notes = [note for note in found.notes if not any(words in note for words in OF_RUN_FILES)]
     if silent:
         notes.append(f"Queries without a word of any document, for which BM25 finds nothing: {silent:,}.")
-    if weight is not None:
-        notes.append(f"In the fusion the model has the weight {weight:g}, and BM25 has 1.")
+    if chosen is not None:
+        notes.append(f"BM25 has {Words(**chosen['words'])}.")
     return SearchReport(
         values=table[TRAINED]["values"],
         intervals=table[TRAINED]["intervals"],
         per_query={ours: found.per_query[TRAINED][theirs][order] for ours, theirs in METRICS.items()},
         systems=table,
         tests=tests,
-        verdict=tuple(verdict(table, tests, 1 - found.settings["confidence"], pretrained, kept, silent)),
+        verdict=tuple(verdict(table, tests, 1 - found.settings["confidence"], pretrained, kept, silent, chosen)),
         examples=_examples(systems, table, collection, rows, split),
         query_names=tuple(names),
         counts={"queries": len(rows), "documents": len(collection.documents)}
         | {"judgements": found.settings["judgements"]},
         settings={name: found.settings[name] for name in ("bootstrap", "confidence", "seed")}
-        | {"weight": weight, "kept": kept},
+        | {"chosen": chosen, "kept": kept},
         notes=tuple(notes),
         sizes=_sized(smaller or {}, collection, split),
     )
@@ -257,6 +264,7 @@ def verdict(
     pretrained: bool = False,
     kept: str | None = None,
     silent: int = 0,
+    chosen: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """What the tests of the main metric say, in words.
 
@@ -268,6 +276,7 @@ def verdict(
             model should not be used.
         kept: see `evaluate_systems`.
         silent: number of queries for which BM25 finds nothing. If these are more than a few, it is no baseline.
+        chosen: see `evaluate_systems`.
 
     >>> values = {"before training": 0.2, "trained": 0.3, "BM25": 0.4}
     >>> systems = {name: {"values": {"NDCG@10": value}} for name, value in values.items()}
@@ -277,16 +286,13 @@ def verdict(
     """
     main = {name: each["values"][MAIN] for name, each in systems.items()}
 
-    def compared(one: str, other: str) -> tuple[int, str]:
-        """(1: better, -1: worse, 0: no measurable difference; the numbers in brackets)."""
-        test = next((t for t in tests if t["metric"] == MAIN and {t["run"], t["other"]} == {one, other}), None)
-        p = test["corrected"] if test else None
-        how = f"p {chance(p)}" if p is not None else "too few queries for a test" if test else "not tested"
-        sign = 0 if test is None or p is None or p >= level else 1 if (test["mean"] > 0) == (test["run"] == one) else -1
-        return sign, f"({MAIN} {100 * main[one]:.1f} and {100 * main[other]:.1f}, {how})"
-
+    compared = partial(_compared, main, tests, level)
     queries = len(systems[TRAINED].get("per_query", ()))
     works, said = not is_silent(silent, queries), [] if kept is None else [kept]
+    if (system := (chosen or {}).get("system")) in main:
+        own = TRAINED if kept is not None else BEFORE if pretrained else BM25
+        had = max((name for name in (BM25, own) if name in main), key=main.__getitem__)
+        said.insert(0, _handed_over(system, had, compared(system, had), kept is not None))
     if not works:
         said.append(
             f"No verdict against BM25: it finds nothing for {silent:,} of {queries:,} questions, so it is no baseline "
@@ -309,6 +315,32 @@ def verdict(
         words = {1: "is better than", -1: "is below", 0: "shows no measurable difference from"}[sign]
         said.append(f"The fusion with BM25 {words} {'BM25' if best == BM25 else 'the model'} alone {numbers}.")
     return said
+
+
+def _compared(
+    main: Mapping[str, float], tests: Sequence[Mapping[str, Any]], level: float, one: str, other: str
+) -> tuple[int, str]:
+    """(1: better, -1: worse, 0: no measurable difference; the numbers in brackets)."""
+    test = next((t for t in tests if t["metric"] == MAIN and {t["run"], t["other"]} == {one, other}), None)
+    p = test["corrected"] if test else None
+    how = f"p {chance(p)}" if p is not None else "too few queries for a test" if test else "not tested"
+    sign = 0 if test is None or p is None or p >= level else 1 if (test["mean"] > 0) == (test["run"] == one) else -1
+    return sign, f"({MAIN} {100 * main[one]:.1f} and {100 * main[other]:.1f}, {how})"
+
+
+def _handed_over(system: str, had: str, compared: tuple[int, str], kept: bool) -> str:
+    """Which system to use, and how it is on the test queries beside the best that there was without training."""
+    was = "the model as it was"
+    model = was if kept else "the trained model"
+    called = {BM25: BM25, BEFORE: was, BEFORE_FUSED: f"the fusion of {was} with BM25"}
+    called |= {TRAINED: model, FUSED: f"the fusion of {model} with BM25"}
+    if system == had:
+        return f"Use {called[system]}, which the validation queries chose."
+    beside = {1: "better than", 0: "no measurable difference from", -1: "below"}[compared[0]]
+    return (
+        f"Use {called[system]}, which the validation queries chose: on the test queries {beside} {called[had]}, which "
+        f"you had {compared[1]}."
+    )
 
 
 def _examples(

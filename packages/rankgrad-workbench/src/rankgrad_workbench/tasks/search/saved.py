@@ -23,7 +23,7 @@ from .evaluation import TRAINED, SearchReport, write_lists
 from .reading import read
 from .settings import SearchSettings
 from .sizes import sizes_of
-from .systems import judged
+from .systems import Chosen, judged
 
 
 def evaluate_run(
@@ -69,12 +69,12 @@ def evaluate_run(
     texts, size = collection.documents.texts, settings.evaluation.batch_size
     documents = StoredRows(encoders.embed_in_blocks(texts, size, progress))
     smaller = sizes_of(encoders, documents, collection, settings, progress)
-    before = SearchReport.from_json(run.after).settings  # the weight of the fusion was chosen in the training
+    before = SearchReport.from_json(run.after).settings  # what the validation queries chose in the training
     report, found = judged(
         {TRAINED: next(iter(smaller.values())).found},
         collection,
         settings,
-        weight=before.get("weight"),
+        Chosen.read(before["chosen"]),
         bootstrap=bootstrap,
         smaller=smaller,
         kept=before.get("kept"),

@@ -8,6 +8,10 @@ from typing import Any
 
 from rankgrad.common.checks import flag, integer, number, one_of
 
+from ...datasets.tabular import AUTO
+from ...settings.allowed import section
+from .bm25 import Words
+
 
 def _numbers(settings: object, section: str, **lowest: int) -> None:
     """Raise unless these settings are whole numbers that are large enough, or None where they may be."""
@@ -97,6 +101,26 @@ class Mining:
 
 
 @dataclass(frozen=True)
+class SearchWords:
+    """`bm25`: how BM25 reads and weighs words.
+
+    Attributes:
+        language: of stop words and stems, see `bm25.LANGUAGES`; "auto": that of the documents; None: none.
+        k1: how much repeated words count; None: the validation queries choose.
+        b: how much long documents are held back; None: likewise.
+    """
+
+    language: str | None
+    k1: float | None
+    b: float | None
+
+    def __post_init__(self) -> None:
+        with section("bm25"):
+            language = None if self.language == AUTO else self.language
+            Words(language, *(0.5 if value is None else value for value in (self.k1, self.b)))
+
+
+@dataclass(frozen=True)
 class SearchEvaluation:
     """`evaluation`: the evaluated queries.
 
@@ -138,6 +162,7 @@ class SearchSettings:
         loss: `_target_` and its arguments.
         sampler: see `SearchBatches`.
         mining: see `Mining`.
+        bm25: see `SearchWords`.
         optimizer: see `training.module.TrainedModule`; and `average`, the share of the trained weights in the model
             that is kept (None: it follows from the number of steps).
         evaluation: see `SearchEvaluation`.
@@ -157,6 +182,7 @@ class SearchSettings:
     loss: Mapping[str, Any]
     sampler: SearchBatches
     mining: Mining
+    bm25: SearchWords
     optimizer: Mapping[str, Any]
     evaluation: SearchEvaluation
     extended: tuple[int, ...]
@@ -171,4 +197,4 @@ class SearchSettings:
             number(share, "optimizer.average is a share of the trained weights, or null", low=0, high=1)
 
 
-__all__ = ["Mining", "Prompts", "SearchBatches", "SearchData", "SearchEvaluation", "SearchSettings"]
+__all__ = ["Mining", "Prompts", "SearchBatches", "SearchData", "SearchEvaluation", "SearchSettings", "SearchWords"]

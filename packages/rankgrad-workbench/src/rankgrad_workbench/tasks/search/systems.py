@@ -1,29 +1,76 @@
-"""The systems of a search, one function each: queries -> lists, in which no query finds its own document."""
+"""The systems of a search: queries -> lists, in which no query finds its own document; and the one that is handed over.
+
+On the validation queries the systems are compared in the order of what they ask for: BM25, the model that there was,
+their fusion, the trained model, its fusion. The first one is handed over that is not surely worse than the best.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ... import trec
-from .bm25 import bm25
+from ...datasets.tabular import AUTO
+from .bm25 import Words, bm25, language_of
 from .collection import Array, Collection
 from .encoders import Encoders, Found, StoredRows, retrieve, without_own
-from .evaluation import BM25, FUSED, TRAINED, SearchReport, as_run, evaluate_systems, main_values
+from .evaluation import BEFORE, BEFORE_FUSED, BM25, FUSED, TRAINED, SearchReport, evaluate_systems, main_values
+from .fusion import FEATURES, WEIGHTS, Lists
 from .settings import SearchSettings
 
-#: Weights of the model, where BM25 has 1. Of weights that are equally good, the first is chosen. With the last one, the
-#: fusion has almost the order of BM25.
-WEIGHTS = (1.0, 1 / 2, 2.0, 1 / 4, 4.0, 1 / 16, 1 / 64, 1 / 256)
-MOST = 1000  # queries that choose: more only take longer
+#: System -> the fusion of it with BM25.
+FUSIONS = {BEFORE: BEFORE_FUSED, TRAINED: FUSED}
+#: What is handed over, in the order of what it asks for; and what that is.
+PRICES = {
+    BM25: "no embeddings are needed",
+    BEFORE: "the documents are embedded once",
+    BEFORE_FUSED: "the documents are embedded once",
+    TRAINED: "the documents are embedded again",
+    FUSED: "the documents are embedded again",
+}
+K1, B = (1.5, 0.9, 1.2, 2.0), (0.75, 0.4, 0.6, 0.9)  # of BM25, the defaults first
+FEWEST = 20  # validation queries that choose anything
+MOST, LARGE = 1000, 200_000  # queries and documents: more of these do not choose the constants of BM25
 
 
-def by_words(collection: Collection, rows: Array, depth: int) -> Found:
+@dataclass(frozen=True)
+class Chosen:
+    """What the validation queries have chosen.
+
+    Attributes:
+        words: how BM25 reads and weighs.
+        weights: fusion -> weights of its features, see `fusion`.
+        system: the system that is handed over; None: too few queries choose one.
+        values: system -> NDCG@10 on the validation queries, of fusions with weights that other queries have chosen.
+    """
+
+    words: Words
+    weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    system: str | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """For json."""
+        return {**asdict(self), "weights": {name: [*map(float, each)] for name, each in self.weights.items()}}
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Chosen:
+        """From the settings of a report.
+
+        Raises:
+            ValueError: it has no such values.
+        """
+        if any(len(each) != len(FEATURES) for each in content["weights"].values()):
+            raise ValueError(f"a fusion has {len(FEATURES)} weights; got {content['weights']}")
+        return cls(Words(**content["words"]), content["weights"], content["system"], content["values"])
+
+
+def by_words(collection: Collection, rows: Array, depth: int, how: Words) -> Found:
     """The lists of BM25 for some queries of a collection."""
-    return _answers(lambda asked, deep: bm25(asked, collection.documents.texts, deep), collection, rows, depth)
+    return _answers(lambda asked, deep: bm25(asked, collection.documents.texts, deep, how), collection, rows, depth)
 
 
 def by_model(
@@ -48,70 +95,102 @@ def by_model(
     return _answers(search, collection, rows, depth)
 
 
-def fused(
-    systems: Mapping[str, Found], weights: Mapping[str, float], collection: Collection, rows: Array, depth: int
-) -> Found:
-    """Reciprocal rank fusion of the lists of several systems, see `trec.fuse`.
+def least_change(values: Mapping[str, Array]) -> str:
+    """The first system that is not surely worse than the best: by no more than one standard error of the difference.
 
     Args:
-        systems: name -> lists.
-        weights: name -> weight.
-        collection: queries and documents.
-        rows: [query] rows of the queries.
-        depth: number of documents in a list.
+        values: system -> [query] its metric.
+
+    >>> least_change({"had": np.array([0.5, 0.4, 0.6]), "new": np.array([0.5, 0.5, 0.6])})
+    'had'
     """
-    runs = {name: as_run(found, collection, rows) for name, found in systems.items()}
-    made = trec.fuse(runs, depth=depth, weights=weights)
-    place = {name: row for row, name in enumerate(collection.documents.names)}
-    documents, scores = np.full((len(rows), depth), -1), np.zeros((len(rows), depth))
-    for at, row in enumerate(rows.tolist()):
-        listed = made.get(collection.queries.names[row], {})
-        documents[at, : len(listed)] = [place[name] for name in listed]
-        scores[at, : len(listed)] = [*listed.values()]
-    return Found(documents, scores)
+    best = max(values, key=lambda name: float(values[name].mean()))
+
+    def surely_worse(behind: Array) -> bool:
+        return bool(behind.mean() > behind.std(ddof=1) / math.sqrt(len(behind)))
+
+    return next(name for name, own in values.items() if name == best or not surely_worse(values[best] - own))
 
 
-def chosen_weight(found: Found, collection: Collection, depth: int) -> float:
-    """The weight of the model whose fusion with BM25 has the highest NDCG@10 for the validation queries.
+def chosen_words(settings: SearchSettings, collection: Collection) -> Words:
+    """How BM25 reads this collection: as the settings say; what they leave open, the validation queries choose."""
+    given, rows = settings.bm25, _some(collection)
+    language = language_of(collection.documents.texts) if given.language == AUTO else given.language
+    usual = Words(language, K1[0] if given.k1 is None else given.k1, B[0] if given.b is None else given.b)
+    ks, bs = (K1 if given.k1 is None else [given.k1]), (B if given.b is None else [given.b])
+    if len(ks) * len(bs) == 1 or len(rows) < FEWEST or len(collection.documents) > LARGE:
+        return usual
+    tried = {f"{k} {b}": replace(usual, k1=k, b=b) for k in ks for b in bs}
+    values = {
+        name: main_values(by_words(collection, rows, settings.evaluation.depth, how), collection, rows, "val")
+        for name, how in tried.items()
+    }
+    return tried[least_change(values)]
 
-    A model that is far behind BM25 spoils a fusion with equal weights: a document counts as much as its rank, and not
-    as much as the model is worth.
+
+def choose(
+    search: Mapping[str, Callable[[], Found]], collection: Collection, settings: SearchSettings, words: Words
+) -> Chosen:
+    """What the validation queries choose: the weights of the fusions, and the system that is handed over.
 
     Args:
-        found: the lists of the model for the validation queries.
+        search: model -> a function that gives its lists for the validation queries `collection.rows("val")`.
         collection: queries, documents and judgements.
-        depth: number of documents in a list.
+        settings: of the run.
+        words: how BM25 reads and weighs.
     """
-    rows = collection.rows("val")
-    some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(int))
-    rows, model = rows[some], Found(found.document[some], found.score[some])
-    systems = {"model": model, "words": by_words(collection, rows, depth)}
-
-    def value(weight: float) -> float:
-        made = fused(systems, {"model": weight, "words": 1.0}, collection, rows, depth)
-        return float(main_values(made, collection, rows, "val").mean())
-
-    return max(WEIGHTS, key=value)
+    rows, depth = collection.rows("val"), settings.evaluation.depth
+    weights: dict[str, Sequence[float]] = {FUSIONS[model]: WEIGHTS for model in search}
+    if len(rows) < FEWEST:
+        return Chosen(words, weights)
+    lists = {model: each() for model, each in search.items()}
+    found = {**lists, BM25: by_words(collection, rows, depth, words)}
+    for model, own in lists.items():
+        union = Lists.of(own, found[BM25], depth)
+        grades = _grades(union, collection, rows)
+        weights[FUSIONS[model]] = union.learned(grades).tolist()
+        found[FUSIONS[model]] = union.ranked(union.held_out(grades), depth)
+    values = {name: main_values(found[name], collection, rows, "val") for name in PRICES if name in found}
+    means = {name: float(each.mean()) for name, each in values.items()}
+    return Chosen(words, weights, least_change(values), means)
 
 
 def judged(
-    lists: Mapping[str, Found], collection: Collection, settings: SearchSettings, *, weight: float | None, **more: Any
+    lists: Mapping[str, Found], collection: Collection, settings: SearchSettings, chosen: Chosen, **more: Any
 ) -> tuple[SearchReport, Mapping[str, Found]]:
-    """A model beside BM25 and their fusion on the test queries: the report, and the lists of all systems.
+    """The models beside BM25 and their fusions on the test queries: the report, and the lists of all systems.
 
     Args:
-        lists: those of the model, and of what else it is compared with.
+        lists: model -> its lists for the test queries.
         collection: queries, documents and judgements.
         settings: of the run.
-        weight: of the model in the fusion, if the validation queries have chosen it; None: 1.
+        chosen: what the validation queries have chosen.
         more: see `evaluate_systems`.
     """
     rows, depth = collection.rows("test"), settings.evaluation.depth
-    two = {TRAINED: lists[TRAINED], BM25: by_words(collection, rows, depth)}
-    weights = {TRAINED: 1.0 if weight is None else weight, BM25: 1.0}
-    found = {**lists, **two, FUSED: fused(two, weights, collection, rows, depth)}
-    report = evaluate_systems(found, collection, seed=settings.seed, weight=weight, **more)
+    found = {**lists, BM25: by_words(collection, rows, depth, chosen.words)}
+    for model, fusion in FUSIONS.items():
+        if fusion in chosen.weights and model in lists:
+            found[fusion] = Lists.of(lists[model], found[BM25], depth).ranked(chosen.weights[fusion], depth)
+    report = evaluate_systems(found, collection, seed=settings.seed, chosen=chosen.plain(), **more)
     return replace(report, notes=(*report.notes, *collection.doubts())), found
+
+
+def _some(collection: Collection) -> Array:
+    """The validation queries, at most `MOST`."""
+    rows = collection.rows("val")
+    some: Array = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(int))]
+    return some
+
+
+def _grades(lists: Lists, collection: Collection, rows: Array) -> Array:
+    """[query, place] the grades of documents for the validation queries; 0: irrelevant or not judged."""
+    place, judgements = {name: row for row, name in enumerate(collection.documents.names)}, collection.qrels("val")
+    found = np.zeros(lists.document.shape)
+    for at, row in enumerate(rows.tolist()):
+        grades = {place[name]: max(grade, 0) for name, grade in judgements[collection.queries.names[row]].items()}
+        found[at] = [grades.get(document, 0) for document in lists.document[at].tolist()]
+    return found
 
 
 def _answers(search: Callable[[Sequence[str], int], Found], collection: Collection, rows: Array, depth: int) -> Found:
@@ -120,4 +199,4 @@ def _answers(search: Callable[[Sequence[str], int], Found], collection: Collecti
     return without_own(search(asked, depth + collection.most_own), collection, rows, depth)
 
 
-__all__ = ["WEIGHTS", "by_model", "by_words", "chosen_weight", "fused", "judged"]
+__all__ = ["PRICES", "Chosen", "by_model", "by_words", "choose", "chosen_words", "judged", "least_change"]

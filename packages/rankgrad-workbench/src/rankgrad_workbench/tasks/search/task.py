@@ -48,7 +48,6 @@ from .sizes import loss_of_widths, sizes_of
 
 KEPT, KEPT_FINE_TUNED = 20, 5  # times that the validation queries judge the model during a training
 SURE = 2.0  # standard errors by which the training of a pretrained model must be better than none
-FEWEST = 100  # validation queries that choose a weight of the fusion: fewer choose by chance
 
 Evaluated = tuple[SearchReport, Mapping[str, Found]]  # a report, and the lists of each system
 
@@ -155,7 +154,8 @@ class SearchTask:
         average = s.optimizer["average"]
         share = defaults.share_kept(self.epochs * steps) if average is None else average
         self.averaging = Averaging(self.encoders, share)
-        self.untrained: Found | None = None
+        self.untrained: dict[str, Found] = {}
+        self.words = systems.chosen_words(s, self.collection)
         self._embedded: dict[str, StoredRows] = {}
         self._folder: Path | None = None
         self.miner, self.keep_best = self._miner(), self._best_epoch()
@@ -204,7 +204,7 @@ class SearchTask:
         relevant = [lists.of(row).document[lists.of(row).grade > 0] for row in lists.rows.tolist()]
 
         def by_words() -> tuple[Found, Array]:
-            found = bm25(queries, collection.documents.texts, mining.last)
+            found = bm25(queries, collection.documents.texts, mining.last, self.words)
             hit = np.array([np.isin(row, own) for row, own in zip(found.document, relevant, strict=True)])
             return found, np.where(hit.any(1), np.where(hit, found.score, -np.inf).max(1), np.nan)
 
@@ -247,8 +247,9 @@ class SearchTask:
             self.miner.again()
         if self.settings.lean:
             return
-        self.untrained = on_first(lambda: self._found("test"))
-        report = evaluate_systems({TRAINED: self.untrained}, self.collection, bootstrap=0)
+        splits = ("test", "val") if self.pretrained and len(self.collection.rows("val")) else ("test",)
+        self.untrained = on_first(lambda: {split: self._found(split) for split in splits})
+        report = evaluate_systems({TRAINED: self.untrained["test"]}, self.collection, bootstrap=0)
         on_first(lambda: write_text(run.before, json.dumps({"values": report.values})))
 
     def evaluate(self, trainer: L.Trainer, model: nn.Module) -> tuple[Mapping[str, float], Evaluated]:
@@ -265,19 +266,20 @@ class SearchTask:
 
     def _judged(self) -> Evaluated:
         """The model beside the other systems."""
-        s, collection = self.settings, self.collection
-        chooses = len(collection.rows("val")) >= FEWEST
-        weight = systems.chosen_weight(self._found("val"), collection, s.evaluation.depth) if chooses else None
-        before = {} if self.untrained is None else {BEFORE: self.untrained}
+        s, collection, kept = self.settings, self.collection, self._kept()
+        # a model that is kept as it was is not another system
+        models = {BEFORE: partial(self.untrained.__getitem__, "val")} if "val" in self.untrained and not kept else {}
+        chosen = systems.choose({**models, TRAINED: partial(self._found, "val")}, collection, s, self.words)
+        before = {BEFORE: self.untrained["test"]} if "test" in self.untrained else {}
         return systems.judged(
             {**before, TRAINED: self._found("test")},
             collection,
             s,
-            weight=weight,
+            chosen,
             bootstrap=s.evaluation.bootstrap,
             smaller=sizes_of(self.encoders, self._corpus(), collection, s),
             pretrained=self.pretrained,
-            kept=self._kept(),
+            kept=kept,
         )
 
     def _kept(self) -> str | None:
