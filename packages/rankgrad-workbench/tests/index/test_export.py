@@ -225,7 +225,7 @@ def test_images_of_the_run_that_are_gone_are_asked_for(photos, tmp_path, capsys)
     assert main(["export", str(weights), "-o", out, "--images", str(photos)]) == 0
     shown = capsys.readouterr().out
     assert "RGB images float32 [batch, 3, 32, 32] -> 8-d" in shown and "on 20 images" in shown
-    assert "normalize: mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225]" in shown
+    assert "'normalize', 'mean': [0.485, 0.456, 0.406], 'std': [0.229, 0.224, 0.225]" in shown
 
 
 def test_unreadable_files_are_left_out_of_the_comparison(tmp_path):

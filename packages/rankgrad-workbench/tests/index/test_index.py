@@ -454,7 +454,7 @@ def test_a_gallery_that_is_not_there_is_named(photos, made, tmp_path, capsys):
     assert main(["search", query, "--index", str(moved), "--json"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out)
-    assert output.err == ("/nowhere, the folder of the images, does not exist; was it moved? --images DIR\n")
+    assert output.err == ("/nowhere does not exist; were the images moved? --images DIR\n")
     assert main(["search", query, "--index", str(moved), "--images", str(photos), "--json"]) == 0
     assert not capsys.readouterr().err
 

@@ -219,12 +219,8 @@ def _name(argv: Sequence[str]) -> str:
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command that is named; of none, or of an unknown one, that of all."""
-    parser = argparse.ArgumentParser(
-        prog="rankgrad",
-        description="Train embeddings with losses that are made for ranking metrics.",
-        epilog=STATUS,
-        allow_abbrev=False,
-    )
+    about = "Train embeddings with losses that are made for ranking metrics."
+    parser = argparse.ArgumentParser("rankgrad", description=about, epilog=STATUS, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"rankgrad {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
     parser.set_defaults(settings_allowed=False, command=None)
@@ -240,13 +236,8 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         text = inspect.getdoc(command) or ""
         if name == named and not {"-h", "--help"}.isdisjoint(argv) and hasattr(command, "details"):
             text += f"\n\n{command.details()}"  # read from the files of settings, so only when it is shown
-        sub = commands.add_parser(
-            name,
-            help=text.splitlines()[0],
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        how: Any = dict(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+        sub = commands.add_parser(name, help=text.splitlines()[0], description=text, **how)
         command.options(sub)
         sub.set_defaults(run=command.run, settings_allowed=getattr(command, "SETTINGS", False))
     return parser

@@ -55,12 +55,8 @@ def say(text: str) -> None:
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add --trust to a command: the user's own packages. `settings.packages` checks it."""
-    parser.add_argument(
-        "--trust",
-        action="append",
-        metavar="PACKAGE",
-        help="package of your own, if the settings of the run name its classes; other packages are never imported",
-    )
+    what = "package of your own, if the settings of the run name its classes; other packages are never imported"
+    parser.add_argument("--trust", action="append", metavar="PACKAGE", help=what)
 
 
 def add_run(parser: argparse.ArgumentParser, name: str = "model") -> None:

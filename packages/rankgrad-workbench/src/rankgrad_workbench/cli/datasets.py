@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .arguments import require
 
@@ -49,10 +50,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
         _check(find(" ".join(names[1:])), arguments)
     elif arguments.images:
         raise ValueError("--images is for rankgrad datasets check")
-    elif names == ["search"]:
-        _describe_search(given)
     else:
-        find(" ".join(names))
+        if names != ["search"]:
+            find(" ".join(names))
         _describe(names[0], given, arguments.sheet)
 
 
@@ -60,31 +60,27 @@ def _describe(name: str, settings: list[str], sheet: Path | None) -> None:
     from rankgrad.common.checks import spelled
 
     from ..datasets import Table, contact_sheet
-    from ..settings import check_paths, compose, make
+    from ..settings import check_paths, compose, make, plain, typed
     from ..settings.spelling import as_keys
+    from ..tasks.search.division import collection_of
+    from ..tasks.search.settings import SearchSettings
     from .outputs import check_output
 
     check_output(sheet, "--sheet", endings=(".png",))
-    config = compose([f"data={name}", *settings])
+    config = compose(["task=search" if name == "search" else f"data={name}", *settings])
     check_paths(config)
     with spelled(as_keys("data.load", {"root": "data.root"})):
-        table = make(config.data.load, slot="data")
-    print(table.summary())
+        rows: Any = (
+            collection_of(typed(SearchSettings, plain(config)))
+            if name == "search"
+            else make(config.data.load, slot="data")
+        )
+    print(rows.summary())
     if sheet:
-        if not isinstance(table, Table):
-            raise ValueError(f"--sheet draws images, and {name} is {table.takes}")
-        contact_sheet(table, sheet)
+        if not isinstance(rows, Table):
+            raise ValueError("--sheet draws images, and these are none")
+        contact_sheet(rows, sheet)
         print(f"wrote {sheet}")
-
-
-def _describe_search(settings: list[str]) -> None:
-    from ..settings import check_paths, compose, plain, typed
-    from ..tasks.search.division import collection_of
-    from ..tasks.search.settings import SearchSettings
-
-    config = compose(["task=search", *settings])
-    check_paths(config)
-    print(collection_of(typed(SearchSettings, plain(config))).summary())
 
 
 def _check(load: Callable[..., object], arguments: argparse.Namespace) -> None:

@@ -43,14 +43,14 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if run.kind != "search":
         check_kind(arguments.model, "retrieval")
     weights = run.weights if arguments.model.is_dir() else arguments.model
-    record = read_record(weights) if weights.is_file() else {"model": {"kind": ""}}
+    record = read_record(weights)
     kind, onnx = record["model"]["kind"], out is not None and out.suffix.lower() == ".onnx"
     if not onnx and (run.kind == "search" or kind in taking("texts")):
         out = out or Path("model")
         difference = export_texts(arguments.model, out, normalize=arguments.normalize)
         trust_it = ", trust_remote_code=True" if kind == "ngrams" else ""
         print(f"wrote {out}: load it by SentenceTransformer({str(out)!r}{trust_it})")
-        if record.get("config", {}).get("task") == "search":
+        if record["config"].get("task") == "search":
             print("encode_query and encode_document put the prompts before the texts, and take the right encoder")
         print(f"largest difference from the model: {difference:.1e}")
         return
@@ -64,8 +64,5 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     print(f"wrote {out}: {what} {taken['dtype']} [{shape}] -> {about['output']['shape'][1]}-d")
     allowed = f"on {checked['images']} {taken['name']} ({checked['tolerance']:.0e} allowed)"
     print(f"largest difference from the model: {checked['largest_difference']:.1e} {allowed}")
-    if about["preparation"]:
-        print("to prepare an image:")
     for step in about["preparation"]:
-        rest = ", ".join(f"{name} {value}" for name, value in step.items() if name != "step")
-        print(f"  {step['step']}" + (f": {rest}" if rest else ""))
+        print(f"to prepare an image: {step}")

@@ -40,9 +40,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     from .outputs import check_output
 
     check_output(arguments.out, "-o", arguments.file, arguments.model)
-    query = None if arguments.query == "none" else arguments.query
+    columns = {"query": None if arguments.query == "none" else arguments.query, "delimiter": arguments.delimiter}
     with spelled(of_saved("root", "query", "delimiter", root="FILE")):
-        rows, notes = predict_file(
-            arguments.model, arguments.file, arguments.out, query=query, delimiter=arguments.delimiter
-        )
+        rows, notes = predict_file(arguments.model, arguments.file, arguments.out, **columns)
     print("\n".join([f"wrote {arguments.out}: {rows} rows", *notes]))

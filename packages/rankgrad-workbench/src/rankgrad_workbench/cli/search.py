@@ -66,8 +66,7 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if arguments.images:
         index = index.at(arguments.images)
     if index.origin is not None and not index.texts and not index.origin.root.exists():
-        root = shown(index.origin.root)
-        print(f"{root}, the folder of the images, does not exist; was it moved? --images DIR", file=sys.stderr)
+        print(f"{shown(index.origin.root)} does not exist; were the images moved? --images DIR", file=sys.stderr)
     answers = find(asked, index, arguments.k, embedder=embedder, min_score=arguments.min_score)
     told = json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers)
     if arguments.html:  # before the results are printed, as `| head` ends the command

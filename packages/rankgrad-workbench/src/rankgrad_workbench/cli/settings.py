@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from ..settings.hydra import folders
-
-KEY = re.compile(r"^(?P<indent> *)(?P<key>[^\s#'\":-][^\s:]*):(?P<value>.*?)(?:\s+# (?P<comment>.*))?$")
 
 
 def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
@@ -24,28 +21,24 @@ def commented(config: DictConfig, overrides: Sequence[str], tree: str) -> str:
     """
     chosen = dict(override.partition("=")[::2] for override in overrides)
     known = _comments(folders(tree)[0] / f"{tree}.yaml", "", tree, chosen)
-    lines = (
-        f"{line:38}  # {known[place]}" if place in known else line
-        for line, place, _ in keys(OmegaConf.to_yaml(config, resolve=True))
-    )
+    text = OmegaConf.to_yaml(config, resolve=True)
+    lines = text.splitlines()
+    for place, name in places(yaml.compose(text)):
+        if name in known:
+            lines[place] = f"{lines[place]:38}  # {known[name]}"
     return "\n".join(lines) + "\n"
 
 
-def keys(text: str) -> Iterator[tuple[str, str, str | None]]:
-    r"""The lines of a YAML file, each with the dotted name of its setting and its comment.
+def places(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[int, str]]:
+    r"""The line of each setting of a YAML file, from 0, and its dotted name.
 
-    >>> list(keys("a:  # first\n  b: 1\n  - 2"))
-    [('a:  # first', 'a', 'first'), ('  b: 1', 'a.b', None), ('  - 2', '', None)]
+    >>> list(places(yaml.compose("a:  # first\n  b: 1\nc:\n  - 2")))
+    [(0, 'a'), (1, 'a.b'), (2, 'c')]
     """
-    around: list[tuple[int, str]] = []
-    for line in text.splitlines():
-        match = KEY.match(line)
-        if match is None:
-            yield line, "", None
-        else:
-            indent = len(match["indent"])
-            around = [*(each for each in around if each[0] < indent), (indent, match["key"])]
-            yield line, ".".join(name for _, name in around), match["comment"]
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key.start_mark.line, f"{prefix}{key.value}"
+            yield from places(value, f"{prefix}{key.value}.")
 
 
 def _comments(file: Path, prefix: str, tree: str, chosen: dict[str, str]) -> dict[str, str]:
@@ -59,5 +52,6 @@ def _comments(file: Path, prefix: str, tree: str, chosen: dict[str, str]) -> dic
                 known |= _comments(folder / group / f"{chosen.get(group, option)}.yaml", f"{group}.", tree, chosen)
         elif entry != "_self_":
             known |= _comments(file.parent / f"{entry.partition('@')[0]}.yaml", prefix, tree, chosen)
-    own = "" if "@package _global_" in text else prefix
-    return known | {own + place: comment for _, place, comment in keys(text) if comment}
+    own, lines = "" if "@package _global_" in text else prefix, text.splitlines()
+    said = {own + name: lines[place].partition(" # ")[2] for place, name in places(yaml.compose(text))}
+    return known | {name: comment for name, comment in said.items() if comment}
