@@ -42,8 +42,8 @@ def test_each_question_is_judged_once_by_every_system_and_a_second_call_adds_not
     search.main([*words, "--systems", "ngrams"])
     search.main(words)
     found = read(values.with_name("cranfield-queries.csv"))
-    systems = ["ngrams untrained", "ngrams", "BM25", "ngrams + weighted BM25", "ngrams list_net"]
-    systems.append("ngrams list_net + weighted BM25")
+    systems = ["ngrams untrained", "ngrams", "BM25", "ngrams + learned BM25", "ngrams list_net"]
+    systems.append("ngrams list_net + learned BM25")
     assert [setting["system"] for setting in found.settings] == systems
     for system in systems:
         by_question = found.units({"system": system}, search.MAIN)

@@ -21,7 +21,7 @@ import numpy as np
 
 from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.search import task
-from rankgrad_workbench.tasks.search.evaluation import BEFORE, BM25, FUSED, MAIN, TRAINED, SearchReport
+from rankgrad_workbench.tasks.search.evaluation import BEFORE, BEFORE_FUSED, BM25, FUSED, MAIN, TRAINED, SearchReport
 from rankgrad_workbench.trec.comparison import chance, differences
 
 from ..values import append, cells, read
@@ -62,15 +62,17 @@ COMPARED: Mapping[str, Sequence[tuple[str, str, str]]] = {
 def names_of(system: str) -> dict[str, str]:
     """System of a report -> its name in the csv. BM25, and a model without training, do not depend on the loss."""
     model = system.split()[0]
-    return {TRAINED: system, FUSED: f"{system} + weighted BM25", BEFORE: f"{model} untrained", BM25: BM25}
+    fused = {FUSED: f"{system} + learned BM25", BEFORE_FUSED: f"{model} untrained + learned BM25"}
+    return {TRAINED: system, BEFORE: f"{model} untrained", BM25: BM25, **fused}
 
 
 def data_of(collection: str, fold: int, root: Path) -> list[str]:
-    """Settings: the training questions of a fold, and its test questions."""
+    """Settings: the training questions of a fold, and its test questions; and a BM25 of words as they stand."""
+    words = ["bm25.language=null", "bm25.k1=1.5", "bm25.b=0.75"]
     if collection == "docstrings":
-        return [f"data.root={root / collection / str(fold)}"]
+        return [f"data.root={root / collection / str(fold)}", *words]
     whole = ["data.test_fraction=0", f"fold={fold}/{FOLDS[collection]}", "evaluation.split=val"]
-    return [f"data.root={root / collection}", *whole]
+    return [f"data.root={root / collection}", *whole, *words]
 
 
 def trained(system: str, data: Sequence[str], seed: int, encoder: Path | None) -> SearchReport:
@@ -140,7 +142,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for system in given.systems:
             for fold in range(1, FOLDS[collection] + 1):
                 # the last cell of a fold that depends on the system
-                if ((("system", f"{system} + weighted BM25"),), str(fold), str(seed)) in cells(means):
+                if ((("system", f"{system} + learned BM25"),), str(fold), str(seed)) in cells(means):
                     continue
                 report = trained(system, data_of(collection, fold, given.data_root), seed, given.encoder)
                 add(report, system, fold, seed, means, queries)

@@ -127,9 +127,13 @@ def _points(difference: Mapping[str, float] | None) -> str:
 
 
 def main_values(found: Found, collection: Collection, rows: Array, split: str) -> Array:
-    """[query] NDCG@10 of lists for the queries of a split."""
+    """[query] NDCG@10 of lists for these queries of a split, in their order."""
     runs = {TRAINED: as_run(found, collection, rows)}
-    return trec.evaluate(runs, collection.qrels(split), [METRICS[MAIN]], intervals=0).per_query[TRAINED][METRICS[MAIN]]
+    made = trec.evaluate(runs, collection.qrels(split), [METRICS[MAIN]], intervals=0)
+    place = {name: at for at, name in enumerate(made.queries)}
+    order = [place[collection.queries.names[row]] for row in rows.tolist()]
+    values: Array = made.per_query[TRAINED][METRICS[MAIN]][order]
+    return values
 
 
 def as_run(found: Found, collection: Collection, rows: Array) -> Source:

@@ -147,7 +147,7 @@ def choose(
     found = {**lists, BM25: by_words(collection, rows, depth, words)}
     for model, own in lists.items():
         union = Lists.of(own, found[BM25], depth)
-        grades = _grades(union, collection, rows)
+        grades = grades_of(union, collection, rows)
         weights[FUSIONS[model]] = union.learned(grades).tolist()
         found[FUSIONS[model]] = union.ranked(union.held_out(grades), depth)
     values = {name: main_values(found[name], collection, rows, "val") for name in PRICES if name in found}
@@ -183,7 +183,7 @@ def _some(collection: Collection) -> Array:
     return some
 
 
-def _grades(lists: Lists, collection: Collection, rows: Array) -> Array:
+def grades_of(lists: Lists, collection: Collection, rows: Array) -> Array:
     """[query, place] the grades of documents for the validation queries; 0: irrelevant or not judged."""
     place, judgements = {name: row for row, name in enumerate(collection.documents.names)}, collection.qrels("val")
     found = np.zeros(lists.document.shape)
@@ -199,4 +199,4 @@ def _answers(search: Callable[[Sequence[str], int], Found], collection: Collecti
     return without_own(search(asked, depth + collection.most_own), collection, rows, depth)
 
 
-__all__ = ["PRICES", "Chosen", "by_model", "by_words", "choose", "chosen_words", "judged", "least_change"]
+__all__ = ["PRICES", "Chosen", "by_model", "by_words", "choose", "chosen_words", "grades_of", "judged", "least_change"]
