@@ -28,8 +28,9 @@ from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.search import task
 from rankgrad_workbench.tasks.search.division import collection_of
 from rankgrad_workbench.tasks.search.encoders import load_encoders, retrieve
-from rankgrad_workbench.tasks.search.evaluation import SearchReport
+from rankgrad_workbench.tasks.search.evaluation import LISTS, SearchReport
 from rankgrad_workbench.tasks.search.reading import beginning
+from rankgrad_workbench.tasks.search.system import System
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,29 @@ def test_the_fusion_of_a_run_is_that_of_its_two_lists_by_the_function(finished):
             total[document] += weights[6]
         assert fused == pytest.approx({document: total[document] for document in fused}, abs=1e-5)
         assert len(fused) == min(100, len(total)) and min(fused.values()) >= sorted(total.values())[-len(fused)] - 1e-5
+
+
+@pytest.mark.parametrize("system", ["BM25", "trained", "trained + BM25"])
+def test_the_system_of_a_run_answers_its_test_queries_as_its_lists_do(finished, folder, tmp_path, capsys, system):
+    run = Run(shutil.copytree(finished.folder, tmp_path / "run"))
+    content = json.loads(run.after.read_text())
+    content["settings"]["chosen"]["system"] = system
+    run.after.write_text(json.dumps(content))
+    collection = collection_of(task.settings_of(compose(settings(folder))))
+    rows = collection.rows("test")[:4]
+    lines = [line.split() for line in (run.folder / LISTS[system]).read_text().splitlines()]
+    made = System.load(run.folder)([collection.queries.texts[row] for row in rows], k=5)
+    for at, row in enumerate(rows.tolist()):
+        listed = {line[2]: float(line[4]) for line in lines if line[0] == collection.queries.names[row]}
+        found = [collection.documents.names[document] for document in made.document[at] if document >= 0]
+        best = sorted(listed.values(), reverse=True)[: len(found)]  # of equal scores another document may be first
+        assert [listed[name] for name in found] == pytest.approx(best)
+        assert best == pytest.approx(made.score[at][: len(found)].tolist())
+    query = collection.queries.texts[rows[0]]
+    assert main(["search", str(run.folder), query, "-k", "3", "--json", "--html", str(tmp_path / "page.html")]) == 0
+    [answer] = json.loads(capsys.readouterr().out)
+    assert [hit["score"] for hit in answer["hits"]] == pytest.approx(made.score[0][: len(answer["hits"])].tolist())
+    assert answer["hits"][0]["text"] in (tmp_path / "page.html").read_text("utf-8")
 
 
 def test_training_helps_where_words_differ(finished):

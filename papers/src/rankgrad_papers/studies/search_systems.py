@@ -46,7 +46,7 @@ def measured(root: Path, encoder: Path) -> dict[str, dict[str, float]]:
     settings = task.settings_of(compose(words))
     collection = read(root, **settings.data.load)
     collection = collection.with_split(np.full_like(collection.split, "val"))
-    rows, model = collection.rows("val"), task._encoders_of(settings)
+    rows, model = collection.rows("val"), task.encoders_of(settings)
     corpus = StoredRows(model.embed_in_blocks(collection.documents.texts, 64, True))
     own = systems.by_model(model, collection, rows, DEPTH, corpus, 64, False)
     found = {"minilm untrained": own}

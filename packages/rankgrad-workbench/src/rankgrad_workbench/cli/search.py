@@ -1,7 +1,7 @@
 """Find the images that are most similar to a picture, or the texts that are most similar to a sentence.
 
   rankgrad search RUN query.png                      search the test images of the run
-  rankgrad search RUN "where is my card"             search its test texts
+  rankgrad search RUN "where is my card"             search its test texts, or the documents of a run of task=search
   rankgrad search query.png --index photos.index     search your own images, after rankgrad embed and index
   rankgrad search a.png b.png --index photos.index -k 20 --html page.html
   rankgrad search FOLDER --index photos.index --json
@@ -15,9 +15,14 @@ The model that made the index also embeds the query. A different model is an err
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .arguments import add_machine, add_trust, machine, require
+
+if TYPE_CHECKING:
+    from ..index.query import Answer
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -44,13 +49,12 @@ def _score(word: str) -> float | str:
 def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     """Print the results."""
     require("an index, and what it names", arguments.index, arguments.model, arguments.images)
-    import json
     import sys
 
     from rankgrad.common.text import shown
 
     from ..index.gallery import Index, index_of_run
-    from ..index.query import as_records, as_text, find, query_files, write_answers
+    from ..index.query import answers_of_run, find, query_files
     from ..runs.folder import Run
     from ..settings import packages
     from .outputs import check_output
@@ -58,6 +62,9 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     device, trust = machine(arguments), packages(arguments.trust)
     place, queries = searched(arguments.index, arguments.queries)
     check_output(arguments.html, "--html", place, *map(Path, queries), endings=(".html", ".htm"))
+    if Run(place).kind == "search":
+        _tell(arguments, answers_of_run(place, queries, arguments.k, trust=trust, device=device), {"run": place})
+        return
     index = index_of_run(place, trust) if Run(place).config.is_file() else Index.load(place)
     if arguments.images and index.texts:
         raise ValueError(f"--images is for an index of images; {shown(place)} holds texts")
@@ -68,10 +75,18 @@ def run(arguments: argparse.Namespace, settings: list[str]) -> None:
     if index.origin is not None and not index.texts and not index.origin.root.exists():
         print(f"{shown(index.origin.root)} does not exist; were the images moved? --images DIR", file=sys.stderr)
     answers = find(asked, index, arguments.k, embedder=embedder, min_score=arguments.min_score)
+    what = "texts" if index.texts else "images"
+    _tell(arguments, answers, {"index": place, what: f"{len(index):,}", "model": embedder.weights})
+
+
+def _tell(arguments: argparse.Namespace, answers: Sequence[Answer], facts: Mapping[str, object]) -> None:
+    """Print the results, and write the page."""
+    import json
+
+    from ..index.query import as_records, as_text, write_answers
+
     told = json.dumps(as_records(answers), indent=1) if arguments.json else as_text(answers)
     if arguments.html:  # before the results are printed, as `| head` ends the command
-        what = "texts" if index.texts else "images"
-        facts = {"index": place, what: f"{len(index):,}", "model": embedder.weights}
         write_answers(arguments.html, answers, facts=facts)
         told += "" if arguments.json else f"\n\nwrote {arguments.html}"
     print(told)
@@ -92,7 +107,7 @@ def searched(index: Path | None, given: list[str]) -> tuple[Path, list[str]]:
         return index, given
     place, queries = Path(given[0]), given[1:]
     of_file = place.is_file() and place.suffix.lower() in VECTORS
-    if Run(place).kind == "search" or not (of_file or Run(place).config.is_file()):
+    if not (of_file or Run(place).config.is_file()):
         raise ValueError(
             f"{shown(place)} is no index, and no run whose test items can be searched. To search your own: rankgrad "
             "embed RUN DIR_OR_FILE -o mine.npz, then rankgrad index mine.npz, then rankgrad search mine.index QUERY"

@@ -24,6 +24,8 @@ from ..datasets.images import SkippedWarning, skipped_lines
 from ..report.html.images import Images
 from ..report.html.neighbours import Asked, Neighbour
 from ..report.html.templates import write_page
+from ..tasks.search.reading import beginning
+from ..tasks.search.system import System
 from .embedder import Embedder
 from .gallery import FEWEST, Index, Threshold
 
@@ -110,6 +112,30 @@ def find(
     return [
         Answer(query, _hits(index, query, k, least, zip(*found, strict=True)), index.threshold)
         for query, *found in zip(asked, scores.tolist(), rows.tolist(), strict=True)
+    ]
+
+
+def answers_of_run(
+    run: Path, queries: Sequence[str], k: int = 10, *, trust: Sequence[str] = (), device: Any = "cpu"
+) -> list[Answer]:
+    """The documents of a run of task=search by the system that it hands over, see `tasks.search.system.System`.
+
+    Args:
+        run: folder of the run.
+        queries: sentences.
+        k: results per query, >= 1.
+        trust: packages whose classes its settings may name.
+        device: where texts are embedded.
+    """
+    system = System.load(run, trust=trust, device=device, progress=True)
+    found, documents = system(list(map(_sentence, queries)), k), system.documents
+
+    def hit(rank: int, row: int, score: float) -> Hit:
+        return Hit(rank, score, "", documents.names[row], run, beginning(documents.texts[row]))
+
+    return [
+        Answer(query, tuple(hit(at + 1, *each) for at, each in enumerate(zip(*lists, strict=True)) if each[0] >= 0))
+        for query, *lists in zip(queries, found.document.tolist(), found.score.tolist(), strict=True)
     ]
 
 
@@ -268,4 +294,4 @@ def write_answers(
     )
 
 
-__all__ = ["Answer", "Hit", "as_records", "as_text", "find", "query_files"]
+__all__ = ["Answer", "Hit", "answers_of_run", "as_records", "as_text", "find", "query_files"]

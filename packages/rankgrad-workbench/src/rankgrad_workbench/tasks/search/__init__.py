@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 #: What pages import from here -> its module, which is read when it is first asked for: most need torch.
-_PLACES = {"load_encoders": "encoders", "read": "reading", "retrieve": "encoders"}
+_PLACES = {"System": "system", "load_encoders": "encoders", "read": "reading", "retrieve": "encoders"}
 
 
 def __getattr__(name: str) -> Any:

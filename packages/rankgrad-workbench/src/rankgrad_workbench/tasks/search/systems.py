@@ -52,6 +52,11 @@ class Chosen:
     system: str | None = None
     values: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The system that is handed over; the fusion with the trained model, if too few queries choose."""
+        return self.system or FUSED
+
     def plain(self) -> dict[str, Any]:
         """For json."""
         return {**asdict(self), "weights": {name: [*map(float, each)] for name, each in self.weights.items()}}

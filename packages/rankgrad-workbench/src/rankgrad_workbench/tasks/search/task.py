@@ -356,7 +356,7 @@ def _lists_of(collection: Collection, loss: nn.Module, settings: SearchSettings)
     return lists
 
 
-def _encoders_of(settings: SearchSettings) -> Encoders:
+def encoders_of(settings: SearchSettings) -> Encoders:
     """The encoders before the training."""
     options = {name: value for name, value in settings.model.items() if name != "kind"}
     with spelled(as_keys("model", {})):
@@ -380,7 +380,7 @@ def build(config: DictConfig, quiet: bool = False, say: runner.Say = runner.sile
     settings, trust = settings_of(config), packages(config.get("trust"))
     check_optimizer(settings.optimizer)
     _loss_of(settings, trust)  # wrong settings are told before the data is read
-    model = _encoders_of(settings)
+    model = encoders_of(settings)
     collection = collection_of(settings)
     say(collection.summary())
     grades = collection.pairs("train").grade
