@@ -120,6 +120,18 @@ def test_the_system_of_a_run_answers_its_test_queries_as_its_lists_do(finished, 
     assert answer["hits"][0]["text"] in (tmp_path / "page.html").read_text("utf-8")
 
 
+def test_an_exported_folder_says_which_system_was_chosen(finished, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    assert main(["export", str(finished.folder), "-o", str(tmp_path / "model")]) == 0
+    content, chosen = (
+        json.loads((tmp_path / "model" / "system.json").read_text()),
+        SearchReport.from_json(finished.after).settings["chosen"],
+    )
+    assert content["system"] == "trained + BM25" and content["encoder"] == "this one" and content["depth"] == 100
+    assert content["bm25"] == chosen["words"] and content["weights"] == chosen["weights"]["trained + BM25"]
+    assert len(content["features"]) == len(content["weights"])
+
+
 def test_training_helps_where_words_differ(finished):
     report = SearchReport.from_json(finished.after)
     assert report.values["NDCG@10"] > report.systems["before training"]["values"]["NDCG@10"]

@@ -45,6 +45,7 @@ from ..models.weights import load_weights
 from ..runs.folder import Run
 from ..settings import make, parsed, plain
 from ..tasks.search.encoders import load_encoders
+from ..tasks.search.system import described
 from .embedder import Embedder, weights_of
 
 FORMAT = "rankgrad-export-1"
@@ -343,6 +344,7 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = True)
         out: folder to write; it must not exist yet.
         normalize: embeddings of length 1, as `rankgrad embed`; always for a run of task=search. Of two encoders,
             `encode_query` takes that of the queries, and `encode_document`, as `encode`, that of the documents.
+            `system.json` has the system that the run hands over: the constants of BM25 and the weights of a fusion.
 
     Returns:
         The largest difference of an entry of an embedding.
@@ -380,6 +382,8 @@ def export_texts(source: str | Path, out: str | Path, *, normalize: bool = True)
         made.save(str(place), create_model_card=False)
         card = _card(weights.parent, normalize=normalize, ngrams=ours, two=len(sides) > 1)
         (place / "README.md").write_text(card, encoding="utf-8")
+        if extra.get("task") == "search" and (run := Run(weights.parent)).finished:
+            (place / "system.json").write_text(json.dumps(described(run), indent=1), encoding="utf-8")
         again = SentenceTransformer(str(place), device="cpu", trust_remote_code=ours)
         asked = partial(again.encode, prompt="", convert_to_tensor=True, show_progress_bar=False)
         worst = 0.0

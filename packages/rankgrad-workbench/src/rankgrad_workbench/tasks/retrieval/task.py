@@ -221,7 +221,8 @@ class RetrievalTask:
         assert table is not None
         settings, device = self.settings, trainer.strategy.root_device
         how: dict[str, Any] = {"workers": settings.data.workers, "seed": settings.seed, "progress": self.bars}
-        asked = {**vars(settings.evaluation), **changes}
+        size = settings.evaluation.size if settings.pretrained else None  # of others there is one size only
+        asked = {**vars(settings.evaluation), "size": size, **changes}
         return evaluate_model(model, table, transform, asked, device=device, **how)
 
     def _choose_share(self, trainer: L.Trainer, model: nn.Module) -> None:

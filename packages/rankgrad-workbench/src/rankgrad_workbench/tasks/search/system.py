@@ -13,7 +13,7 @@ from rankgrad.common.checks import integer
 from rankgrad.common.text import shown
 
 from ...runs.folder import Run
-from ...settings import load, plain, typed
+from ...settings import load, parsed, plain, typed
 from .bm25 import bm25
 from .collection import NamedTexts
 from .division import collection_of
@@ -96,14 +96,12 @@ class System:
         return Lists.of(found, words, deep).ranked(self.chosen.weights[self.chosen.name], k)
 
 
-def described(chosen: Chosen, depth: int) -> dict[str, Any]:
-    """What another program needs to serve the system, beside the encoder: plain values for json.
-
-    Args:
-        chosen: the system and its numbers.
-        depth: length of the lists that a fusion joins.
-    """
-    found: dict[str, Any] = {"system": chosen.name, "depth": depth, "bm25": vars(chosen.words)}
+def described(run: Run) -> dict[str, Any]:
+    """What another program needs to serve the system of a finished run, beside the encoder: plain values for json."""
+    chosen = Chosen.read(SearchReport.from_json(run.after).settings["chosen"])
+    depth = parsed(run.config).evaluation.depth
+    encoder = "none" if chosen.name == BM25 else "as before the training" if BEFORE in chosen.name else "this one"
+    found = {"system": chosen.name, "encoder": encoder, "depth": depth, "bm25": vars(chosen.words)}
     if chosen.name in chosen.weights:
         found |= {"features": FEATURES, "weights": [*chosen.weights[chosen.name]]}
     return found
