@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pydoc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -66,6 +68,17 @@ class Offer:
             for name, thing in vars(module).items()
             if not name.startswith("_") and fits(thing) and thing.__module__.startswith(inside)
         }
+
+    def load(self, target: str, where: str) -> Callable[..., Any]:
+        """Import the class or function of this name, for a place in messages.
+
+        Raises:
+            ConfigError: there is none of this name.
+        """
+        things, name = self.things(), target.rpartition(".")[2]
+        if name not in things:
+            raise ConfigError(f"{where} is {target!r}: {self.module} has no {name}{closest(name, things)}")
+        return things[name]  # type: ignore[no-any-return]
 
 
 # Slot -> the objects that it may hold.
@@ -138,41 +151,6 @@ def packages(trust: object) -> tuple[str, ...]:
     return tuple(given)
 
 
-@dataclass(frozen=True)
-class Allowed:
-    """A name that is allowed at its place. Nothing is imported for it yet.
-
-    Attributes:
-        target: the name.
-        where: its place, for messages.
-        source: whose object it is; None: of a package that the user trusts.
-    """
-
-    target: str
-    where: str
-    source: Offer | plugins.Plugin | None
-
-    def load(self) -> Callable[..., Any]:
-        """Import the class or function.
-
-        Raises:
-            ConfigError: there is none of this name.
-        """
-        if self.source is None:
-            return _own(self.target, self.where)
-        if isinstance(self.source, plugins.Plugin):
-            loaded = self.source.load()
-            if not callable(loaded):
-                raise ConfigError(f"{self.where} is {self.target!r}: the {self.source} is not a class or function")
-            return loaded  # type: ignore[no-any-return]
-        things, name = self.source.things(), self.target.rpartition(".")[2]
-        if name not in things:
-            raise ConfigError(
-                f"{self.where} is {self.target!r}: {self.source.module} has no {name}{closest(name, things)}"
-            )
-        return things[name]  # type: ignore[no-any-return]
-
-
 def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None = None, **more: Any) -> Any:
     """Make the object that settings with `_target_` describe, including nested objects.
 
@@ -193,10 +171,10 @@ def make(node: Any, *, slot: str, trust: Sequence[str] = (), where: str | None =
     checked = check(_described(node, place), slot, trust=trust, where=place)
     try:
         return _made(checked, **more)
-    except ConfigError:
+    except (ConfigError, OSError, ImportError):
         raise
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        if where is None or isinstance(error, (OSError, ImportError)):
+    except (ValueError, TypeError) as error:
+        if where is None:
             raise
         raise ConfigError(f"{where}: {error}") from error
     except Exception as error:  # foreign code may raise any error
@@ -213,8 +191,8 @@ def _described(node: Any, place: str) -> dict[str, Any]:
 
 def _made(value: Any, **more: Any) -> Any:
     """The object that checked values describe; nested objects are made first."""
-    if isinstance(value, Allowed):
-        return value.load()
+    if callable(value):
+        return value()
     if isinstance(value, list):
         return [_made(inner) for inner in value]
     if not isinstance(value, dict):
@@ -267,7 +245,7 @@ def find(target: Any, slot: str | None, *, trust: Sequence[str] = (), where: str
         ...
     rankgrad_workbench.settings.allowed.ConfigError: loss.penalty is 'os.system', which is no penalty of rankgrad; ...
     """
-    return _listed(target, slot, trust, where).load()
+    return _listed(target, slot, trust, where)()
 
 
 def check(
@@ -278,7 +256,7 @@ def check(
     where: str = "",
     places: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """These plain values, in which every name that is allowed at its place is a `Allowed`.
+    """These plain values, in which every name that is allowed at its place is a function that imports the object.
 
     Args:
         value: plain values.
@@ -301,8 +279,8 @@ def check(
             for name, inner in value.items()
         }
     target = value[TARGET]
-    own, foreign = is_own(target, trust), _plugin(target, "")
     checked: dict[str, Any] = {TARGET: _listed(target, slot, trust, f"{where}.{TARGET}")}
+    own, foreign = is_own(target, trust), _plugin(target, "")
     for name, inner in value.items():
         place = f"{where}.{name}"
         if name == TARGET:
@@ -319,21 +297,21 @@ def check(
     return checked
 
 
-def _listed(target: Any, slot: str | None, trust: Sequence[str], where: str) -> Allowed:
-    """The object with this name, if it is allowed in the slot."""
+def _listed(target: Any, slot: str | None, trust: Sequence[str], where: str) -> Callable[[], Callable[..., Any]]:
+    """A function that imports the object with this name, if it is allowed in the slot."""
     if not isinstance(target, str) or not _is_name(target):
         raise ConfigError(f"{where} is {target!r}, which is not the name of a class; nothing was run")
     if is_own(target, trust):
-        return Allowed(target, where, None)
+        return partial(_own, target, where)
     if slot is None:
         raise ConfigError(f"{where} is {target!r}, but nothing is made of settings there; nothing was run")
     offers = SLOTS[slot] if slot else [offer for of in SLOTS.values() for offer in of]
     module, _, name = target.rpartition(".")
     for offer in offers:
         if offer.module == (module or offers[0].module) and (not offer.ours or name in offer.things()):
-            return Allowed(target, where, offer)
+            return partial(offer.load, target, where)
     if plugin := _plugin(target, slot):
-        return Allowed(target, where, plugin)
+        return plugin.load
     told = f"{where} is {target!r}, which is no {slot or 'part'} of rankgrad"
     if target.startswith("rankgrad_papers."):
         raise ConfigError(f"{told}, but of the package of the papers. {FROM_CLONE} Nothing was run")
@@ -349,37 +327,24 @@ def _listed(target: Any, slot: str | None, trust: Sequence[str], where: str) -> 
 
 def _plugin(target: Any, slot: str) -> plugins.Plugin | None:
     """The plug-in of a slot with this name in settings, or, for a metric, with this plain name."""
-    groups = PLUGINS.values() if slot == "" else [PLUGINS[slot]] if slot in PLUGINS else []
-    for group in groups if isinstance(target, str) else ():
-        plugin = plugins.by_target(group, target)
-        if plugin is None and group == "metrics":
-            plugin = plugins.registered(group).get(target)
-        if plugin is not None:
-            return plugin
-    return None
+    for group in PLUGINS.values() if slot == "" else filter(None, [PLUGINS.get(slot)]):
+        if found := plugins.by_target(group, target):
+            return found
+    return plugins.registered("metrics").get(target) if slot in ("", "metric") else None
 
 
 def _own(target: str, where: str) -> Callable[..., Any]:
     """A class or function that is defined in a trusted package, not only imported there."""
-    parts = target.split(".")
-    value: Any = None
-    for end in range(len(parts) - 1, 0, -1):
-        module = ".".join(parts[:end])
-        try:
-            value = importlib.import_module(module)
-            break
-        except ModuleNotFoundError as error:
-            if not f"{module}.".startswith(f"{error.name}."):
-                raise
-    else:
-        raise ConfigError(f"{where} is {target!r}, but there is no module {parts[0]}: install it, or set PYTHONPATH")
-    for name in parts[end:]:
-        value = getattr(value, name, None)
+    try:
+        value: Any = pydoc.locate(target)
+    except pydoc.ErrorDuringImport as error:
+        raise ConfigError(f"{where} is {target!r}: {error}") from error
+    package = target.partition(".")[0]
     if not callable(value):
-        raise ConfigError(f"{where} is {target!r}, which is not a class or function")
+        raise ConfigError(f"{where} is {target!r}, which is not a class or function; is {package} on PYTHONPATH?")
     defined = str(getattr(value, "__module__", ""))
-    if defined.partition(".")[0] != parts[0]:
-        raise ConfigError(f"{where} is {target!r}, which is from {defined or 'elsewhere'} and not from {parts[0]}")
+    if defined.partition(".")[0] != package:
+        raise ConfigError(f"{where} is {target!r}, which is from {defined or 'elsewhere'} and not from {package}")
     return value  # type: ignore[no-any-return]
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import yaml
 
-from rankgrad.common.checks import closest
+from rankgrad.common.checks import closest, unknown
 from rankgrad.common.text import shown
 
 from ..files import check_unpacked
-from ..files.elsewhere import of_laboratory, unknown
+from ..files.elsewhere import of_laboratory
 from ..files.tables.formats import of_arrays, of_texts
 from .allowed import ConfigError
 from .hydra import composed, options
@@ -35,24 +35,15 @@ def synonyms() -> dict[str, list[str]]:
 def unknown_option(group: str, given: str, name: str) -> ConfigError:
     """The error about an unknown option of a group, with the options that fit."""
     known = options(group, name)
-    told = unknown(group, given, known, f"rankgrad {of_settings(name).command} --help")
     if group == "data" and is_data(given, name):
         return ConfigError(f"data= takes a kind of data, but {given!r} is a path. Use: {data_settings(given)}")
-    if group == "loss" and "." in given:
+    if group == "loss" and re.search(r"[.:(,]", given):
         return ConfigError(
-            f"unknown loss {given!r}. For a class of your own, name its package: loss={given} "
-            f"trust={given.partition('.')[0]}; its arguments are settings. docs/plugins.md registers it under a name"
+            f"unknown loss {given!r}. A run trains one loss, and its settings follow it: loss=NAME loss.SETTING=VALUE; "
+            "rankgrad compare trains several. For a class of your own, name its package: trust=PACKAGE"
         )
-    if group == "loss" and re.search(r"[:(,]", given):
-        return ConfigError(
-            f"unknown loss {given!r}. A run trains one loss, and its settings follow it: loss=NAME loss.SETTING=VALUE. "
-            f"To compare several losses: rankgrad {of_settings(name).command.replace('train', 'compare')} loss=A,B"
-        )
-    meant = [row for row in _rows_of(given) if row.startswith(f"{group}=") and row.partition("=")[2] in known]
-    if group == "data" and name != "search":
-        meant += [f"{row} data.root=FOLDER" for row in _rows_of(given) if row == "task=search"]
-    if meant:
-        told = f"unknown {group} {given!r}; did you mean {meant[0]}? Known: {told.partition(' Known: ')[2]}"
+    hint = of_laboratory(group, given, known) or _meant(given, keys(composed((), name)), name)
+    told = unknown(group, given, known, f"rankgrad {of_settings(name).command} --help", hint)
     if (group, name) == ("model", "train"):
         word = shlex.quote(f"model.name={given or 'NAME'}")
         told += (
@@ -63,13 +54,11 @@ def unknown_option(group: str, given: str, name: str) -> ConfigError:
 
 def no_setting(word: str, name: str) -> ConfigError:
     """The error about a word without =, with the setting that it may mean."""
-    hint = ""
-    for group in of_settings(name).groups:
-        known = options(group, name)
-        hint = hint or (f"; did you mean '{group}={word}'?" if word in known else of_laboratory(group, word, known))
-    if is_data(word, name):
-        hint = f". To train on it: {data_settings(word)}"
-    hint = hint or _meant(word, keys(composed((), name)), name)
+    groups = {group: options(group, name) for group in of_settings(name).groups}
+    hints = [f"; did you mean '{group}={word}'?" for group, known in groups.items() if word in known]
+    hints += [of_laboratory(group, word, known) for group, known in groups.items()]
+    hints += [f". To train on it: {data_settings(word)}"] * is_data(word, name)
+    hint = next(filter(None, hints), "") or _meant(word, keys(composed((), name)), name)
     return ConfigError(f"settings are KEY=VALUE, such as loss=pnp or optimizer.lr=1e-3; got {word!r}{hint}")
 
 
@@ -84,23 +73,18 @@ def check_known(overrides: Sequence[str], every: Sequence[str], name: str) -> No
     of = dict(override.split("=", 1) for override in overrides)
     if name == "train" and "data.root" in {*of} - {*every}:
         raise ConfigError(f"data.root also needs the kind of the data: {data_settings(of['data.root'])}")
+    known = [key for key in every if not (key.startswith(INTERNAL) or re.search(r"(^|\.)_", key))]
     for key, value in of.items():
         if not re.match(r"[A-Za-z_]", key) or "@" in key or key in (*every, *of_settings(name).groups):
             continue
         if "data.root" in _rows_of(key) and is_data(value, name):
             raise ConfigError(f"unknown setting {key!r}. To train on it: {data_settings(value)}")
-        raise ConfigError(_unknown(key, every, name))
-
-
-def _unknown(given: str, every: Sequence[str], name: str) -> str:
-    known = [key for key in every if not (key.startswith(INTERNAL) or re.search(r"(^|\.)_", key))]
-    parent, _, last = given.rpartition(".")
-    parent = parent or next((row.rpartition(".")[0] for row in _rows_of(given)), "")
-    same = [key for key in known if key.rpartition(".")[2] == last]  # the section is missing or wrong
-    beside = [key for key in known if parent and key.rpartition(".")[0] == parent]
-    hint = _meant(given, known, name) or (f"; did you mean {same[0]!r}?" if same else closest(given, beside or known))
-    where = f" in {parent}" if beside else ""
-    return f"unknown setting {given!r}{hint} Known{where}: {', '.join(beside or [k for k in known if '.' not in k])}"
+        parent, _, last = key.rpartition(".")
+        beside = [each for each in known if parent and each.rpartition(".")[0] == parent]
+        same = [each for each in known if each.rpartition(".")[2] == last]  # the section is missing or wrong
+        told = _meant(key, known, name) or closest(same[0] if same else key, same or beside or known)
+        where, there = (f" in {parent}", beside) if beside else ("", [each for each in known if "." not in each])
+        raise ConfigError(f"unknown setting {key!r}{told} Known{where}: {', '.join(there)}")
 
 
 def _meant(given: str, known: Sequence[str], name: str) -> str:
@@ -108,7 +92,7 @@ def _meant(given: str, known: Sequence[str], name: str) -> str:
     for row in _rows_of(given):
         parts = [part.partition("=") for part in row.split()]
         chooses = any(key in of_settings(name).groups and option in options(key, name) for key, _, option in parts)
-        if chooses or all(key in known for key, *_ in parts):
+        if chooses or (row != f"task={name}" and all(key in known for key, *_ in parts)):
             return f"; did you mean {' and '.join(map(repr, row.split()))}?"
     return ""
 
@@ -124,13 +108,6 @@ def is_data(word: str, name: str) -> bool:
     return name == "train" and os.path.exists(os.path.expanduser(word))
 
 
-def is_search(path: str) -> bool:
-    """Whether a folder holds queries and documents."""
-    folder = Path(path).expanduser()
-    files = folder.iterdir() if folder.is_dir() else ()
-    return {"corpus", "queries"} <= {file.name.partition(".")[0] for file in files}
-
-
 def data_settings(path: str) -> str:
     """The settings for data at a path, by its ending.
 
@@ -141,9 +118,9 @@ def data_settings(path: str) -> str:
     """
     check_unpacked(path)
     root = shlex.quote(shown(f"data.root={'DIR' if path in ('', 'null', '~') else path}"))
-    if is_search(path):
+    folder, suffix = Path(path).expanduser(), os.path.splitext(path)[1].lower()
+    if folder.is_dir() and {"corpus", "queries"} <= {file.name.partition(".")[0] for file in folder.iterdir()}:
         return f"task=search {root}"
-    suffix = os.path.splitext(path)[1].lower()
     kinds = {"data=table": "embeddings"} if suffix in of_arrays() else {}
     if suffix in of_texts():
         kinds |= {"data=text": "texts", "data=manifest": "a list of images", "task=search": "queries and documents"}
