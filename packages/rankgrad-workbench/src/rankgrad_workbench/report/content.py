@@ -18,7 +18,7 @@ from rankgrad.common.progress import through
 from ..files.tables.formats import of_arrays
 from ..runs.folder import Run
 from ..runs.history import TEST, curves, evaluations
-from ..runs.run_warnings import RunWarning, remarks_of, warnings_of
+from ..runs.run_warnings import Finding, remarks_of, warnings_of
 from ..settings import differing, flat
 from ..settings.kinds import TASKS
 from .html.images import Images
@@ -98,7 +98,7 @@ class RunContent(ABC):
     after: Evaluated = None
     latest: tuple[int, Mapping[str, float]] | None = None
     notes: tuple[str, ...] = ()
-    warned: tuple[RunWarning, ...] = ()
+    warned: tuple[Finding, ...] = ()
     siblings: tuple[RunContent, ...] = ()
     variant: bool = False
 

@@ -35,7 +35,6 @@ from .provenance import joined
 from .run_warnings import (
     BELOW,
     FIRST_HIT,
-    alike,
     before_training,
     begun_groups,
     network,
@@ -385,7 +384,7 @@ def _table(
     head = f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, per cent"
     parts = ["; ".join([head, *([f"settings: {' '.join(settings)}"] if settings else [])])]
     parts += [markdown([["loss", *values], *cells]), *_judged(main, list(runs), tests)]
-    for title, lines in (("Warnings", together(warned)), ("Remarks", alike(remarks))):
+    for title, lines in (("Warnings", together(warned)), ("Remarks", together(remarks))):
         parts += ["\n".join([title, "", *(f"* {line}" for line in lines)])] if lines else []
     text = "\n\n".join(parts)
     write_text(out / "compare.md", text + "\n")
@@ -398,7 +397,7 @@ def _table(
             loss: [{"seed": s, **asdict(each)} for s, found in of.items() for each in found]
             for loss, of in warned.items()
         },
-        "remarks": {loss: [{"seed": s, "remarks": said} for s, said in of.items()] for loss, of in remarks.items()},
+        "remarks": remarks,
         **joined(each for of in facts.values() for each in of),
         "train_seconds": {loss: [each["train_seconds"] for each in of] for loss, of in facts.items()},
     }

@@ -30,7 +30,6 @@ SHAPES: Mapping[str, Any] = {
     "per_class": (Report.shapes["per_class"], {}),  # a detector's is an object
     **{"counts": NUMBERS, "settings": {}, "tests": [DIFFERENCE]},
 }
-ALIKE = 0.05  # share of the gallery that one network, and not the other, gives the embedding of an earlier item
 
 
 def at_size(word: str, settings: Mapping[str, object]) -> str:
@@ -142,23 +141,13 @@ def _paired(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) ->
     return None, ""
 
 
-def told(before: Mapping[str, Any], after: Mapping[str, Any], metric: str, network: str) -> str:
-    """A remark on a change that no test confirms; empty if it is certain, or nothing can be said.
-
-    Args:
-        before: see `change`.
-        after: likewise.
-        metric: name of the main metric.
-        network: "untouched" or "untrained".
+def told(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> str:
+    """A remark on a change that no test confirms; empty if it is certain, or nothing can be said. For arguments, see
+    `change`.
     """
     found = change(before, after, metric)
     if found is None:
         return ""
-    if alike := blind(before, after):
-        return (
-            f"The {network} network gives {alike:,} items of the gallery the embedding of another item: it cannot tell "
-            "these data apart, so it is no baseline"
-        )
     said, gain = found.found, 100 * (found.after - found.before)
     if said is None or found.p is None or found.certain:
         few = 0 < after.get("counts", {}).get("counted", 0) < FEWEST
@@ -167,15 +156,6 @@ def told(before: Mapping[str, Any], after: Mapping[str, Any], metric: str, netwo
         f"No measurable difference by training: {metric} {gain:+.1f} ({100 * said.low:+.1f} to {100 * said.high:+.1f}, "
         f"p {found.p:.2g} over {said.n:,} {found.over})"
     )
-
-
-def blind(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
-    """Number of items that only the network before training gives the embedding of another item or no direction; 0 if
-    they are few. Such a network could not work, so being better than it says nothing.
-    """
-    counts, then = before.get("counts", {}), after.get("counts", {})
-    more = sum(counts.get(name, 0) - then.get(name, 0) for name in ("duplicates", "zero_vectors"))
-    return int(more) if more > ALIKE * counts.get("gallery", 0) > 0 else 0
 
 
 def network(config: Mapping[str, Any]) -> str:
@@ -205,24 +185,26 @@ BEGIN = ("model", "init", "frozen", "data", "evaluation")
 
 
 @dataclass(frozen=True)
-class RunWarning:
-    """A warning about a run.
+class Finding:
+    """A problem of a run.
 
     Attributes:
         name: short name for programs: "collapsed", "below_before", ...
-        text: what was measured.
+        text: what was measured, with the number.
         advice: what to do.
+        level: "warning", or "note" if it may be intended.
     """
 
     name: str
     text: str
     advice: str
+    level: str = "warning"
 
     def __str__(self) -> str:
         return f"{self.text}. {self.advice}"
 
 
-def warnings_of(run: Run, after: object | None = None) -> list[RunWarning]:
+def warnings_of(run: Run, after: object | None = None) -> list[Finding]:
     """The warnings of a run: data without its published counts, a result below that of the network before training, and
     those of `training.health`.
 
@@ -235,16 +217,16 @@ def warnings_of(run: Run, after: object | None = None) -> list[RunWarning]:
     """
     found = [*other_counts(run), *below_before(run, after)]
     findings = read_parts(run.health, HEALTH, "findings")["findings"] if run.health.exists() else []
-    return found + [RunWarning(f["name"], f["text"], f["advice"]) for f in findings if f["level"] == "warning"]
+    return found + [Finding(f["name"], f["text"], f["advice"]) for f in findings if f["level"] == "warning"]
 
 
-def other_counts(run: Run) -> list[RunWarning]:
+def other_counts(run: Run) -> list[Finding]:
     """A warning if the data of a run did not have its published counts; else []."""
     text = run.read_facts().get(OFF_COUNTS)
-    return [RunWarning(OFF_COUNTS, text, "'rankgrad datasets check' says what to do")] if text else []
+    return [Finding(OFF_COUNTS, text, "'rankgrad datasets check' says what to do")] if text else []
 
 
-def below_before(run: Run, after: object | None = None) -> list[RunWarning]:
+def below_before(run: Run, after: object | None = None) -> list[Finding]:
     """A warning if training made the network worse on the evaluated data; else [].
 
     A paired test over classes or queries must find it (`change.Change`). Where there are no values of single queries,
@@ -264,7 +246,7 @@ def below_before(run: Run, after: object | None = None) -> list[RunWarning]:
     size, trained_at = before.get("settings", {}).get("size"), settings_in(run).get("data", {}).get("size")
     if size and trained_at and trained_at < size:
         advice = f"Before training it was measured at {size} pixels: train with data.size={size}. {advice}"
-    return [RunWarning(BELOW, said, advice)]
+    return [Finding(BELOW, said, advice)]
 
 
 def _surely(found: Change, after: Mapping[str, Any]) -> bool:
@@ -282,7 +264,7 @@ def remarks_of(run: Run, after: object | None = None) -> list[str]:
         after: report of the trained network, if it is not in the folder yet.
     """
     before, content = _both(run, after)
-    said = told(before, content, TASKS[run.kind].main_of(content["values"]), network(settings_in(run)))
+    said = told(before, content, TASKS[run.kind].main_of(content["values"]))
     return [*run.read_facts().get(REMARKS, []), *([f"{said}."] if said else [])]
 
 
@@ -316,35 +298,28 @@ def begun_groups(configs: Iterable[tuple[str, Mapping[str, object]]]) -> dict[st
     return {words[key] if len(groups) == 1 else f"{words[key]}, {', '.join(of)}": of for key, of in groups.items()}
 
 
-def together(by_variant: Mapping[str, Mapping[int, Sequence[RunWarning]]]) -> list[str]:
-    """The warnings of a comparison, one line for each variant and warning, with the numbers of the first seed.
+def together(by_variant: Mapping[str, Mapping[int, Sequence[Finding | str]]]) -> list[str]:
+    """The warnings or remarks of a comparison. What all runs share stands once; other lines name variant and seeds, and
+    have the numbers of the first seed.
 
     Args:
-        by_variant: name of a variant -> seed -> its warnings.
+        by_variant: name of a variant -> seed -> its warnings or remarks.
 
-    >>> warned = RunWarning("fast", "the rate is too high", "Lower it.")
+    >>> warned = Finding("fast", "the rate is too high", "Lower it.")
     >>> together({"pnp": {0: [warned], 2: [warned]}, "supap": {0: []}})
     ['pnp, seeds 0, 2: the rate is too high. Lower it.']
-    """
-    lines = []
-    for variant, by_seed in by_variant.items():
-        for name in dict.fromkeys(each.name for found in by_seed.values() for each in found):
-            of = {seed: each for seed, found in by_seed.items() for each in found if each.name == name}
-            seeds = f"seed{'s' if len(of) > 1 else ''} {', '.join(map(str, of))}"
-            lines.append(f"{variant}, {seeds}: {next(iter(of.values()))}")
-    return lines
-
-
-def alike(by_variant: Mapping[str, Mapping[int, Sequence[str]]]) -> list[str]:
-    """The remarks of a comparison. One that all runs share stands once; the others name their variant and seed.
-
-    Args:
-        by_variant: name of a variant -> seed -> its remarks.
-
-    >>> alike({"pnp": {0: ["one image twice"], 1: ["one image twice", "few queries"]}})
+    >>> together({"pnp": {0: ["one image twice"], 1: ["one image twice", "few queries"]}})
     ['one image twice', 'pnp, seed 1: few queries']
     """
-    runs = [(f"{name}, seed {seed}", said) for name, by_seed in by_variant.items() for seed, said in by_seed.items()]
-    shared = [text for text in (runs[0][1] if runs else []) if all(text in said for _, said in runs)]
-    own = [f"{name}: {text}" for name, said in runs for text in said if text not in shared]
-    return [*shared, *own]
+    runs = [[*map(str, said)] for by_seed in by_variant.values() for said in by_seed.values()]
+    shared = [text for text in (runs[0] if runs else []) if all(text in said for said in runs)]
+    lines = [*shared]
+    for variant, by_seed in by_variant.items():
+        found: dict[str, dict[int, str]] = {}
+        for seed, said in by_seed.items():
+            for each in said:
+                if str(each) not in shared:
+                    found.setdefault(getattr(each, "name", str(each)), {})[seed] = str(each)
+        for of in found.values():
+            lines.append(f"{variant}, seed{'s' * (len(of) > 1)} {', '.join(map(str, of))}: {next(iter(of.values()))}")
+    return lines

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from ..runs.run_warnings import Finding
 from .measuring import Sample
 
 # Share of queries without a relevant item. Such a query has no loss, so reading and embedding its image was wasted.
@@ -63,23 +64,6 @@ LEAST_STEPS, LEAST_SAMPLES = 40, 8
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A problem of a training.
-
-    Attributes:
-        name: short name for programs: "collapsed", "saturated", ...
-        level: "warning", or "note" if it may be intended.
-        text: what was measured, with the number.
-        advice: what to do.
-    """
-
-    name: str
-    level: str
-    text: str
-    advice: str
-
-
-@dataclass(frozen=True)
 class Facts:
     """Facts of a training, beside its samples.
 
@@ -108,7 +92,7 @@ def _texts() -> dict[str, dict[str, str]]:
 
 def _found(name: str, **values: Any) -> Finding:
     row = _texts()[name]
-    return Finding(name, row.get("level", "warning"), row["text"].format(**values), row["advice"].format(**values))
+    return Finding(name, row["text"].format(**values), row["advice"].format(**values), row.get("level", "warning"))
 
 
 def diagnose(samples: Sequence[Sample], facts: Facts) -> list[Finding]:
