@@ -63,7 +63,6 @@ CALLS = {
     "queries": lambda: ScoreTable.of(POINTS, np.arange(12) % 2, query=NAMES),
     "curves": lambda: curves_of(ROW, HITS.ravel()),
     "matrix of a run": lambda: trec.from_scores(SCORES),
-    "retrieved": lambda: trec.from_scores(PLAIN, retrieved=np.ma.masked_array(HITS, HITS)),
     "documents": lambda: trec.from_matrix(NAMES.reshape(2, 6), PLAIN),
     "columns": lambda: trec.from_columns(["q"] * 12, np.arange(12), ROW),
     "names of columns": lambda: trec.from_columns(["q"] * 12, NAMES, PLAIN.ravel()),

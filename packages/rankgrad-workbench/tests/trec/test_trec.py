@@ -256,17 +256,8 @@ def test_places_of_no_document_and_scores_of_minus_infinity_are_not_retrieved():
     expected = numbers({"a": short}, qrels)
     scores = np.array([[3.0, -np.inf, 1.0], [-np.inf, 2.0, -np.inf]])
     assert numbers({"a": trec.from_scores(scores)}, qrels) == expected
-    full = np.array([[3.0, -1e6, 1.0], [-1e6, 2.0, -1e6]])
-    assert numbers({"a": trec.from_scores(full, retrieved=full > -1e6)}, qrels) == expected
     lists = trec.from_matrix([[0, 2], [1, -1]], [[3.0, 1.0], [2.0, 5.0]])
     assert numbers({"a": lists}, qrels) == expected
-
-
-def test_padding_by_a_low_score_is_noticed():
-    scores = np.full((4, 50), -1e6)
-    scores[:, :3] = [3.0, 2.0, 1.0]
-    found = evaluate({"a": trec.from_scores(scores)}, {"0": {"7": 1}, "1": {"0": 1}}, ["map"], intervals=0)
-    assert any("-1e+06" in note and "94 of 100" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])

@@ -20,12 +20,13 @@ from rankgrad.common.text import shown
 from rankgrad.evaluation.statistics import BOOTSTRAP, Bootstrap
 
 from . import files
+from .alike import told_alike
 from .comparison import Difference, differences, intervals_over, is_silent, pairs_of
 from .files import QRELS, RUN
 from .fusion import fuse
 from .judged import AboutRun, JudgedLists, Judgements, judged_lists, some
 from .lists import Array, Source, from_columns, from_mapping, from_matrix, from_scores
-from .metrics import ListMetric, highest
+from .metrics import ListMetric
 from .names import USUAL, metrics_of
 from .result import Evaluation
 from .sources import Groups, Run, groups_of, runs_of, source_of
@@ -42,7 +43,6 @@ __all__ = [
     "write_run",
 ]
 
-PADDED = 0.05  # if more than this fraction of the documents has the lowest score, it may be padding
 #: Grades that programs write for a missing value, and the largest ones of some number types.
 CODES = (999, 9999, 32767, 65535, 99999, 2**31 - 1)
 
@@ -138,7 +138,7 @@ def evaluate(
         of_groups=tuple(_group_rows(per_query, means, of_group, bounds)),
         meanings={str(metric): metric.meaning for metric in wanted},
         settings=settings | {"gains": {str(grade): gain for grade, gain in settings["gains"].items()}},
-        notes=(*notes, *_about_judgements(judgements, level), *highest(wanted, judgements, level), *untested),
+        notes=(*notes, *_about_judgements(judgements, level), *untested),
     )
 
 
@@ -212,24 +212,18 @@ def _about_judgements(judgements: Judgements, level: int) -> list[str]:
 
 
 def _about(run: str, lists: JudgedLists, about: AboutRun, missing: str) -> list[str]:
-    """Notes about queries without list or judgements, names that look alike, and scores that look like padding."""
-    queries, listed = lists.judgements.queries, int(lists.listed.sum())
+    """Notes about queries without list or judgements, and about names that look alike."""
+    queries = lists.judgements.queries
     lacking = [queries[row] for row in np.flatnonzero(lists.listed == 0).tolist()]
     fate = "count 0 in every metric" if missing == "zero" else "are left out of the means"
-    lowest = min(about.lowest, default=0.0)
-    padded = about.lowest[lowest]
     notes = {
         f"Judged queries without a list in {run}: {len(lacking):,} of {len(queries):,} ({some(lacking)}). They "
         f"{fate}.": lacking,
         f"Queries of {run} without judgements: {len(about.unknown):,} ({some(about.unknown)}). They are left out.": (
             about.unknown
         ),
-        f"No document of {run} is judged, so every metric is 0.": listed and not len(lists.rank),
-        **{f"In {run} {about.alike.told(what)}.": pairs for what, pairs in about.alike.found.items()},
-        f"Documents of {run} with the lowest score, {lowest:g}: {padded:,} of {listed:,}. They count as retrieved. If "
-        "this score marks documents that were not retrieved, leave them out of the run.": (
-            padded > max(PADDED * listed, 2 * int((lists.listed > 0).sum()))
-        ),
+        f"No document of {run} is judged, so every metric is 0.": lists.listed.any() and not len(lists.rank),
+        **{f"In {run} {told_alike(what, pairs)}.": pairs for what, pairs in about.alike.items()},
     }
     return [note for note, holds in notes.items() if holds]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 LONGEST = 60  # signs of a name in a message
 REMEDY = (
@@ -32,19 +31,9 @@ def pairs_alike(ones: Iterable[str], others: Iterable[str]) -> list[tuple[str, s
     return [(name, there[key(name)]) for name in ones if key(name) in there]
 
 
-@dataclass
-class Alike:
-    """Names of a run that only look like names in the judgements.
-
-    Attributes:
-        found: "queries" and "documents" -> pairs (name in the run, name in the judgements).
-    """
-
-    found: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: {"queries": [], "documents": []})
-
-    def told(self, what: str) -> str:
-        """The sentence about queries or documents; "" if no names look alike."""
-        if not self.found[what]:
-            return ""
-        one, other = (ascii(name[:LONGEST]) for name in self.found[what][0])
-        return f"{len(self.found[what]):,} names of {what} only look alike, such as {one} and {other}. {REMEDY}"
+def told_alike(what: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """The sentence about "queries" or "documents" of a run that only look like names in the judgements; "" for none."""
+    if not pairs:
+        return ""
+    one, other = (ascii(name[:LONGEST]) for name in pairs[0])
+    return f"{len(pairs):,} names of {what} only look alike, such as {one} and {other}. {REMEDY}"

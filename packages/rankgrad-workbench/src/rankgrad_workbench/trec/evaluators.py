@@ -7,21 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from sentence_transformers import CrossEncoder
 from torch import nn
 
 from rankgrad.adapters.sentence_transformers.evaluation import Evaluator, OfCorpus
 from rankgrad.common.checks import integer
-from rankgrad.ranks.normalize import unit_rows
-from rankgrad.search.scores import Scorer
+from rankgrad.search import retrieve
 
 from .. import trec
 from .names import USUAL, metrics_of
 from .sources import Run
 
-PAIRS = 2**25  # scores of queries and documents that are in memory at once
 FIRST = "first stage"
 INCOMPLETE = (
     "Relevant documents outside the lists are not known, so these values are too high for the whole collection. Give "
@@ -116,16 +113,11 @@ class RankedRetrievalEvaluator(OfCorpus):
     def measured(self, model: Any, similarity: str) -> trec.Evaluation:
         """The metrics of the model and of the other runs."""
         queries, corpus = (side.to(torch.promote_types(side.dtype, torch.float32)) for side in self.sides(model))
-        if similarity == "cosine":
-            queries, corpus = unit_rows(queries), unit_rows(corpus)
-        scorer = Scorer(queries, corpus, "euclidean" if similarity == "euclidean" else "inner product")
-        depth, names = min(self.depth, len(corpus)), np.array(list(map(str, self.corpus)), dtype=object)
-        scores, documents = [], []
-        for rows in torch.split(torch.arange(len(queries), device=scorer.device), max(1, PAIRS // len(corpus))):
-            best, index = scorer(rows).topk(depth)
-            scores.append(scorer.scores(best, rows).cpu())
-            documents.append(names[index.cpu().numpy()])
-        run = trec.from_matrix(np.concatenate(documents), torch.cat(scores), list(map(str, self.queries)), self.run)
+        if similarity == "euclidean":  # 2 q d - d d is largest for the nearest document d
+            queries, corpus = nn.functional.pad(queries.double(), (0, 1), value=1.0), corpus.double()
+            corpus = torch.cat([2 * corpus, -corpus.square().sum(1, keepdim=True)], 1)
+        sides = (list(self.queries), queries), (list(self.corpus), corpus)
+        run = retrieve(None, *sides, self.depth, normalize=similarity == "cosine")
         return trec.evaluate({self.run: run, **self.others}, self.qrels, **self.options)
 
     def numbers(self) -> tuple[Mapping[str, float], Mapping[str, tuple[float, float]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ import numpy as np
 
 from rankgrad.common.text import shown
 
-from .alike import Alike, pairs_alike
+from .alike import pairs_alike, told_alike
 from .lists import Array, QueryList, ScatteredError, Source
 
 EXAMINED = 1000  # number of lists whose names are compared with those of the judgements
@@ -138,13 +137,11 @@ class AboutRun(NamedTuple):
 
     Attributes:
         unknown: queries of the run that are not in the judgements.
-        lowest: the lowest score of a list -> number of documents with it, in lists in which it is the lowest.
-        alike: names of queries and of documents that only look like those in the judgements.
+        alike: "queries" and "documents" -> pairs (name in the run, name in the judgements) that only look alike.
     """
 
     unknown: list[str]
-    lowest: Counter[float]
-    alike: Alike
+    alike: dict[str, list[tuple[str, str]]]
 
 
 def judged_lists(run: Source, judgements: Judgements, *, single: bool = False) -> tuple[JudgedLists, AboutRun]:
@@ -170,7 +167,7 @@ def _collected(
     number = {query: place for place, query in enumerate(judgements.queries)}
     listed = np.zeros(len(number), np.int64)
     entries: list[Array] = [np.empty((3, 0), np.int64)]  # [query | rank | grade, entry] of each list
-    about = AboutRun([], Counter(), Alike())
+    about = AboutRun([], {"queries": [], "documents": []})
     for examined, each in enumerate(lists):
         if each.query not in number:
             about.unknown.append(each.query)
@@ -183,16 +180,14 @@ def _collected(
         if examined < EXAMINED and len(rows) < min(len(grades), len(each.documents)):
             here = {*each.documents}
             others = [name for name in grades if name not in here]
-            about.alike.found["documents"] += pairs_alike(filterfalse(grades.__contains__, each.documents), others)
-        least = float(each.values.min())
-        about.lowest[least] += int((each.values == least).sum())
+            about.alike["documents"] += pairs_alike(filterfalse(grades.__contains__, each.documents), others)
     lacking = [query for query, count in zip(number, listed.tolist(), strict=True) if not count]
-    about.alike.found["queries"] += pairs_alike(about.unknown, lacking)
+    about.alike["queries"] += pairs_alike(about.unknown, lacking)
     if about.unknown and len(entries) == 1:
         raise ValueError(
             f"no query of {run.name} is judged in {judgements.name}: their first queries are "
             f"{shown(about.unknown[0])!r} and {shown(judgements.queries[0])!r}. "
-            f"{about.alike.told('queries') or 'Use the same names in both'}"
+            f"{told_alike('queries', about.alike['queries']) or 'Use the same names in both'}"
         )
     query, rank, grade = np.concatenate(entries, axis=1).astype(np.int64)
     order = np.lexsort((rank, query))

@@ -168,11 +168,7 @@ def from_columns(queries: Any, documents: Any, values: Numbers, name: str = "the
     lengths = [len(unmasked(queries, "queries")), len(unmasked(documents, "documents")), len(scores)]
     if scores.ndim != 1 or len(set(lengths)) > 1:
         raise ValueError(f"queries, documents and values must have the same length; got {lengths}")
-
-    def parts() -> Iterator[QueryList]:
-        yield from by_query(names(queries), names(documents), scores)
-
-    return Source(name, parts)
+    return Source(name, lambda: by_query(names(queries), names(documents), scores))
 
 
 def from_matrix(documents: Any, scores: Numbers, queries: Any = None, name: str = "the matrix") -> Source:
@@ -201,15 +197,11 @@ def from_matrix(documents: Any, scores: Numbers, queries: Any = None, name: str 
     return _of_rows(table, values, table != (NO_DOCUMENT if table.dtype.kind in "iu" else ""), queries, name)
 
 
-def from_scores(
-    scores: Numbers, retrieved: Any = None, queries: Any = None, documents: Any = None, name: str = "the scores"
-) -> Source:
+def from_scores(scores: Numbers, queries: Any = None, documents: Any = None, name: str = "the scores") -> Source:
     """The rows of a whole matrix [query, document] of scores.
 
     Args:
         scores: [query, document] numbers. Minus infinity: the document was not retrieved for the query.
-        retrieved: [query, document] bool; False: the document was not retrieved, and its score is ignored. None: all
-            were retrieved.
         queries: [query] names; None: 0, 1, 2, ...
         documents: [document] names; None: 0, 1, 2, ...
         name: name of the matrix in messages.
@@ -226,13 +218,9 @@ def from_scores(
     if values.ndim != 2:
         raise ValueError(f"scores must be a matrix [query, document]; got shape {values.shape}")
     columns = np.array(names(range(values.shape[1]) if documents is None else documents), object)
-    inside = np.ones(values.shape, bool) if retrieved is None else _array(retrieved)
-    if inside.dtype != bool or inside.shape != values.shape or len(columns) != values.shape[1]:
-        raise ValueError(
-            f"scores {values.shape} need retrieved as bool of the same shape and a name for each column; got "
-            f"{inside.dtype} {inside.shape} and {len(columns)} names"
-        )
-    return _of_rows(np.broadcast_to(columns, values.shape), values, inside & (values != -np.inf), queries, name)
+    if len(columns) != values.shape[1]:
+        raise ValueError(f"scores {values.shape} need a name for each column; got {len(columns)} names")
+    return _of_rows(np.broadcast_to(columns, values.shape), values, values != -np.inf, queries, name)
 
 
 def _of_rows(table: Array, values: Array, inside: Array, queries: Any, name: str) -> Source:
@@ -240,13 +228,8 @@ def _of_rows(table: Array, values: Array, inside: Array, queries: Any, name: str
     called = names(range(len(table)) if queries is None else queries)
     if len(called) != len(table):
         raise ValueError(f"queries must have {len(table)} names, one per row; got {len(called)}")
-
-    def parts() -> Iterator[QueryList]:
-        for query, documents, scores, here in zip(called, table, values, inside, strict=True):
-            if here.any():
-                yield QueryList(query, names(documents[here]), scores[here])
-
-    return Source(name, parts)
+    rows = list(zip(called, table, values, inside, strict=True))
+    return Source(name, lambda: (QueryList(q, names(row[here]), of[here]) for q, row, of, here in rows if here.any()))
 
 
 def names(values: Iterable[Any]) -> list[str]:

@@ -7,13 +7,13 @@ the ranks, so their last bit does not depend on how a run was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from .judged import JudgedLists, Judgements, Relevant, counted_within
+from .judged import JudgedLists, Relevant, counted_within
 from .lists import Array
 
 LEAST = 1e-5  # as in trec_eval, gm_map raises lower average precisions to this value
@@ -305,21 +305,3 @@ _KINDS = (
 KINDS = {kind.name: kind for kind in _KINDS}
 #: Kinds of metrics that have no lowest relevant grade.
 GRADED = ("num_q", "num_ret", "ndcg", "ndcg_cut", "err", "judged")
-
-
-def highest(metrics: Sequence[ListMetric], judgements: Judgements, level: int) -> list[str]:
-    """The note on means of P that cannot reach 1, over all judged queries.
-
-    Args:
-        metrics: the metrics.
-        judgements: the judgements.
-        level: lowest relevant grade, if a metric has none.
-    """
-    found = []
-    for metric in metrics:
-        relevant = judgements.query[judgements.grade >= (level if metric.level is None else metric.level)]
-        most = np.minimum(np.bincount(relevant, minlength=len(judgements.queries)) / (metric.k or 1), 1)
-        if metric.kind == "P" and most.mean() < 1:
-            found.append(f"{metric} {most.mean():.4f}")
-    said = ", ".join(found)
-    return [f"Highest possible values, as there are fewer than k relevant items: {said}."] if found else []

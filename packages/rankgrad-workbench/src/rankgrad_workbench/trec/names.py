@@ -75,15 +75,11 @@ def _fit(ks: list[float | None], kind: MetricKind) -> bool:
 
 
 def _unknown(name: str, word: str, ks: list[float | None], number: str) -> str:
-    from rankgrad.evaluation.measures import OTHERS, WHOLE  # they need torch
-
     example = {"length": "_10", "recall": "_0.10"}
     listed = [each + example.get(kind.k, "") for each, kind in KINDS.items()]
-    known = f"Known: {', '.join(listed)}; the number may be any"
-    if name.lower() in {each.lower() for each in (*WHOLE, *OTHERS)}:
-        return f"unknown metric {name!r}, which is computed for embeddings alone (rankgrad evaluate RUN). {known}"
     names = [each + number for kind in KINDS.values() if _fit(ks, kind) for each in kind.words]
-    return f"unknown metric {name!r}{closest(word + number, names, alike=0.7)} {known}"
+    hint = closest(word + number, names, alike=0.7)
+    return f"unknown metric {name!r}{hint} Known: {', '.join(listed)}; the number may be any"
 
 
 def _options(kind: MetricKind, text: str, name: str) -> dict[str, Any]:

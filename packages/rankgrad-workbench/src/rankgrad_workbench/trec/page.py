@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rankgrad.common.files import open_file
 
-from ..files import atomic_write, write_text
+from ..files import write_text
 from ..report.html.templates import write_page as write_html
 from ..report.html.text import DASH, enumeration, verdict
 from .comparison import Difference, chance
@@ -32,34 +31,29 @@ def write_folder(evaluation: Evaluation, folder: str | os.PathLike[str], title: 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / JSON, evaluation.to_json() + "\n")
-    values, each_query = [], []
-    for run in evaluation.runs:
-        for name, value in evaluation.values[run].items():
-            values.append([run, name, value, *evaluation.intervals[run].get(name, ("", ""))])
-        columns = [column.tolist() for column in evaluation.per_query[run].values()]
-        each_query += [[run, *row] for row in zip(evaluation.queries, *columns, strict=True) if row[1] == row[1]]
-    _write_csv(folder / VALUES, ["run", "metric", "value", "low", "high"], values)
-    _write_csv(folder / PER_QUERY, ["run", "query", *evaluation.metrics], each_query)
-    compared = [asdict(each) for each in evaluation.differences]
-    _write_if_any(folder / DIFFERENCES, [field.name for field in fields(Difference)], compared)
-    _write_if_any(folder / GROUPS, GROUP_COLUMNS, evaluation.of_groups)
+    values = [
+        [run, name, value, *evaluation.intervals[run].get(name, (None, None))]
+        for run in evaluation.runs
+        for name, value in evaluation.values[run].items()
+    ]
+    queries = pd.Index(evaluation.queries, name="query")
+    by_run = {run: pd.DataFrame(columns, queries).dropna() for run, columns in evaluation.per_query.items()}
+    tables = {
+        VALUES: pd.DataFrame(values, columns=["run", "metric", "value", "low", "high"]),
+        PER_QUERY: pd.concat(by_run, names=["run"]).reset_index(),
+        DIFFERENCES: pd.DataFrame(evaluation.differences, columns=[field.name for field in fields(Difference)]),
+        GROUPS: pd.DataFrame(evaluation.of_groups, columns=GROUP_COLUMNS),
+    }
+    for name, table in tables.items():
+        path, text = folder / name, table.to_csv(index=False, lineterminator="\n")
+        if len(table) or name in (VALUES, PER_QUERY):
+            write_text(path, text)
+        elif path.is_file():  # of an earlier evaluation, or the user's own file of this name
+            with open_file(path) as file:
+                ours = file.readline() == text.encode()
+            if ours:
+                path.unlink()
     return write_page(folder / PAGE, evaluation, title)
-
-
-def _write_if_any(path: Path, head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table that not every evaluation has. Without rows, the table of an earlier evaluation is removed."""
-    if rows:
-        _write_csv(path, head, [[row[name] for name in head] for row in rows])
-    elif path.is_file():
-        with open_file(path) as file:
-            ours = file.readline() == f"{','.join(head)}\n".encode()  # the user's own file may have this name
-        if ours:
-            path.unlink()
-
-
-def _write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    with atomic_write(path) as opened, io.TextIOWrapper(opened, encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([head, *rows])
 
 
 def write_page(path: Path, evaluation: Evaluation, title: str | None = None) -> Path:
