@@ -65,8 +65,8 @@ def test_what_was_cut_off_goes_on_after_the_last_part_that_is_there(
         "part-000001.npz",
     ]
     embedded: list[int] = []
-    real = parts.embed_alone
-    monkeypatch.setattr(parts, "embed_alone", lambda *a, **k: embedded.append(len(a[1])) or real(*a, **k))
+    real = parts.embed
+    monkeypatch.setattr(parts, "embed", lambda *a, **k: embedded.append(len(a[1])) or real(*a, **k))
     monkeypatch.setattr(
         "rankgrad_workbench.index.embed.check_images", lambda paths: pytest.fail("they were checked before")
     )
@@ -196,11 +196,11 @@ def test_a_process_that_is_killed_loses_one_part(photos, weights, whole, tmp_pat
         "import os, signal, sys\n"
         "from rankgrad_workbench.index import embed as parts\n"
         "from rankgrad_workbench.cli import main\n"
-        "parts.PART, real = 7, parts.embed_alone\n"
+        "parts.PART, real = 7, parts.embed\n"
         "def embed(*a, **k):\n"
         "    if 'part 3' in k['progress'] and 'die' in os.environ: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return real(*a, **k)\n"
-        "parts.embed_alone = embed\n"
+        "parts.embed = embed\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     words = [sys.executable, str(rare), "embed", str(weights), str(photos), "-o", str(out), "--batch-size", "3"]

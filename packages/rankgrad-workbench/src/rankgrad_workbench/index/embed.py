@@ -45,7 +45,7 @@ from ..files.tables.text import stem_of
 from ..runs.embeddings import save_embeddings
 from ..tasks.search.reading import beginning, read_named
 from ..tasks.search.sizes import first
-from ..training.inference import embed_alone
+from ..training.inference import embed
 from .embedder import Embedder
 from .gallery import Origin, check_place, threshold_of
 
@@ -96,12 +96,13 @@ class Parts:
 
         def embedded(part: range) -> npt.NDArray[np.float32]:
             name = "embedding" if count == 1 else f"embedding, part {part.start // rows + 1} of {count}"
-            found = embed_alone(
+            found = embed(
                 *(embedder.model, table.take(part), embedder.transform),
                 batch_size=batch_size,
                 workers=workers,
                 progress=name if world()[0] == 0 else "",
                 device=device,
+                alone=True,
             )
             return unit_rows(found).numpy()
 

@@ -24,8 +24,9 @@ def embed(
     *,
     batch_size: int = 512,
     workers: int = 0,
-    progress: bool = False,
+    progress: bool | str = False,
     device: torch.device | str | None = None,
+    alone: bool = False,
 ) -> Tensor:
     """Embeddings of a table: float32 [row, dim] on the CPU. The model runs in eval mode; its mode is restored.
 
@@ -37,8 +38,9 @@ def embed(
         transform: transform for evaluation, see `transforms`.
         batch_size: number of rows in a batch.
         workers: number of workers of the DataLoader.
-        progress: show a progress bar.
+        progress: show a progress bar, or its label.
         device: where to compute; None: where the model is.
+        alone: this process embeds all rows.
 
     >>> from rankgrad_workbench.datasets import VectorTable
     >>> from rankgrad_workbench.datasets.transforms import Collated
@@ -47,42 +49,17 @@ def embed(
     >>> embed(nn.Linear(2, 3), table, Collated()).shape
     torch.Size([2, 3])
     """
-    rank, processes = world()
-    mine = range(rank, len(table), processes)
-    options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "device": device}
-    options["progress"] = "embedding" if progress and rank == 0 else ""
-    embeddings = embed_alone(model, table if processes == 1 else table.take(mine), transform, **options)
+    rank, processes = (0, 1) if alone else world()
+    rows = range(rank, len(table), processes)
+    mine = table if processes == 1 else table.take(rows)
+    label = progress if isinstance(progress, str) else "embedding" * progress
+    batches = in_order(mine.dataset(), mine.batches(transform), batch_size, workers, label if rank == 0 else "")
+    with evaluating(model, device) as place:  # trainer.precision=64-true and bf16-true convert the model
+        embeddings = torch.cat([model(moved(given, *place)).float().cpu() for given, _, _ in batches]).clone()
     if processes == 1:
         return embeddings
-    order = gather_rows(torch.tensor(mine))
+    order = gather_rows(torch.tensor(rows))
     return torch.empty(len(table), embeddings.shape[1]).index_copy_(0, order, gather_rows(embeddings))
-
-
-def embed_alone(
-    model: nn.Module,
-    table: Rows,
-    transform: Any,
-    *,
-    batch_size: int = 512,
-    workers: int = 0,
-    progress: str = "",
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """Embed a table as `embed` does, but in this process only.
-
-    Args:
-        model: see `embed`.
-        table: the rows.
-        transform: transform for evaluation.
-        batch_size: number of rows in a batch.
-        workers: number of workers of the DataLoader.
-        progress: label of the progress bar; empty: no bar.
-        device: where to compute.
-    """
-    batches = in_order(table.dataset(), table.batches(transform), batch_size, workers, progress)
-    with evaluating(model, device) as place:  # trainer.precision=64-true and bf16-true convert the model
-        embedded = [model(moved(given, *place)).float().cpu() for given, _, _ in batches]
-    return torch.cat(embedded).clone()
 
 
 def in_order(
