@@ -275,9 +275,9 @@ def test_command_exists_and_its_settings_fit(name, words, monkeypatch):
         assert not [word for word in settings if word.startswith("-")]
         assert arguments.settings_allowed or not settings
         if arguments.command in ("compare", "tune", "reproduce", "detect"):
-            name, _options, settings = launchers.split_launcher(settings)
-            if name == "submitit":
-                launchers.read_launcher([f"launcher={name}", *(w for w in rest if w.startswith("launcher."))])
+            if "launcher=submitit" in settings:
+                launchers.read_launcher(settings)
+            settings = [word for word in settings if not word.startswith("launcher")]
         tree = of_command("detect train" if arguments.command == "detect" else "train", settings).settings
         if "compare" in (arguments.command, getattr(arguments, "action", None)):
             names, _, others = compare._split(settings)

@@ -315,14 +315,14 @@ def test_every_loss_has_the_same_budget_and_pruned_trials_count(made, tmp_path):
     found = rows(tmp_path)
     for loss, trials in outcome.trials.items():
         states = [row["state"] for row in found if row["loss"] == loss]
-        assert len(states) == len(trials) == 14 and outcome.budgets[loss].trials == 14
-        assert states.count("pruned") == outcome.budgets[loss].pruned > 0
+        assert len(states) == len(trials) == 14 and outcome.budgets[loss]["trials"] == 14
+        assert states.count("pruned") == outcome.budgets[loss]["pruned"] > 0
         assert [trial.number for trial in trials] == list(range(14))
         for trial in trials:
             assert len(trial.folds) == 3 if trial.state == "complete" else len(trial.folds) < 3
             assert trial.steps == 100 * len(trial.folds) and trial.seconds == 2.0 * len(trial.folds)
-        assert outcome.budgets[loss].steps == sum(trial.steps for trial in trials)
-    assert sum(budget.steps for budget in outcome.budgets.values()) == 100 * len(made.calls)
+        assert outcome.budgets[loss]["steps"] == sum(trial.steps for trial in trials)
+    assert sum(budget["steps"] for budget in outcome.budgets.values()) == 100 * len(made.calls)
     assert len(set(made.folders)) == len(made.folders)
 
 
@@ -422,7 +422,7 @@ def test_a_trial_that_fails_counts_and_the_search_goes_on(made, tmp_path):
     outcome = tune([*TWO, "trials=8", "folds=2", "seeds=none"], tmp_path)
     for loss, trials in outcome.trials.items():
         failed = [trial for trial in trials if trial.state == "failed"]
-        assert len(trials) == 8 and len(failed) == outcome.budgets[loss].failed > 0
+        assert len(trials) == 8 and len(failed) == outcome.budgets[loss]["failed"] > 0
         assert outcome.winners[loss].state == "complete"
 
 

@@ -10,7 +10,6 @@ from rankgrad.common.files import read_text
 
 from ..datasets.vectors import embedding_columns
 from ..files import check_archive, load_json, sha256_of
-from ..files.folders import LOCK
 from ..settings import parsed
 from ..settings.kinds import TASKS
 from .folder import TABLE, Run
@@ -78,8 +77,6 @@ def check(folder: Path) -> Checked:
         saved = run.state.exists()
         begins = f"continue it with resume={folder}" if saved else "nothing is saved yet; resume= starts it again"
         notes.append(f"not finished: {begins}")
-    if (folder / LOCK).exists():
-        notes.append("another process is using it, or was killed while it used it")
     return Checked(folder, f"{'finished' if finished else 'unfinished'} run ({kind})", files, tuple(notes))
 
 

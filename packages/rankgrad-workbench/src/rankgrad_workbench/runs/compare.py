@@ -25,8 +25,9 @@ from rankgrad.evaluation.statistics import FEWEST_SEEDS, PairedDifference, cauti
 from ..files import read_json, remove_leftovers, write_text
 from ..files.folders import HOLDER, lock, refuse_links
 from ..settings import PATHS, ConfigError, check_paths, compose
-from ..settings.checking import SEEDS
 from ..settings.kinds import TASKS, of_command, of_settings
+from ..settings.overrides import SEEDS
+from ..settings.values import changed
 from . import signals
 from .children import Child, Children
 from .folder import Run
@@ -346,8 +347,7 @@ def shared(out: Path, settings: Sequence[str]) -> Iterator[None]:
         if not begun:
             write_text(out / SETTINGS, json.dumps({OURS: __version__, **now}))
         elif then != now:
-            differ = [key for key in {**then, **now} if then.get(key) != now.get(key)]
-            told = ", ".join(f"{key} (then {then.get(key)}, now {now.get(key)})" for key in differ)
+            told = ", ".join(changed(then, now).values())
             raise ConfigError(f"{out} holds runs with other settings: {told}. Choose another folder with --out")
         yield
 

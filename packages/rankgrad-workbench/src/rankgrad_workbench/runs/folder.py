@@ -106,12 +106,6 @@ class Run:
     logs = _File("logs")
     checksums = _File("checksums.sha256")
 
-    def __post_init__(self) -> None:
-        folder: object = self.folder
-        if not isinstance(folder, Path):
-            kind = type(folder).__name__
-            raise TypeError(f"Run needs the folder as a pathlib.Path, such as Run(Path({str(folder)!r})); got a {kind}")
-
     @property
     def after(self) -> Path:
         """Result of the trained model; the file that a run writes last."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from .allowed import ConfigError, make, named, packages, section
-from .checking import PATHS, check_paths
 from .hydra import GIVEN, GROUPS, default_loss, differing, of_kind, options
-from .overrides import compose
+from .overrides import PATHS, check_paths, compose
 from .received import load, parsed
 from .resolvers import rate
 from .values import flat, keys, plain, replaced, typed

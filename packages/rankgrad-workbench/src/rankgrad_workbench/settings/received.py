@@ -15,9 +15,9 @@ from rankgrad.common.files import open_file
 
 from ..files.elsewhere import unknown
 from .allowed import ConfigError, check
-from .checking import check_kind
 from .hydra import GIVEN, folders
 from .kinds import TASKS, of_settings
+from .overrides import check_kind
 from .resolvers import register_resolvers
 from .values import dotted, first_line, values_in
 

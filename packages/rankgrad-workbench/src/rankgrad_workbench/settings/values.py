@@ -71,6 +71,16 @@ def flat(content: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in every.items() if not (isinstance(value, Mapping) and value)}
 
 
+def changed(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Name -> words for the values that differ.
+
+    >>> changed({"seed": 0, "tau": 1}, {"seed": 2, "tau": 1})
+    {'seed': 'seed (then 0, now 2)'}
+    """
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return {name: f"{name} (then {then.get(name)}, now {now.get(name)})" for name in names}
+
+
 def keys(config: DictConfig) -> list[str]:
     """All settings of a configuration, sections included, by their dotted names."""
     return list(dotted(OmegaConf.to_container(config)))

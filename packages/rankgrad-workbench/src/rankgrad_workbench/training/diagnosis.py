@@ -83,15 +83,14 @@ class Facts:
 
 
 @cache
-def _texts() -> dict[str, dict[str, str]]:
-    texts: dict[str, dict[str, str]] = yaml.safe_load(
-        resources.files(__package__).joinpath("findings.yaml").read_text()
-    )
-    return texts
+def texts() -> dict[str, Any]:
+    """The words of findings.yaml."""
+    read: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("findings.yaml").read_text())
+    return read
 
 
 def _found(name: str, **values: Any) -> Finding:
-    row = _texts()[name]
+    row = texts()["findings"][name]
     return Finding(name, row["text"].format(**values), row["advice"].format(**values), row.get("level", "warning"))
 
 

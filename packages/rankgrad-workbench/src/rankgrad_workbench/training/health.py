@@ -24,7 +24,7 @@ from torch import Tensor
 from rankgrad.batches.distributed import world
 
 from ..files import write_text
-from .diagnosis import LEAST_SAMPLES, LEAST_STEPS, MANY_NO_POSITIVE, Facts, diagnose
+from .diagnosis import LEAST_SAMPLES, LEAST_STEPS, MANY_NO_POSITIVE, Facts, diagnose, texts
 from .measuring import Sample
 from .module import TrainedModule
 
@@ -56,30 +56,15 @@ def report(samples: Sequence[Sample], facts: Facts) -> dict[str, Any]:
     }
 
 
-VERDICTS = {
-    "healthy": "no problems found",
-    "ill": "problems found, see below",
-    "too short": "too few steps to judge",
-}
-ROWS = {
-    "loss": "loss",
-    "wrong": "pairs in the wrong order",
-    "saturated": "of these, without a gradient",
-    "no_positive": "queries without a relevant item",
-    "positive": "cosine within a class",
-    "negative": "cosine between classes",
-    "dimensions": "effective dimensions",
-    "grad_norm": "norm of the gradient",
-    "update": "change of the weights in a step",
-    "drift": "drift of the memory",
-}
 SHARES = ("wrong", "saturated", "no_positive", "update")  # shown in per cent
 
 
 def as_text(report: Mapping[str, Any]) -> str:
     """A short table of a health.json, with advice for each finding."""
-    lines = [f"health: {VERDICTS[report['verdict']]} ({report['sampled']} of {report['steps']} steps measured)"]
-    for column, name in ROWS.items():
+    lines = [
+        f"health: {texts()['verdicts'][report['verdict']]} ({report['sampled']} of {report['steps']} steps measured)"
+    ]
+    for column, name in texts()["measurements"].items():
         values = [value for value in report["samples"][column] if value is not None]
         if values:
             count = max(len(values) // 5, 1)

@@ -14,15 +14,10 @@ import lightning as L
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from rankgrad.common.checks import unknown
-
 from ..files import write_text
 from ..runs.folder import TABLE, Run
 from ..runs.history import read_rows
-from ..settings import ConfigError
 from .module import TrainedModule, is_logged
-
-LOGGERS = ("csv", "tensorboard")
 
 
 class TableLogger(Logger):
@@ -83,16 +78,10 @@ def loggers(run: Run, names: Any, done: int) -> list[Logger]:
 
     Args:
         run: the run whose log they write.
-        names: names out of `LOGGERS`.
+        names: "csv" and "tensorboard".
         done: number of steps in the state from which the run resumes. Later rows of an earlier log are removed.
 
-    Raises:
-        ConfigError: an unknown name.
     """
-    names = [names] if isinstance(names, str) else names
-    for name in names:
-        if name not in LOGGERS:
-            raise ConfigError(unknown("logger", name, LOGGERS))
     chosen: list[Logger] = [TableLogger(run.logs, done)] if "csv" in names else []
     if "tensorboard" in names:
         again: dict[str, Any] = {"purge_step": done} if done else {}

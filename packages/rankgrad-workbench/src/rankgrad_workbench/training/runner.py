@@ -45,6 +45,7 @@ from ..runs.history import TEST
 from ..runs.provenance import made_by
 from ..settings import PATHS, ConfigError, flat, load, packages, plain, replaced
 from ..settings.spelling import as_word
+from ..settings.values import changed as differing
 from .callbacks import Clock, EvaluateEvery, LossBar, ProgressLines
 from .data import EpochData, SetEpoch
 from .health import Health
@@ -485,10 +486,8 @@ def begun(
     if now.get(EPOCHS) is None:
         now[EPOCHS] = then.get(EPOCHS)  # the number was chosen from the data
     left_out = ("derived.", "extended", "out", "resume", *left_out)
-    names = [name for name in {**then, **now} if not name.startswith(left_out) and then.get(name) != now.get(name)]
-    other = [name for name in names if name not in (*MAY_CHANGE, EPOCHS)]
-    if other:
-        told = ", ".join(f"{name} (then {then.get(name)}, now {now.get(name)})" for name in other)
+    names = {name: words for name, words in differing(then, now).items() if not name.startswith(left_out)}
+    if told := ", ".join(words for name, words in names.items() if name not in (*MAY_CHANGE, EPOCHS)):
         raise ConfigError(f"{folder} holds a run with other settings: {told}. Use its settings, or another folder")
     return replaced(config, {"resume": str(folder)}), [f"{name}={as_word(plain(now.get(name)))}" for name in names]
 

@@ -17,6 +17,7 @@ from rankgrad.batches.distributed import largest
 from ..models.state_dicts import check_tensors, check_unpacked, misfits, write_plain
 from ..runs import signals
 from ..settings import ConfigError, flat
+from ..settings.values import changed
 
 # Settings that you may change on resume: how and where the run computes. All others must stay as they were.
 MAY_CHANGE = (
@@ -75,21 +76,17 @@ def check_state(
     then = flat(state.get("kept", {}))
     if then.get(EPOCHS) in settings.get("extended", ()):
         then |= {name: settings[name] for name in (EPOCHS, "extended")}
-    changed = [
-        f"{key} (then {then.get(key)}, now {settings.get(key)})"
-        for key in {**then, **settings}
-        if key not in MAY_CHANGE and then.get(key) != settings.get(key)
-    ]
+    other = {key: words for key, words in changed(then, settings).items() if key not in MAY_CHANGE}
     # what is derived from the data may differ because the data does
-    if all(each.startswith("derived.") for each in changed) and (other := other_data(state.get("data", {}), data)):
+    if all(key.startswith("derived.") for key in other) and (differ := other_data(state.get("data", {}), data)):
         raise ConfigError(
-            f"the data has changed since this run began: {other}. Restore the data, or start a new run. If the rows "
+            f"the data has changed since this run began: {differ}. Restore the data, or start a new run. If the rows "
             "are the same, add check_data=false"
         )
-    if changed:
+    if other:
         raise ConfigError(
-            f"{config} was changed since {path.name} was saved: {', '.join(changed)}. Change it back to resume, or "
-            "start a new run with out="
+            f"{config} was changed since {path.name} was saved: {', '.join(other.values())}. Change it back to resume, "
+            "or start a new run with out="
         )
     fixed = [
         {key: value for key, value in each.items() if not key.startswith(tuple(memories))}
@@ -105,11 +102,8 @@ def other_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     >>> other_data({"images": 5, "names": "ab"}, {"images": 4, "names": "cd"})
     'images (then 5, now 4), names'
     """
-    return ", ".join(
-        f"{name} (then {value}, now {now.get(name)})" if isinstance(value, int) else name
-        for name, value in then.items()
-        if now and value != now.get(name)
-    )
+    differ = changed(then, {name: now.get(name) for name in then}).items() if now else ()
+    return ", ".join(words if isinstance(then.get(name), int) else name for name, words in differ)
 
 
 WRITES = 50  # epochs of a training after which its state is written

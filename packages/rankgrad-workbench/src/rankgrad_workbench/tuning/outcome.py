@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -21,25 +22,6 @@ FINAL = "final"
 
 
 @dataclass(frozen=True)
-class Budget:
-    """The cost of the search for one loss.
-
-    Attributes:
-        trials: number of finished trials: complete, pruned or failed.
-        pruned: number of pruned trials.
-        failed: number of failed trials.
-        steps: training steps of all trials, including pruned ones.
-        seconds: training time of all trials.
-    """
-
-    trials: int
-    pruned: int
-    failed: int
-    steps: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The result of a search.
 
@@ -47,7 +29,8 @@ class Outcome:
         metric: the metric that was maximised.
         trials: loss -> its trials.
         winners: loss -> its best trial, if it has one.
-        budgets: loss -> cost of its search.
+        budgets: loss -> number of finished trials, of those that were pruned and that failed, and the steps and seconds
+            of all trials, pruned ones included.
         compared: the tables of the comparison on the test data, in Markdown; empty: there was none.
         runs: loss -> folders of the runs of the comparison.
     """
@@ -55,7 +38,7 @@ class Outcome:
     metric: str
     trials: Mapping[str, Sequence[Tried]]
     winners: Mapping[str, Tried]
-    budgets: Mapping[str, Budget]
+    budgets: Mapping[str, Mapping[str, Any]]
     compared: str = ""
     runs: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
@@ -66,7 +49,8 @@ class Outcome:
             markdown(self.chosen()),
         ]
         if self.winners:
-            parts += ["The winners", *(f"    {loss}: {_words(trial.settings)}" for loss, trial in self.winners.items())]
+            chosen = {loss: shlex.join(trial.settings) for loss, trial in self.winners.items()}
+            parts += ["The winners", *(f"    {loss}: {words or '(the defaults)'}" for loss, words in chosen.items())]
         if self.compared:
             parts += ["On the test data", self.compared]
         return "\n\n".join(parts)
@@ -78,8 +62,9 @@ class Outcome:
         for loss, budget in self.budgets.items():
             first = next((trial.value for trial in self.trials[loss] if trial.number == 0), None)
             best = self.winners[loss].value if loss in self.winners else None
-            counts = [budget.trials, budget.pruned, budget.failed, budget.steps]
-            rows.append([loss, _percent(best), _percent(first), *map(str, counts), f"{budget.seconds / 60:.1f}"])
+            shares = ["-" if value is None else f"{100 * value:.2f}" for value in (best, first)]
+            *counts, seconds = budget.values()
+            rows.append([loss, *shares, *map(str, counts), f"{seconds / 60:.1f}"])
         return [head, *rows]
 
 
@@ -104,7 +89,7 @@ def write_outcome(out: Path, plan: Plan, studies: Sequence[Study]) -> Outcome:
     content = {
         "metric": metric,
         "spaces": {study.loss: {name: str(of) for name, of in study.space.items()} for study in studies},
-        "budget": {loss: vars(budget) for loss, budget in budgets.items()},
+        "budget": budgets,
         "winners": {
             loss: {"trial": w.number, "value": w.value, "folds": w.folds, "settings": w.settings}
             for loss, w in winners.items()
@@ -129,24 +114,15 @@ def final_name(loss: str, winner: Tried) -> str:
     return f"{loss} #{winner.number}"
 
 
-def _budget(trials: Sequence[Tried]) -> Budget:
-    states = [trial.state for trial in trials]
-    steps, seconds = sum(trial.steps for trial in trials), sum(trial.seconds for trial in trials)
-    return Budget(len(trials), states.count("pruned"), states.count("failed"), steps, seconds)
+def _budget(trials: Sequence[Tried]) -> dict[str, Any]:
+    counts = {state: sum(trial.state == state for trial in trials) for state in ("pruned", "failed")}
+    return {"trials": len(trials), **counts} | {
+        name: sum(getattr(trial, name) for trial in trials) for name in ("steps", "seconds")
+    }
 
 
 def _row(loss: str, trial: Tried, metric: str) -> dict[str, object]:
     """The row of a trial in trials.csv."""
+    own = {"loss": loss, "trial": trial.number, "state": trial.state, metric: trial.value}
     folds = {f"fold{fold}": value for fold, value in enumerate(trial.folds, start=1)}
-    took = {"steps": trial.steps, "seconds": round(trial.seconds, 1), **trial.made}
-    return (
-        {"loss": loss, "trial": trial.number, "state": trial.state, metric: trial.value} | folds | took | trial.chosen
-    )
-
-
-def _words(settings: Sequence[str]) -> str:
-    return shlex.join(settings) or "(the defaults)"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f}"
+    return {**own, **folds, "steps": trial.steps, "seconds": round(trial.seconds, 1), **trial.made, **trial.chosen}

@@ -29,8 +29,9 @@ from ..runs.compare import read_losses, read_seeds
 from ..runs.folder import Run
 from ..runs.provenance import joined
 from ..settings import ConfigError
-from ..settings.checking import SEEDS
 from ..settings.kinds import TaskRow, of_command
+from ..settings.overrides import SEEDS
+from ..settings.values import changed
 from .space import Space, Value, settings_of
 
 # Number of trials before TPE's model and the median pruner are used: the defaults, and random points.
@@ -89,7 +90,7 @@ def read_plan(settings: Sequence[str]) -> Plan:
     row = of_command("train", settings)
     metrics = [name for name in row.columns if name != K_MEANS]
     metrics += [name for name in registered("metrics", metrics) if name not in metrics]
-    own: dict[str, str] = {}
+    own = {"loss": "", "trials": "30", "folds": "3", "search_seed": "0", "seeds": "0,1,2", "metric": ""}
     space: dict[str, str] = {}
     final, rest = [], []
     for setting in settings:
@@ -98,7 +99,7 @@ def read_plan(settings: Sequence[str]) -> Plan:
             raise ConfigError(
                 f"{key}= is set by the search itself; set trials=, folds=, seeds=, metric= or search_seed= instead"
             )
-        if key in ("loss", "trials", "folds", "search_seed", "seeds", "metric"):
+        if key in own:
             own[key] = value
         elif key.startswith("space."):
             space[key.removeprefix("space.")] = value
@@ -106,18 +107,18 @@ def read_plan(settings: Sequence[str]) -> Plan:
             final.append(setting.removeprefix("final."))
         else:
             rest.append(setting)
-    losses, seeds = read_losses(own.get("loss", "")), own.get("seeds", "0,1,2")
+    losses, seeds, metric = read_losses(own["loss"]), own["seeds"], own["metric"]
     if not losses:
         raise ConfigError("no loss is given; name the losses, such as loss=supap,pnp,pml/multi_similarity")
-    if "metric" in own and own["metric"] not in metrics:
-        raise ConfigError(unknown("metric", own["metric"], metrics))
+    if metric and metric not in metrics:
+        raise ConfigError(unknown("metric", metric, metrics))
     return Plan(
         tuple(losses),
-        trials=_whole("trials", own.get("trials", "30"), 1),
-        folds=_whole("folds", own.get("folds", "3"), 2),
-        search_seed=_whole("search_seed", own.get("search_seed", "0"), 0),
+        trials=_whole("trials", own["trials"], 1),
+        folds=_whole("folds", own["folds"], 2),
+        search_seed=_whole("search_seed", own["search_seed"], 0),
         seeds=() if seeds == "none" else tuple(read_seeds(seeds)),
-        metrics=(own["metric"],) if "metric" in own else row.mains,
+        metrics=(metric,) if metric else row.mains,
         space=space,
         final=tuple(final),
         rest=tuple(rest),
@@ -241,10 +242,8 @@ class Study:
         texts = {name: str(values) for name, values in self.space.items()}
         there = self.study.user_attrs.get(SPACE, texts)
         if there != texts:
-            changed = [name for name in {**there, **texts} if there.get(name) != texts.get(name)]
-            raise ConfigError(
-                f"{self.loss} was searched in another space ({', '.join(changed)}): choose another folder with --out"
-            )
+            told = ", ".join(changed(there, texts).values())
+            raise ConfigError(f"{self.loss} was searched in another space: {told}. Choose another folder with --out")
         for trial in self._finished():
             if lacking := [name for name in self.space if name not in trial.params]:
                 raise ConfigError(

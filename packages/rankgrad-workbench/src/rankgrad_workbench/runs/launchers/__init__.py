@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -109,27 +109,18 @@ def blocked(*numbers: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
-class Launcher(Protocol):
-    """Starts runs. `shares_cores` says whether they share the cores of this machine."""
-
-    shares_cores: bool
-
-    def start(self, run: RunCommand, children: Children) -> Child:
-        """Start a run, whose folder must exist, and add it to the children."""
-
-
-class Local:
-    """Each run is a process of this machine."""
+class Launcher:
+    """Starts runs. This one starts each as a process of this machine; `shares_cores` says that they share its cores."""
 
     shares_cores = True
 
     def start(self, run: RunCommand, children: Children) -> Child:
-        """Start a run."""
+        """Start a run, whose folder must exist, and add it to the children."""
         with run.logging() as log:
             return children.start(run.words(), log=log)
 
 
-LOCAL = Local()
+LOCAL = Launcher()
 
 
 class Job:
@@ -197,24 +188,11 @@ def read_launcher(settings: Sequence[str]) -> tuple[Launcher, list[str]]:
     """The launcher for launcher=NAME and launcher.OPTION=VALUE, and the remaining settings of the runs.
 
     Raises:
-        ConfigError: the launcher is unknown, or submitit or Ray refuses an option.
+        ConfigError: the launcher is unknown, a value cannot be read, or submitit or Ray refuses an option.
         ModuleNotFoundError: submitit or Ray is not installed.
 
     >>> read_launcher(["loss=pnp", "launcher=local"])[1]
     ['loss=pnp']
-    """
-    name, options, rest = split_launcher(settings)
-    return _make(name, options), rest
-
-
-def split_launcher(settings: Sequence[str]) -> tuple[str, dict[str, Any], list[str]]:
-    """(name of the launcher, its options, remaining settings).
-
-    Raises:
-        ConfigError: the launcher is unknown, or a value cannot be read.
-
-    >>> split_launcher(["launcher=submitit", "loss=pnp", "launcher.timeout_min=60"])
-    ('submitit', {'timeout_min': 60}, ['loss=pnp'])
     """
     names = [word.removeprefix("launcher=") for word in settings if word.startswith("launcher=")]
     words = [word.removeprefix("launcher.") for word in settings if word.startswith("launcher.")]
@@ -224,7 +202,7 @@ def split_launcher(settings: Sequence[str]) -> tuple[str, dict[str, Any], list[s
         options: Any = OmegaConf.to_container(OmegaConf.from_dotlist(words), resolve=False)
     except (OmegaConfBaseException, YAMLError, ValueError) as error:
         raise ConfigError(f"launcher: {str(error).splitlines()[0]}") from None
-    return name, options, rest
+    return _make(name, options), rest
 
 
 def _make(name: str, options: dict[str, Any]) -> Launcher:
@@ -236,4 +214,4 @@ def _make(name: str, options: dict[str, Any]) -> Launcher:
     return LOCAL
 
 
-__all__ = ["LOCAL", "Launcher", "RunCommand", "read_launcher", "split_launcher"]
+__all__ = ["LOCAL", "Launcher", "RunCommand", "read_launcher"]

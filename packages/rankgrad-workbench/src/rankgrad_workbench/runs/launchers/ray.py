@@ -14,7 +14,7 @@ from ray.exceptions import RayError, TaskCancelledError
 from ...settings.allowed import ConfigError
 from .. import signals
 from ..children import Child, Children
-from . import Job, RunCommand
+from . import Job, Launcher, RunCommand
 
 
 def train(run: RunCommand) -> int | str:
@@ -31,7 +31,7 @@ def train(run: RunCommand) -> int | str:
         raise
 
 
-class Ray:
+class Ray(Launcher):
     """Each run is a task. If its machine dies, Ray starts the task again on another machine.
 
     Args:

@@ -19,7 +19,7 @@ from submitit.helpers import Checkpointable, DelayedSubmission, clean_env, envir
 from ...settings.allowed import ConfigError
 from .. import signals
 from ..children import Child, Children
-from . import Job, RunCommand, blocked
+from . import Job, Launcher, RunCommand, blocked
 
 # submitit's own default of timeout_min is five minutes under SLURM and two without it.
 DEFAULTS = {"name": "rankgrad", "timeout_min": 24 * 60}
@@ -54,7 +54,7 @@ class Resumed(Checkpointable):
         return DelayedSubmission(Resumed(self.run))
 
 
-class Submitit:
+class Submitit(Launcher):
     """Launches each run as a job of submitit, for example on SLURM.
 
     Args:
@@ -68,7 +68,7 @@ class Submitit:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = {**DEFAULTS, **options}
         with tempfile.TemporaryDirectory() as folder:
-            self.shares_cores: bool = self._executor(Path(folder)).cluster != "slurm"
+            self.shares_cores = self._executor(Path(folder)).cluster != "slurm"
 
     def start(self, run: RunCommand, children: Children) -> Child:
         """Queue a run. The files of its job are in submitit/ of its folder; they are removed after success."""
