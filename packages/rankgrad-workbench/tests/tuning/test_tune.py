@@ -410,7 +410,7 @@ def test_another_space_or_other_settings_need_another_folder(made, tmp_path, mon
             tune([*words, other], tmp_path)
     listed = space_module._listed()
     monkeypatch.setitem(listed["losses"]["supap"], "loss.tau", "log(0.1, 1)")
-    with pytest.raises(ConfigError, match=re.escape("supap was searched in another space (loss.tau)")):
+    with pytest.raises(ConfigError, match=re.escape("supap was searched in another space: loss.tau (then")):
         tune(words, tmp_path)
 
 

@@ -38,10 +38,12 @@ def unknown_option(group: str, given: str, name: str) -> ConfigError:
     if group == "data" and is_data(given, name):
         return ConfigError(f"data= takes a kind of data, but {given!r} is a path. Use: {data_settings(given)}")
     if group == "loss" and re.search(r"[.:(,]", given):
-        return ConfigError(
-            f"unknown loss {given!r}. A run trains one loss, and its settings follow it: loss=NAME loss.SETTING=VALUE; "
-            "rankgrad compare trains several. For a class of your own, name its package: trust=PACKAGE"
+        told = (
+            "A run trains one loss; its settings follow it: loss=NAME loss.SETTING=VALUE. rankgrad compare takes more"
         )
+        if own := re.fullmatch(r"(\w+)\.[\w.]+", given):
+            told = f"For a class of your own, name its package: loss={given} trust={own[1]}; see docs/plugins.md"
+        return ConfigError(f"unknown loss {given!r}. {told}")
     hint = of_laboratory(group, given, known) or _meant(given, keys(composed((), name)), name)
     told = unknown(group, given, known, f"rankgrad {of_settings(name).command} --help", hint)
     if (group, name) == ("model", "train"):
