@@ -38,9 +38,7 @@ def unknown_option(group: str, given: str, name: str) -> ConfigError:
     if group == "data" and is_data(given, name):
         return ConfigError(f"data= takes a kind of data, but {given!r} is a path. Use: {data_settings(given)}")
     if group == "loss" and re.search(r"[.:(,]", given):
-        told = (
-            "A run trains one loss; its settings follow it: loss=NAME loss.SETTING=VALUE. rankgrad compare takes more"
-        )
+        told = "A run trains one loss. Its settings follow it: loss=NAME loss.SETTING=VALUE; compare trains several"
         if own := re.fullmatch(r"(\w+)\.[\w.]+", given):
             told = f"For a class of your own, name its package: loss={given} trust={own[1]}; see docs/plugins.md"
         return ConfigError(f"unknown loss {given!r}. {told}")
