@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import small_texts, train
 
 from rankgrad_papers.datasets import load_banking77, load_clinc150
 
@@ -23,7 +22,6 @@ def test_clinc150_is_divided_by_intents_within_each_domain():
     root = Path(os.environ["RANKGRAD_DATA"], "clinc150")
     table = load_clinc150(root)
     assert len(table) == 22_500 and len(table.class_names) == 150 and len(table.super_names) == 10
-    assert len(table.distractors) == 1_200
     for split, intents in (("train", 75), ("val", 25), ("test", 50)):
         part = table.select(split)
         assert (
@@ -77,11 +75,3 @@ def make_clinc(folder: Path) -> Path:
     (folder / "data_full.json").write_text(json.dumps({**parts, **out}), encoding="utf-8")
     (folder / "domains.json").write_text(json.dumps(intents), encoding="utf-8")
     return folder
-
-
-def test_sentences_out_of_scope_distract_a_run_s_gallery(tmp_path):
-    root = make_clinc(tmp_path / "clinc")
-    more = load_clinc150(root).distracting
-    assert len(more) == 15 and more.texts[0].startswith("nothing")
-    run = train(*small_texts(root, "data=clinc150", "loggers=[]"), f"out={tmp_path / 'run'}")
-    assert "distractors/AP" in run.read_values()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ from small_runs import make_texts, small_texts, train
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.losses import HAPLoss, SmoothAPLoss
 from rankgrad_workbench.cli import main
-from rankgrad_workbench.datasets import DATASETS, TextTable, load_text
+from rankgrad_workbench.datasets import load_text
 from rankgrad_workbench.datasets.rows import numbered_several
 from rankgrad_workbench.index.gallery import index_of_run
 from rankgrad_workbench.models.weights import load_weights
@@ -203,27 +200,6 @@ def test_training_does_not_look_at_groups_and_evaluation_does(tmp_path):
     assert one.read_values() != other.read_values()
     note = "drawn, or without the query"
     assert note in other.page.read_text(encoding="utf-8") and note not in one.page.read_text(encoding="utf-8")
-
-
-# --------------------------------------------------------------------------------------------------------- distractors
-
-
-def test_texts_of_no_class_make_the_gallery_harder_and_match_nothing(tmp_path, monkeypatch):
-    @wraps(load_text)
-    def load(*given: Any, **options: Any) -> TextTable:
-        table = load_text(*given, **options)
-        return replace(table, distractors=table.select("test").texts[:15])  # as near to a query as its own text
-
-    monkeypatch.setitem(DATASETS, "text", load)
-    settings = small_texts(make_texts(tmp_path / "a.csv"), "loss=roadmap", "loggers=[]")
-    run = train(*settings, f"out={tmp_path / 'run'}")
-    report = Report.from_json(run.after)
-    for name in ("R@1", "mAP@R", "AP"):
-        assert report.values[f"distractors/{name}"] <= report.values[name]
-    assert report.values["distractors/AP"] < report.values["AP"]
-    assert "15 texts without a class added" in report.notes[-1]
-    page = run.page.read_text(encoding="utf-8")
-    assert "distractors/mAP@R" in page and "15 texts without a class added" in page
 
 
 # ------------------------------------------------------------------------------------- losses of sentence-transformers

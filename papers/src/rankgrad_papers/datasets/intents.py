@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +18,9 @@ def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTab
     """CLINC150: 22 500 sentences of 150 intents in 10 domains, divided by intents; super-label = domain.
 
     Larson et al., An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction, EMNLP-IJCNLP 2019
-    (CC BY 3.0). The out-of-scope sentences are `distractors`. The official splits have the same intents. Here the
-    sentences of the three official splits are joined, and the intents are divided. Domains are sorted by name, and the
-    intents of a domain as well. Intent number i of 0 .. 149 is test if i % 3 == 2 (50), val if i % 6 == 0 (25), else
-    train (75).
+    (CC BY 3.0). The out-of-scope sentences are left out. The official splits have the same intents. Here the sentences
+    of the three official splits are joined, and the intents are divided. Domains are sorted by name, and the intents of
+    a domain as well. Intent number i of 0 .. 149 is test if i % 3 == 2 (50), val if i % 6 == 0 (25), else train (75).
 
     Args:
         root: folder with data_full.json and domains.json.
@@ -36,16 +34,13 @@ def load_clinc150(root: str | Path, validation: Validation = "apart") -> TextTab
     lost = next((intent for _, intent in rows if intent not in of), None)
     if lost is not None:
         raise ValueError(f"domains.json of CLINC150 has no intent {lost!r}: the two files do not belong together")
-    table = text_table(
+    return text_table(
         "clinc150",
         [text for text, _ in rows],
         [intent for _, intent in rows],
         [of[intent][1] for _, intent in rows],
         [f"{part} {number}" for part in ("train", "val", "test") for number in range(len(data[part]))],
         [of[intent][0] for _, intent in rows],
-    )
-    return replace(
-        table, distractors=tuple(text for part in ("oos_train", "oos_val", "oos_test") for text, _ in data[part])
     )
 
 

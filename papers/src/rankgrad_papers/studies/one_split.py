@@ -166,7 +166,7 @@ TABLES: Mapping[str, Table] = {
         "omniglot", _FINE_TUNED, ("loss", "batches of"), _crossed(_losses("supap", "roadmap"), _BATCHES), weights=True
     ),
     "texts/banking77": Table("banking77", ("data=banking77", *TEXTS), metrics=alphabets.METRICS),
-    "texts/clinc150": Table("clinc150", ("data=clinc150", *TEXTS), metrics=(*alphabets.METRICS, "distractors/mAP@R")),
+    "texts/clinc150": Table("clinc150", ("data=clinc150", *TEXTS)),
     "texts/clinc150-graded": Table(
         "clinc150",
         ("data=clinc150", *TEXTS, "evaluation.levels=true"),

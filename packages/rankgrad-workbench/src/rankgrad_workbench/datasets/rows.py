@@ -114,11 +114,6 @@ class Rows(ABC):
         return Collate(transform)
 
     @property
-    def distracting(self) -> Rows | None:
-        """Rows without a class that are in the gallery to make retrieval harder; None if there are no such rows."""
-        return None
-
-    @property
     def captions(self) -> tuple[str, ...] | None:
         """[row] a text that shows the row to people; None: rows have no text."""
         return None

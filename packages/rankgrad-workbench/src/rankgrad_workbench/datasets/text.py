@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from torch.utils.data import Dataset
 
 from rankgrad.common.text import shown
@@ -29,12 +28,9 @@ class TextTable(Rows):
 
     Attributes:
         texts: [row].
-        distractors: texts without a class, for galleries.
     """
 
     texts: tuple[str, ...]
-    _: KW_ONLY
-    distractors: tuple[str, ...] = ()
 
     takes = "texts"
     per_row = ("texts",)
@@ -52,16 +48,6 @@ class TextTable(Rows):
         if not self.texts:
             return ""
         return f" (median length: {statistics.median(map(len, self.texts)):.0f} characters)"
-
-    @property
-    def distracting(self) -> TextTable | None:
-        """The distractors as a table; None: there are none."""
-        rows = len(self.distractors)
-        if not rows:
-            return None
-        names = tuple(f"distractor {row}" for row in range(rows))
-        no_class = torch.zeros(rows, dtype=torch.long)
-        return TextTable(self.name, no_class, ("",), ("test",) * rows, names, self.distractors)
 
     @property
     def captions(self) -> tuple[str, ...]:

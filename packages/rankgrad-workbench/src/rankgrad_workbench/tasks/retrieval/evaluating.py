@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +16,6 @@ from ...datasets.rows import Rows, numbered
 from ...training.inference import embed
 from .building import by_levels
 from .settings import asked
-
-DISTRACTED = "distractors/"  # prefix of metrics for a gallery with distractors, which are rows without a class
 
 
 def evaluate_model(
@@ -57,10 +54,10 @@ def evaluate_model(
     >>> report.values["R@1"], embeddings.shape
     (1.0, torch.Size([4, 2]))
     """
-    embedded = partial(
-        embed, model, batch_size=settings["batch_size"], workers=workers, progress=progress, device=device
+    batch_size = settings["batch_size"]
+    embeddings = embed(
+        model, table, transform, batch_size=batch_size, workers=workers, progress=progress, device=device
     )
-    embeddings = embedded(table, transform)
     how: dict[str, Any] = {"progress": progress, "device": device, "shared": True}
     how["similarity"] = settings.get("similarity", "cosine")
     metrics = asked(settings["ks"], settings.get("extra", ()), settings["clusters"])
@@ -73,27 +70,7 @@ def evaluate_model(
     report = _mean_report(reports)
     if settings.get("size") is not None:
         report = replace(report, settings={**report.settings, "size": settings["size"]})
-    distracting = table.distracting
-    if distracting is None or set(table.split) != {"test"} or table.several is not None:
-        return report, embeddings
-    more = embedded(distracting, transform)
-    values = _distracted(embeddings, more, table, [metrics[0], "mAP@R", "AP"], **how)
-    note = (
-        f"{DISTRACTED}...: the same queries, with {len(more):,} {table.takes} without a class added to the gallery. "
-        "None of them is relevant for any query."
-    )
-    return replace(report, values={**report.values, **values}, notes=(*report.notes, note)), embeddings
-
-
-def _distracted(embeddings: Tensor, more: Tensor, table: Rows, metrics: Sequence[str], **how: Any) -> dict[str, float]:
-    """Metrics of the same queries, with distractors (rows without a class) in the gallery."""
-    names = torch.arange(len(embeddings) + len(more))
-    items = torch.cat([embeddings, more])
-    classes = torch.cat([table.label, torch.full((len(more),), len(table.class_names))])
-    how |= {"ref_embeddings": items, "ref_labels": classes, "metrics": metrics, "intervals": 0}
-    how["protocol"] = Protocol(ids=names[: len(embeddings)], ref_ids=names)
-    report = evaluate(embeddings, table.label, **how)
-    return {f"{DISTRACTED}{name}": value for name, value in report.values.items()}
+    return report, embeddings
 
 
 def _ranked(embeddings: Tensor, table: Rows, truth: Tensor, trial: Trial, **how: Any) -> Report:

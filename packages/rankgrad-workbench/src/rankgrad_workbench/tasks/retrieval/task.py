@@ -44,7 +44,7 @@ from ...training.inference import in_order
 from ...training.module import RetrievalModule
 from . import building
 from .building import Given, RetrievalRows
-from .evaluating import DISTRACTED, evaluate_model
+from .evaluating import evaluate_model
 from .page import read as read_run
 from .settings import BEST, RetrievalSettings, settings_of
 
@@ -357,9 +357,8 @@ def _new_head(settings: RetrievalSettings, model: nn.Module) -> EmbeddingHead:
     kind, trained = settings.model.get("head"), settings.init is not None or defaults.trained_before(settings.model)
     if not trained or kind == "none" or settings.evaluation.every:
         raise ConfigError(
-            "frozen=true trains only a new head: give a trained network (init=RUN, or model=timm with "
-            "model.pretrained=true or model.weights=FILE), model.head=linear or another but none, and no "
-            "evaluation.every, which needs a whole model"
+            "frozen=true trains only a new head: it needs a trained network (init=RUN, or pretrained weights), a "
+            "model.head but none, and no evaluation.every"
         )
     assert isinstance(model, EmbeddingModel)  # `fit` refuses frozen=true
     head = EmbeddingHead(model.feature_size, settings.model["embedding_size"], kind or "linear")
@@ -390,8 +389,7 @@ def summary(run: Run) -> str:
     begun = [report for report in others if report is not None]
     names = [at_size("before", each.settings) for each in begun] or ["before"]
     rows = [["", *names, at_size("after", after.settings), "95 % interval"]]
-    hard = [name for name in after.values if name.startswith(DISTRACTED)]
-    for name in (name for name in (*MAIN, *hard) if name in after.values):
+    for name in (name for name in MAIN if name in after.values):
         was = [report.values.get(name) for report in begun] or [None]
         around = " - ".join(f"{100 * end:.1f}" for end in after.intervals.get(name, ()))
         values = ["-" if value is None else f"{100 * value:.1f}" for value in (*was, after.values[name])]
