@@ -91,20 +91,8 @@ def test_similarities_are_those_of_every_pair(kind):
         values = [score for _, _, score, right in pairs if right == relevant]
         expected = np.histogram(values, numbers.BINS, (-1, 1))[0]
         assert counts.tolist() == expected.tolist() and counts.sum() == len(values) > 0
-    for at, (sign, kind) in itertools.product((0.8, 0.3, -1.5, 2.0), enumerate((True, False))):
-        exact = [score < at for *_, score, right in pairs if right == kind]
-        bins = counts_below(found, sign, at)
-        assert bins[0] <= found.below(at)[sign] <= bins[1] and found.below(at)[sign] == pytest.approx(
-            np.mean(exact), abs=0.05
-        )
     best = [max(score for query, _, score, right in pairs if right and query == row) for row in rows.tolist()]
     torch.testing.assert_close(found.best, torch.tensor(best))
-
-
-def counts_below(found: numbers.Similarities, sign: int, at: float) -> tuple[float, float]:
-    """Fractions of the pairs below the two edges of the bin of a threshold."""
-    edges, share = np.linspace(-1, 1, numbers.BINS + 1), found.shares[sign].numpy()
-    return share[edges[1:] <= at].sum() - 1e-6, share[edges[:-1] < at].sum() + 1e-6
 
 
 def test_similarities_do_not_depend_on_the_size_of_a_block(monkeypatch):
@@ -819,29 +807,8 @@ def test_ticks_are_few_round_and_inside(span):
     assert all(len(f"{abs(tick):.10e}".split("e")[0].rstrip("0")) <= 6 for tick in ticks)
 
 
-def test_histograms_show_both_kinds_of_pairs_and_the_thresholds_of_the_loss(single):
+def test_histograms_show_both_kinds_of_pairs(single):
     assert len(single.all("polyline", class_="positive")) == len(single.all("polyline", class_="negative")) == 1
-    assert "α = 0.8" in single.text and "β = 0.5" in single.text
-    of = space()
-    found = numbers.similarities(of, torch.arange(40))
-    above, below = 1 - found.below(0.8)[0], found.below(0.5)[1]
-    assert f"{100 * above:.0f} % of same-class pairs above α, {100 * below:.0f} % of the others below β" in single.text
-
-
-def test_thresholds_are_drawn_for_the_losses_that_have_some_alone(tmp_path, several):
-    config = {
-        "loss": {
-            "_target_": "rankgrad.adapters.pml_losses.PMLLoss",
-            "loss": {"_target_": "pml.X", "alpha": 2, "beta": 50},
-        }
-    }
-    page = write(tmp_path, content(config=config))
-    assert page.all("polyline", class_="positive") and not page.all("path", class_="mark")
-    assert "Vertical lines" not in page.text and "below β" not in page.text
-    logged = write(tmp_path, content(config=config, curves={"alpha": [(0, 0.1), (9, 0.4321)], "beta": [(9, 0.25)]}))
-    assert "α = 0.432" in logged.text and "β = 0.25" in logged.text
-    assert "the thresholds of the calibration in the loss of one, three." in several.text
-    assert len(several.all("path", class_="mark")) == 4  # two runs with two each
 
 
 # ------------------------------------------------------------------------------------------------------- pictures

@@ -131,8 +131,7 @@ def _write(
     for run in runs:
         if run.kind != runs[0].kind:
             raise ValueError(
-                f"all runs of a page must be of one kind: {runs[0].name} is of {runs[0].kind} and {run.name} of "
-                f"{run.kind}. Write a page for each kind"
+                f"all runs of a page must be of one kind: {runs[0].name} is of {runs[0].kind}, {run.name} of {run.kind}"
             )
     images = Images()
     (results, *others), more_notes = runs[0].sections(runs, images, extent)

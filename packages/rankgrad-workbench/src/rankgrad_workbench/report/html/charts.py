@@ -106,11 +106,9 @@ def histogram(
     title: str,
     edges: Sequence[float],
     shares: Sequence[Sequence[float]],
-    marks: Sequence[tuple[str, float]],
     *,
     top: float,
     spoken: str,
-    below: str,
     size: tuple[int, int] = SMALL,
 ) -> Markup:
     """Two histograms as outlines over the same bins: positive pairs solid, negative pairs dashed.
@@ -119,18 +117,16 @@ def histogram(
         title: heading.
         edges: edges of the bins, one more than bins.
         shares: [bin] fraction of the positive pairs, and [bin] of the negative pairs.
-        marks: (name, value) of each vertical line.
         top: upper end of the vertical axis.
         spoken: description of the figure, for screen readers.
-        below: text below the drawing; may be empty.
         size: width and height of the drawing.
     """
     paths = list[tuple[str, Points]]()
     for kind, heights in zip(("positive", "negative"), shares, strict=True):
         steps = [(at, height) for both, height in zip(pairwise(edges), heights, strict=True) for at in both]
         paths.insert(0, (f"area {kind}", [(edges[0], 0.0), *steps, (edges[-1], 0.0)]))
-    words = {"title": title, "summary": "", "meaning": "", "below": below, "spoken": spoken}
-    return _drawn("similarity", (edges[0], edges[-1]), (0, top), paths, size, words, marks=marks, unit=100)
+    words = {"title": title, "summary": "", "meaning": "", "below": "", "spoken": spoken}
+    return _drawn("similarity", (edges[0], edges[-1]), (0, top), paths, size, words, unit=100)
 
 
 def _drawn(
@@ -143,7 +139,6 @@ def _drawn(
     *,
     log_x: bool = False,
     dots: Sequence[tuple[str, Points]] = (),
-    marks: Sequence[tuple[str, float]] = (),
     unit: int = 1,
 ) -> Markup:
     """A figure with paths in a frame. `unit` is 100 if the numbers of the vertical axis are per cent."""
@@ -167,7 +162,6 @@ def _drawn(
         unit=unit,
         paths=[(kind, placed(points)) for kind, points in paths],
         dots=[(kind, placed(points)) for kind, points in dots],
-        marks=[(name, placed([(at, up[0])])[0][0]) for name, at in marks if across[0] <= at <= across[1]],
         **words,
     )
 

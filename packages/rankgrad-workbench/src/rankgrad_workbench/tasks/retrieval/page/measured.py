@@ -64,11 +64,6 @@ class Similarities(NamedTuple):
         """[BINS] fraction of the positive pairs in each bin, [BINS] of the negative pairs; 0 without pairs."""
         return [counts / max(1, int(counts.sum())) for counts in (self.positive, self.negative)]
 
-    def below(self, threshold: float) -> list[float]:
-        """Fraction of the positive pairs, and of the negative pairs, below a cosine, interpolated within its bin."""
-        edges = np.linspace(-1, 1, BINS + 1)
-        return [float(np.interp(threshold, edges, np.append(0, share.cumsum(0)))) for share in self.shares]
-
 
 def similarities(space: Space, rows: Tensor) -> Similarities:
     """Count the cosines between queries and all items. A query and its own copy are not a pair.

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from rankgrad.evaluation import Report, evaluate
 from rankgrad.evaluation.measures import MAIN
-from rankgrad.losses import CalibrationLoss, ROADMAPLoss
 from rankgrad.ranks.normalize import unit_rows
 
 from ....datasets.images import number_of, read_image
@@ -183,7 +182,7 @@ class Pictures:
         """The image, uint8 [channel, height, width], a thumbnail if read from a file; None: it cannot be read."""
         try:
             if isinstance(self.source, Path):
-                return read_image(inside(self.source, name), 3, THUMBNAIL, True)
+                return read_image(inside(self.source, name), 3, THUMBNAIL, draft=True)
             return self.source.picture(self._row[name], THUMBNAIL)
         except KeyError:
             self.failed[name] = "the data set has no row with this name, or several"
@@ -216,18 +215,6 @@ class Content(RunContent):
     kind = "retrieval"
     headline = ("R@1", "mAP@R", "AP")
     main = MAIN
-
-    @property
-    def thresholds(self) -> dict[str, float]:
-        """Thresholds α and β of the calibration loss; empty if the loss has none, or they are unknown.
-
-        If the thresholds adapt during training, these are the last logged values.
-        """
-        loss = self.config.get("loss", {})
-        own = self.loss in (ROADMAPLoss.__name__, CalibrationLoss.__name__)
-        logged = {name: points[-1][1] for name in ("alpha", "beta") if (points := self.curves.get(name))}
-        found = logged if len(logged) == 2 or not own else {n: float(loss[n]) for n in ("alpha", "beta") if n in loss}
-        return {"\u03b1": found["alpha"], "\u03b2": found["beta"]} if len(found) == 2 else {}
 
     @classmethod
     def sections(cls, runs: Sequence[Content], images: Images, extent: Extent) -> tuple[list[Section], list[str]]:

@@ -127,7 +127,6 @@ def ranking(runs: Sequence[Content], measured: SideBySide) -> Section:
         f"{TEMPLATES}/ranking.html",
         runs=runs,
         histograms=_histograms(measured, several),
-        calibrated=[run.name for run in runs if run.thresholds],
         asked=measured.asked,
         queries=measured.queries,
         curves=drawn,
@@ -136,31 +135,22 @@ def ranking(runs: Sequence[Content], measured: SideBySide) -> Section:
 
 
 def _histograms(measured: SideBySide, several: bool) -> list[Markup]:
-    """One histogram per run, all with the same axes, whose range covers the pairs and the thresholds."""
+    """One histogram per run, all with the same axes, whose range covers the pairs."""
     if not measured.runs:
         return []
     shares = np.stack([share.numpy() for of in measured.runs for share in of.similarities.shares])
-    width, marks = 2 / numbers.BINS, [at for of in measured.runs for at in of.run.thresholds.values()]
-    marked = [min(int((np.clip(at, -1, 1) + 1) / width), numbers.BINS - 1) for at in marks]
-    used = [*np.flatnonzero((shares > 5e-4).any(0)).tolist(), *marked]
-    first, last = min(used), max(used)
+    used = np.flatnonzero((shares > 5e-4).any(0)).tolist()
+    first, last = used[0], used[-1]
     drawn = []
     for of in measured.runs:
         same, other = (int(counts.sum()) for counts in of.similarities[:2])
-        spoken, words = f"Similarities of {same:,} same-class and {other:,} other pairs", ""
-        if of.run.thresholds:
-            alpha, beta = map(of.similarities.below, of.run.thresholds.values())
-            above, below = (f"{100 * share:.0f} %" for share in (1 - alpha[0], beta[1]))
-            words = f"{above} of same-class pairs above \u03b1, {below} of the others below \u03b2"
         drawn.append(
             charts.histogram(
                 of.run.name if several else "Share of pairs",
-                [-1 + width * place for place in range(first, last + 2)],
+                [-1 + 2 / numbers.BINS * place for place in range(first, last + 2)],
                 [share[first : last + 1].tolist() for share in of.similarities.shares],
-                [(f"{sign} = {at:.3g}", at) for sign, at in of.run.thresholds.items()],
                 top=1.08 * float(shares.max()),
-                spoken=f"{spoken}: {words}" if words else spoken,
-                below=words,
+                spoken=f"Similarities of {same:,} same-class and {other:,} other pairs",
                 size=charts.SMALL if several else charts.WIDE,
             )
         )
