@@ -161,7 +161,7 @@ def test_an_item_is_image_label_and_row():
     data = ImageSet(small_table().select("test"))
     image, label, index = data[1]
     assert len(data) == 2 and (label, index) == (2, 1) and torch.equal(image, small_table().images[4])
-    with pytest.raises(IndexError, match="0 .. 1; got 2"):
+    with pytest.raises(IndexError):
         data[2]
     assert [item[2] for item in data.__getitems__([1, 0])] == [1, 0]
     assert data.__getitems__(EpochList([1, 0], epoch=4)).epoch == 4
@@ -435,29 +435,6 @@ def test_too_little_memory_or_disk_is_said_after_the_first_images(photo_folder, 
     assert [path.suffix for path in (photo_folder.parent / "cache").iterdir()] == [".lock"]
 
 
-def test_free_memory_is_that_of_the_machine_and_of_its_container(monkeypatch):
-    free = datasets_cache.free_memory()
-    assert free is None or free > 0
-    files = {
-        "/proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 5000 kB\n",
-        "/sys/fs/cgroup/memory.max": "max",
-        "/sys/fs/cgroup/memory.current": "900",
-        "/sys/fs/cgroup/memory.stat": "anon 100\ninactive_file 300\n",
-    }
-
-    def read_text(path, *rest):
-        if str(path) not in files:
-            raise FileNotFoundError(path)
-        return files[str(path)]
-
-    monkeypatch.setattr(Path, "read_text", read_text)
-    assert datasets_cache.free_memory() == 5_120_000
-    files["/sys/fs/cgroup/memory.max"] = "1000"
-    assert datasets_cache.free_memory() == 1000 - 900 + 300
-    files["/sys/fs/cgroup/memory.current"] = "2000"
-    assert datasets_cache.free_memory() == 0
-
-
 def test_a_table_with_its_file_of_images_is_small_to_send_to_another_process(photo_folder):
     table = load_photos(photo_folder, cache="disk")
     expected = items(table)
@@ -488,8 +465,6 @@ def test_images_in_memory_need_no_cache():
 def test_wrong_settings_of_a_cache_are_named(photo_folder):
     with pytest.raises(ValueError, match="cache .* got 'memory'"):
         load_photos(photo_folder, cache="memory")
-    with pytest.raises(ValueError, match="draft=True .*shorter_side"):
-        load_photos(photo_folder, draft=True)
     with pytest.raises(ValueError, match="shorter_side.*>= 1.*got 0"):
         load_photos(photo_folder, shorter_side=0)
     table = load_photos(photo_folder, cache="ram")
@@ -502,10 +477,10 @@ def test_settings_of_a_run_reach_the_cache(photo_folder):
 
     settings = ["data=folder", f"data.root={photo_folder}", "data.size=14", "data.load.test_fraction=0"]
     table = config.make(config.compose(settings).data.load, slot="data")
-    assert table.pixels is None and table.shorter_side == 16 and not table.draft
-    cached = ["data.cache=disk", f"data.cache_dir={photo_folder.parent / 'mine'}", "data.load.draft=true"]
+    assert table.pixels is None and table.shorter_side == 16
+    cached = ["data.cache=disk", f"data.cache_dir={photo_folder.parent / 'mine'}"]
     table = config.make(config.compose([*settings, *cached]).data.load, slot="data")
-    assert table.pixels.memory.parent == photo_folder.parent / "mine" and table.draft
+    assert table.pixels.memory.parent == photo_folder.parent / "mine"
 
 
 @pytest.fixture(scope="module")
@@ -536,10 +511,10 @@ def test_a_draft_of_a_large_photograph_differs_from_all_of_it_by_less_than_its_c
         large.paste(Image.open(path), (i % 3 * 640, i // 3 * 480))
     large.save(tmp_path / "large.jpg", quality=90)
     channels = len(mode)
-    read = [read_image(tmp_path / "large.jpg", channels, 256, draft).float() for draft in (False, True)]
+    read = [read_image(tmp_path / "large.jpg", channels, 256, draft=draft).float() for draft in (False, True)]
     difference = (read[0] - read[1]).abs()
     assert 0.05 < difference.mean() < 0.3 and difference.max() <= 6
-    compressed = read_image(photographs[0], channels, 256, True)  # 480 < 2 * 256: nothing to gain, nothing changed
+    compressed = read_image(photographs[0], channels, 256, draft=True)  # 480 < 2 * 256: nothing to gain
     assert torch.equal(compressed, read_image(photographs[0], channels, 256))
 
 
@@ -694,12 +669,6 @@ def test_to_train_on_all_images_both_settings_are_named(tmp_path, capsys):
     assert "it has train. To train on all images, and evaluate on them too: evaluation.split=train" in (
         capsys.readouterr().err
     )
-
-
-def test_folders_in_class_folders_are_told_how_to_be_classes(tmp_path):
-    root = folder_of(tmp_path / "set", {"a": 3, "b": 3, "c": 3, "d/e": 3})
-    assert "such as d/e/; if each is a class, list" in load_folder(root).understood
-    assert "data=manifest" in load_folder(root).understood
 
 
 def test_a_new_class_moves_hardly_any_other_class(tmp_path):
@@ -900,24 +869,6 @@ def test_files_that_are_no_images_are_named_where_too_little_is_left(tmp_path, c
         (tmp_path / next(iter(classes)) / f"{number}.heic").write_text("no image")
     with pytest.raises(ValueError, match=r"skipped 3 files:\n(.*\n)*.*/2.heic: not an image"):
         load_folder(tmp_path)
-
-
-def test_whose_class_images_in_sub_folders_have_is_said_also_where_too_few_classes_are_left(tmp_path):
-    root = tmp_path / "animals"
-    for group, kind in (("birds", "goose"), ("cats", "tabby"), ("dogs", "poodle"), ("fish", "cod")):
-        folder_of(root / group, {kind: 2})
-        understood = str(read_folder(root))
-    assert understood == (
-        f"{root} is understood as 4 class folders (images in sub-folders are of the class of the folder around them, "
-        "such as birds/goose/; if each is a class, list the images and their classes in a csv: data=manifest)"
-    )
-    assert understood in load_folder(root).summary()
-    assert "sub-folders" not in str(read_folder(root / "birds"))
-    folder_of(tmp_path / "one" / "animals", {"cat": 2, "dog": 2})
-    with pytest.raises(ValueError, match=r"1 class\(es\).*such as animals/cat/; if .*data=manifest"):
-        load_folder(tmp_path / "one")
-    with pytest.raises(ValueError, match="test would get 0.*birds/goose/"):
-        load_folder(root, test_fraction=0.1)
 
 
 def test_a_root_that_is_no_folder_says_so(tmp_path):

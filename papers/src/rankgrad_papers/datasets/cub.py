@@ -40,7 +40,7 @@ def load_cub(
         root: the folder CUB_200_2011, or its parent folder.
         cropped: crop each image to its box (x, y, x + width, y + height; clipped to the image).
         check: check that every listed file exists, and warn if the counts differ from the published ones.
-        reading: shorter_side, draft, cache and cache_dir, see `load_folder`.
+        reading: shorter_side, cache and cache_dir, see `load_folder`.
 
     Raises:
         FileNotFoundError: if the folder, a list or a listed image does not exist.

@@ -44,7 +44,7 @@ def load_inaturalist(
     Args:
         root: the folder with train_val2018 and Inat_dataset_splits, or with train_val2018 and the two lists.
         check: check that every listed file exists, and warn if the counts differ from the published ones.
-        reading: shorter_side, draft, cache and cache_dir, see `load_folder`. No image has more than 800 pixels
+        reading: shorter_side, cache and cache_dir, see `load_folder`. No image has more than 800 pixels
             on a side.
 
     Raises:

@@ -40,7 +40,7 @@ def load_inshop(
     Args:
         root: the benchmark's folder with Eval/list_eval_partition.txt and Img/img, or with the list and img themselves.
         check: check that every listed file exists, and warn if the counts differ from the published ones.
-        reading: shorter_side, draft, cache and cache_dir, see `load_folder`. The images of img.zip are 256 x 256.
+        reading: shorter_side, cache and cache_dir, see `load_folder`. The images of img.zip are 256 x 256.
 
     Raises:
         FileNotFoundError: if the folder, the list or a listed image does not exist.

@@ -30,7 +30,6 @@ class Reading(TypedDict, total=False):
     """Settings of how files are read, the same for all loaders: see `load_folder`."""
 
     shorter_side: int | None
-    draft: bool
     cache: Cache
     cache_dir: str | Path | None
 
@@ -195,7 +194,6 @@ def finished(
     *,
     check: bool,
     shorter_side: int | None = None,
-    draft: bool = False,
     cache: Cache = "none",
     cache_dir: str | Path | None = None,
 ) -> Table:
@@ -207,7 +205,6 @@ def finished(
         elsewhere: source -> other published counts, which are accepted too.
         check: check that every listed file exists, and compare the counts.
         shorter_side: see `load_folder`.
-        draft: see `load_folder`.
         cache: see `load_folder`.
         cache_dir: see `load_folder`.
 
@@ -217,7 +214,7 @@ def finished(
     Warns:
         CountWarning: if the counts differ from the published ones.
     """
-    check_reading(shorter_side=shorter_side, draft=draft, cache=cache, cache_dir=cache_dir)
+    check_reading(shorter_side=shorter_side, cache=cache, cache_dir=cache_dir)
     table = make()
     off = off_counts(table, counts, elsewhere)
     if check:
@@ -230,4 +227,4 @@ def finished(
             )
         if off:
             warnings.warn(off, CountWarning, stacklevel=3)
-    return replace(table, shorter_side=shorter_side, draft=draft, off_counts=off).cached(cache, cache_dir)
+    return replace(table, shorter_side=shorter_side, off_counts=off).cached(cache, cache_dir)

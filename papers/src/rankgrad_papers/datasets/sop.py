@@ -34,7 +34,7 @@ def load_sop(
         root: the folder Stanford_Online_Products, or its parent folder. The lists may also be in its folder Info_Files
             and the images in its folder `images`, as some published code needs it.
         check: check that every listed file exists, and warn if the counts differ from the published ones.
-        reading: shorter_side, draft, cache and cache_dir, see `load_folder`.
+        reading: shorter_side, cache and cache_dir, see `load_folder`.
 
     Raises:
         FileNotFoundError: if the folder, a list or a listed image does not exist.

@@ -51,7 +51,7 @@ def load_vehicleid(
         super_labels: "model" (of 250) or "color" (of 7) of the vehicle. Only some vehicles are labelled; the others
             have the super-label "not labelled". None: no super-labels.
         check: check that every listed file exists, and warn if the counts differ from the published ones.
-        reading: shorter_side, draft, cache and cache_dir, see `load_folder`.
+        reading: shorter_side, cache and cache_dir, see `load_folder`.
 
     Raises:
         FileNotFoundError: if the folder, a list or a listed image does not exist.

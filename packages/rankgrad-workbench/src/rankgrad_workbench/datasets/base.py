@@ -37,9 +37,6 @@ class Table(Rows):
         shorter_side: pixels. A file whose shorter side is longer is resized to it when it is read; the aspect ratio is
             kept. A transform that resizes to exactly this size gets the same pixels as from the whole image. None:
             files are not resized.
-        draft: decode large JPEG files at 1/2, 1/4 or 1/8 of their size, but at no less than twice shorter_side.
-            Photographs of 5 to 11 megapixels are read 3 to 4 times as fast; pixels at 256 differ by 0.2 of 255 on
-            average, and by 4 at most (measured on photographs from a microscope).
         pixels: the decoded files, see `cached`; or None.
         box: [image, 4] float, the left, top, right and bottom edge of the crop of each file, in pixels of the upright
             image. Edges are rounded to whole pixels and clipped to the image. None: whole images.
@@ -58,7 +55,6 @@ class Table(Rows):
     paths: tuple[Path, ...] | None = None
     _: KW_ONLY
     shorter_side: int | None = None
-    draft: bool = False
     pixels: cache.Pixels | None = None
     box: Tensor | None = None
 
@@ -67,7 +63,7 @@ class Table(Rows):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_reading(self.channels, self.shorter_side, self.draft)
+        check_reading(self.channels, self.shorter_side)
         if (self.images is None) == (self.paths is None):
             raise ValueError(
                 "a table holds its images either in memory (images=) or as files (paths=): give exactly one of them"
@@ -94,7 +90,7 @@ class Table(Rows):
         """See `Rows`."""
         if self.paths is None or self.pixels is not None:
             return self.dataset()[row][0]
-        return read_image(self.paths[row], self.channels, side, True, self.box_of(row))
+        return read_image(self.paths[row], self.channels, side, self.box_of(row), draft=True)
 
     def described(self) -> str:
         """Colour, size and storage of the images."""
@@ -133,14 +129,14 @@ class Table(Rows):
         paths = [Path(os.path.abspath(path)) for path in self.paths]
 
         def read(row: int) -> Tensor:
-            return read_image(paths[row], self.channels, self.shorter_side, self.draft, self.box_of(row))
+            return read_image(paths[row], self.channels, self.shorter_side, self.box_of(row))
 
         if where == "ram":
             return replace(self, pixels=cache.in_memory(len(paths), read))
         import PIL
 
         # one file per data set and settings; it is replaced when the images change
-        settings = [os.path.commonpath(paths), self.channels, self.shorter_side, self.draft]
+        settings = [os.path.commonpath(paths), self.channels, self.shorter_side]
         name = f"{self.name}-{sha256(json.dumps(settings).encode()).hexdigest()[:12]}"
         of_images = [of_texts("paths", map(str, paths)), of_files(paths), of_values("box", self.box)]
         identity = json.dumps([settings, PIL.__version__, torch.__version__, *of_images])
@@ -151,7 +147,6 @@ class Table(Rows):
 def check_reading(
     channels: int = 3,
     shorter_side: int | None = None,
-    draft: bool = False,
     cache: Cache = "none",
     cache_dir: Path | str | None = None,
 ) -> None:
@@ -160,7 +155,6 @@ def check_reading(
     Args:
         channels: see `Table`.
         shorter_side: see `Table`.
-        draft: see `Table`.
         cache: see `Table.cached`.
         cache_dir: folder of the cache.
 
@@ -172,8 +166,6 @@ def check_reading(
         raise ValueError(f"{setting('channels')} must be 1 (grey) or 3 (RGB); got {channels!r}")
     if shorter_side is not None:
         integer(shorter_side, f"{setting('shorter_side')} is in pixels", low=1)
-    elif draft:
-        raise ValueError(f"{setting('draft', True)} needs {setting('shorter_side')}, the smallest size that you need")
     one_of(cache, setting("cache"), ("none", "ram", "disk"))
     if cache_dir is not None and Path(cache_dir).is_file():
         raise NotADirectoryError(f"{setting('cache_dir')} must be a folder; {shown(cache_dir)} is a file")
@@ -206,12 +198,10 @@ class ImageSet(Listed):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
         """(image, label, index)."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"index must be 0 .. {len(self) - 1}; got {index}")
         table = self.table
         kept = table.pixels if table.images is None else table.images
         if kept is not None:
             return kept[index], self.label[index], index
         assert table.paths is not None
-        reading = table.channels, table.shorter_side, table.draft, table.box_of(index)
-        return read_image(table.paths[index], *reading), self.label[index], index
+        image = read_image(table.paths[index], table.channels, table.shorter_side, table.box_of(index))
+        return image, self.label[index], index

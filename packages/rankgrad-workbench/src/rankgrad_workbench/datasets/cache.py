@@ -156,16 +156,11 @@ def in_threads(function: Callable[[int], T], count: int, title: str) -> Iterable
 
 
 def free_memory() -> int | None:
-    """Free memory of the machine and of its container, in bytes, the smaller of the two; None: unknown."""
-    limits, group = [], Path("/sys/fs/cgroup")
+    """Free memory of the machine, in bytes; None: unknown."""
     with contextlib.suppress(OSError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        limits += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError):  # no such group; "max": no limit
-        most, now = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        limits.append(max(0, most - now + int(stat.get("inactive_file", 0))))  # the kernel frees it when needed
-    return min(limits, default=None)
+        found = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
+        return None if found is None else 1024 * int(found[1])
+    return None
 
 
 def _starts(shapes: Sequence[Shape]) -> list[int]:

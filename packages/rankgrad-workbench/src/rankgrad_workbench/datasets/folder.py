@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rankgrad.common.checks import setting
 from rankgrad.common.progress import through
@@ -44,7 +45,6 @@ def load_folder(
     channels: int = 3,
     check: bool = True,
     shorter_side: int | None = None,
-    draft: bool = False,
     cache: Cache = "none",
     cache_dir: str | Path | None = None,
 ) -> Table:
@@ -75,7 +75,6 @@ def load_folder(
         check: read every file now, and look for identical files and for one picture in two splits. False is faster; a
             broken file then stops training with an `OSError`.
         shorter_side: resize larger images when they are read, pixels; see `Table`.
-        draft: decode large JPEG files at a fraction of their size; see `Table`.
         cache: "none": decode a file at each access; "ram", "disk": decode it once, see `Table.cached`.
         cache_dir: folder for "disk"; None: $XDG_CACHE_HOME/rankgrad, or ~/.cache/rankgrad.
 
@@ -98,7 +97,7 @@ def load_folder(
     """
     root = Path(root)
     need_fractions(test_fraction, val_fraction)
-    check_reading(channels, shorter_side, draft, cache, cache_dir)
+    check_reading(channels, shorter_side, cache, cache_dir)
     folder = read_folder(root)
     _need_division(folder)
     good, broken, small = list(folder.images), list[tuple[str, str]](), list[bytes]()
@@ -129,7 +128,6 @@ def load_folder(
         skipped=skipped,
         remarks=identical_lines(paths, names, splits, classes, small) if check else (),
         shorter_side=shorter_side,
-        draft=draft,
         understood=str(folder) if folder.divisions else f"{folder}, to be divided by class",
     )
     return table.cached(cache, cache_dir)
@@ -179,7 +177,6 @@ class ClassFolders:
         unlabelled: ignored folder -> number of files in it.
         images: (split, class, file) of every file with the extension of an image, sorted by name.
         skipped: (path, reason) of every other file that may be meant as an image.
-        deeper: a folder of images inside of a class folder; None: there is none.
     """
 
     root: Path
@@ -188,7 +185,6 @@ class ClassFolders:
     unlabelled: Mapping[Path, int]
     images: tuple[Entry, ...]
     skipped: Skipped
-    deeper: Path | None = None
 
     def __str__(self) -> str:
         counts = {home: f"{count} class{'es' * (count != 1)}" for home, count in self.classes.items()}
@@ -197,12 +193,6 @@ class ClassFolders:
         what = f"a division: {', '.join(parts)}" if parts else "images without classes"
         if not parts and (count := self.classes[self.root]):
             what = f"{count} class folder{'s' * (count != 1)}"
-        if self.deeper is not None:
-            inner = self.deeper.relative_to(self.root).as_posix()
-            what += (
-                f" (images in sub-folders are of the class of the folder around them, such as {inner}/; if each is a "
-                "class, list the images and their classes in a csv: data=manifest)"
-            )
         return f"{self.root} is understood as {what}"
 
 
@@ -222,8 +212,7 @@ def read_folder(root: str | Path) -> ClassFolders:
     root = Path(root)
     if not root.exists():
         raise FileNotFoundError(
-            f"the image folder {shown(root)} does not exist; {setting('root')} is a folder with one sub-folder per "
-            "class"
+            f"{shown(root)} does not exist; {setting('root')} is a folder with one sub-folder per class"
         )
     if not root.is_dir():
         with opened(root):  # which names a packed file
@@ -232,34 +221,29 @@ def read_folder(root: str | Path) -> ClassFolders:
                 "images is data=manifest, texts are data=text, embeddings are data=table"
             )
     os.scandir(root).close()  # raises if the folder cannot be read
-    top = next(_levels(root, root))
-    divisions, unlabelled = _division(top, root)
-    homes = {home: next(_levels(home, root)) for home in divisions.values()} or {root: top}
+    top = next(_levels(root))
+    divisions, unlabelled = _division(top.folders)
+    homes = {home: (split, next(_levels(home))) for split, home in divisions.items()} or {root: ("", top)}
     images, skipped = list[Entry](), list[tuple[Path, str]]()
-    deeper: Path | None = None
-    for here in dict.fromkeys((top, *homes.values())):
+    for here in {id(here): here for here in (top, *(here for _, here in homes.values()))}.values():
         if here.folders:  # files beside class folders have no class
             skipped += [*here.odd, *((path, not_an_image(path) or BESIDE) for path in here.files)]
-    split_of = {home: split for split, home in divisions.items()}
-    for home, here in homes.items():
-        for folder in through(here.folders or (home,), "listing images", "folder", len(here.folders) or 1):
-            entries = list(_walk(folder, root))
+    for home, (split, here) in homes.items():
+        for folder in through(here.folders or [home], "listing images", "folder", len(here.folders) or 1):
+            entries = list(_walk(folder))
             found = [path for path, reason in entries if reason is None]
-            images += [(split_of.get(home, ""), shown(folder.name) if here.folders else "", path) for path in found]
+            images += [(split, shown(folder.name) if here.folders else "", path) for path in found]
             skipped += [(path, reason) for path, reason in entries if reason is not None]
-            if here.folders:
-                deeper = deeper or next((path.parent for path in found if path.parent != folder), None)
-                # a folder that cannot be read is among its own entries, with the reason
-                if not found and folder not in dict(entries):
-                    skipped.append((folder, EMPTY))
+            # a folder that cannot be read is among its own entries, with the reason
+            if here.folders and not found and folder not in dict(entries):
+                skipped.append((folder, EMPTY))
     return ClassFolders(
         root,
         divisions,
-        {home: len(here.folders) for home, here in homes.items()},
-        {folder: sum(1 for _ in _walk(folder, root)) for folder in unlabelled},
+        {home: len(here.folders) for home, (_, here) in homes.items()},
+        {folder: sum(1 for _ in _walk(folder)) for folder in unlabelled},
         tuple(images),
         tuple((str(path), reason) for path, reason in skipped),
-        deeper,
     )
 
 
@@ -288,7 +272,7 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
     root = Path(root)
     if not root.is_dir():
         raise NotADirectoryError(f"need a folder of images; {shown(root)} is not a folder")
-    reason_of = dict(_walk(root, root))
+    reason_of = dict(_walk(root))
     if check:
         images = [path for path, reason in reason_of.items() if reason is None]
         reason_of.update(zip(images, check_images(images), strict=True))
@@ -298,29 +282,27 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
     )
 
 
-def _division(top: _Here, root: Path) -> tuple[dict[str, Path], list[Path]]:
+def _division(folders: Sequence[Path]) -> tuple[dict[str, Path], list[Path]]:
     """({split: its folder}, in the order of `SPLITS`; ignored folders).
 
     Raises:
         ValueError: another folder is beside the split folders, or two folders mean one split.
     """
     meant: dict[str, list[Path]] = {}
-    for folder in top.folders:
+    for folder in folders:
         name = "unlabelled" if folder.name.casefold() in UNLABELLED else split_called(folder.name)
         meant.setdefault(name, []).append(folder)
     classes, unlabelled = meant.pop("", []), meant.pop("unlabelled", [])
     # a class that is called train (a railway train) holds images and no folders
-    divided = all(
-        split in meant and all(next(_levels(home, root)).folders for home in meant[split]) for split in SPLITS[::2]
-    )
+    divided = all(split in meant and all(next(_levels(home)).folders for home in meant[split]) for split in SPLITS[::2])
     if not meant or (classes and not divided):
         return {}, []
     homes = [folder for folders in meant.values() for folder in folders]
     if classes or len(homes) > len(meant):
         beside = f" with folders in them, which look like splits, beside {_names(classes)}" if classes else ""
         raise ValueError(
-            f"{shown(root)} holds {_names(homes)}{beside}: keep one folder for each split and move all others out of "
-            f"it, or give another folder as {setting('root')}"
+            f"{shown(homes[0].parent)} holds {_names(homes)}{beside}: keep one folder for each split and move all "
+            f"others out of it, or give another folder as {setting('root')}"
         )
     return {split: meant[split][0] for split in SPLITS if split in meant}, unlabelled
 
@@ -329,53 +311,48 @@ def _names(folders: Sequence[Path]) -> str:
     return some([f"{folder.name}/" for folder in folders])
 
 
-@dataclass(frozen=True)
-class _Here:
+class _Here(NamedTuple):
     """The content of a folder, sorted by name, without hidden entries and `SIDECARS`.
 
     Attributes:
         folders: folders, and links to folders.
         files: files, and links to files.
-        odd: (path, reason) of links that cannot be followed, folders that a system made, and folders without access.
+        odd: (path, reason) of folders that are not read.
     """
 
-    folders: tuple[Path, ...] = ()
-    files: tuple[Path, ...] = ()
-    odd: tuple[tuple[Path, str], ...] = ()
+    folders: list[Path]
+    files: list[Path]
+    odd: list[tuple[Path, str]]
 
 
-def _levels(folder: Path, root: Path) -> Iterator[_Here]:
-    """The content of a folder, which is `root` or below it, and of all folders in it. No folder is read twice."""
+def _levels(folder: Path) -> Iterator[_Here]:
+    """The content of a folder and of all folders in it. No folder is read twice."""
     refused: list[OSError] = []
-    read = {os.path.realpath(folder): folder}
+    home = os.path.realpath(folder)
+    read = {home: folder}
     for name, below, files in os.walk(folder, onerror=refused.append, followlinks=True):
-        here, folders, odd = Path(name), list[Path](), list[tuple[Path, str]]()
-        around = [Path(os.path.realpath(each)) for each in (here, *here.parents) if each.is_relative_to(root)]
-        for path in (here / each for each in sorted(below) if not each.startswith(".")):
+        here = _Here([], [Path(name, each) for each in sorted(files) if not each.startswith(".")], [])
+        for path in (Path(name, each) for each in sorted(below) if not each.startswith(".")):
             target = os.path.realpath(path)
             if made_by_system(path.name):
-                odd.append((path, SYSTEM))
-            elif any(each.is_relative_to(target) for each in around):  # following this link would never end
-                odd.append((path, f"a link to {target}, a folder that contains it"))
-            elif read.setdefault(target, path) != path:
-                odd.append((path, f"the same folder as {read[target]}"))
+                here.odd.append((path, SYSTEM))
+            elif Path(home).is_relative_to(target) or read.setdefault(target, path) != path:
+                here.odd.append((path, f"a link to {target}, which is read already or contains this folder"))
             else:
-                folders.append(path)
-        below[:] = [path.name for path in folders]
-        paths = [here / each for each in sorted(files) if not each.startswith(".")]
-        broken = {path for path in paths if path.is_symlink() and not path.exists()}
-        odd += [(path, "a broken link") for path in sorted(broken)]
-        kept = (path for path in paths if path.suffix.lower() not in SIDECARS and path not in broken)
-        yield _Here(tuple(folders), tuple(kept), tuple(odd))
-    yield _Here(odd=tuple((Path(error.filename), error.strerror or type(error).__name__) for error in refused))
+                here.folders.append(path)
+        below[:] = [path.name for path in here.folders]
+        here.odd.extend((path, "a broken link") for path in here.files if not path.exists())
+        here.files[:] = [path for path in here.files if path.exists() and path.suffix.lower() not in SIDECARS]
+        yield here
+    yield _Here([], [], [(Path(error.filename), error.strerror or type(error).__name__) for error in refused])
 
 
-def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str | None]]:
+def _walk(folder: Path) -> Iterator[tuple[Path, str | None]]:
     """Files at any depth, each with the reason why it is no image; None: it is an image. Links are followed.
 
     The files of a folder come before those of its sub-folders, sorted by name.
     """
-    for here in _levels(folder, root):
+    for here in _levels(folder):
         yield from ((path, not_an_image(path)) for path in here.files)
         yield from here.odd
 

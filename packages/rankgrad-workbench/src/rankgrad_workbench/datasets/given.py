@@ -158,10 +158,7 @@ def load_given() -> GivenTable:
     Raises:
         ValueError: always.
     """
-    raise ValueError(
-        "the data of this run was passed to rankgrad.fit in Python and is in no file: call rankgrad.fit with the same "
-        "data again"
-    )
+    raise ValueError("the data of this run came from Python and is in no file: call rankgrad.fit with it again")
 
 
 def _sides(data: Any, what: str) -> tuple[Any, Any, list[str] | None]:
@@ -250,8 +247,7 @@ def _names(labels: Any, what: str) -> list[list[str]]:
         return [[str(at) for at in row.nonzero().flatten().tolist()] for row in numbers]
     if numbers.ndim != 1 or numbers.dtype == torch.bool:
         raise ValueError(
-            f"{what} needs one class for each input, or bool [row, class]; got labels {numbers.dtype} "
-            f"{tuple(numbers.shape)}"
+            f"{what} needs one class for each input, or bool [row, class]; got {numbers.dtype} {[*numbers.shape]}"
         )
     words = words_of(labels)
     return [[str(value)] for value in (numbers.tolist() if words is None else words[numbers.numpy()].tolist())]

@@ -54,8 +54,6 @@ THUMB = 9, 8  # width and height of the grey picture by which the same picture i
 
 MAX_PIXELS = 178_956_970  # Pillow's default limit; 0.5 GB as RGB
 VARIABLE = "RANKGRAD_MAX_PIXELS"
-LARGE = 2**26  # pixels; a larger image is averaged over squares first, because later steps need 10 bytes per pixel
-ENOUGH = 4  # smallest shorter side after this averaging, as a multiple of the requested side
 
 
 def max_pixels() -> int:
@@ -76,7 +74,7 @@ def max_pixels() -> int:
 
 
 def read_image(
-    path: Path, channels: int, shorter_side: int | None = None, draft: bool = False, box: Box | None = None
+    path: Path, channels: int, shorter_side: int | None = None, box: Box | None = None, draft: bool = False
 ) -> Tensor:
     """An image file as uint8 [channels, height, width].
 
@@ -84,11 +82,9 @@ def read_image(
         path: the file.
         channels: 3 (RGB) or 1 (grey).
         shorter_side: pixels. An image whose shorter side is longer is resized to it, as in `transforms.PhotoTrain`.
-            If the image has more than `LARGE` pixels and there is no box, squares of pixels are averaged first; the
-            shorter side then keeps at least `ENOUGH` times `shorter_side` pixels.
-        draft: decode a JPEG at a fraction of its size, at no less than twice `shorter_side` (see `Table`). Ignored with
-            a box, which may be a small part of the image.
         box: left, top, right, bottom of the crop, see `Table`; None: the whole image.
+        draft: decode a JPEG at a fraction of its size, at no less than twice `shorter_side`, for thumbnails. Ignored
+            with a box, which may be a small part of the image.
 
     Raises:
         OSError: if the file cannot be read or decoded, has more than `max_pixels`, or the box is outside of the image;
@@ -102,10 +98,9 @@ def read_image(
     >>> pixels.shape, pixels[:, 0, 0]
     (torch.Size([3, 10, 20]), tensor([255, 0, 0], dtype=torch.uint8))
     """
-    whole = shorter_side if box is None else None
-    least = 2 * whole if draft and whole else None
+    least = 2 * shorter_side if draft and shorter_side and box is None else None
     with _naming(path):
-        image, (height, width) = _decoded(path, channels, least, ENOUGH * whole if whole else None)
+        image, (height, width) = _decoded(path, channels, least)
         if box is not None:
             image = image.crop(_edges(box, height, width))
             height, width = image.height, image.width
@@ -178,7 +173,7 @@ def look(path: Path) -> tuple[str | None, bytes]:
             return "empty file", b""
         with _opened(path) as image:
             image.verify()  # compares checksums, if the format has them
-        small = _decoded(path, 3, least=32, enough=32)[0].convert("L")
+        small = _decoded(path, 3, least=32)[0].convert("L")
         return None, small.resize(THUMB, resample=4).tobytes()  # 4: the mean of the pixels below (BOX)
     except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
         return _reason(error, path), b""
@@ -305,7 +300,7 @@ def _orientation(image: Image) -> int:
 
 
 def _decoded(
-    path: Path, channels: int, least: int | None = None, enough: int | None = None, upright: bool = True
+    path: Path, channels: int, least: int | None = None, upright: bool = True
 ) -> tuple[Image, tuple[int, int]]:
     """Decoded 8-bit image of mode L or RGB, and (height, width) of the whole image.
 
@@ -313,8 +308,6 @@ def _decoded(
         path: the file.
         channels: 1 or 3.
         least: a JPEG may decode at 1/2, 1/4 or 1/8 of its size if its sides keep this many pixels; None: full size.
-        enough: an image of more than `LARGE` pixels may be averaged over squares if its sides keep this many pixels;
-            None: it is not averaged.
         upright: turn the image as its EXIF tag says.
     """
     from PIL import Image, ImageOps
@@ -339,8 +332,6 @@ def _decoded(
         image = image.convert("RGBA")
     elif image.mode != mode:
         image = image.convert(mode)
-    factor = min(image.size) // enough if enough is not None and image.width * image.height > LARGE else 1
-    image = image.reduce(factor) if factor > 1 else image
     if image.mode == "RGBA":
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image if image.mode == mode else image.convert(mode), size

@@ -31,7 +31,6 @@ def load_manifest(
     channels: int = 3,
     check: bool = True,
     shorter_side: int | None = None,
-    draft: bool = False,
     cache: Cache = "none",
     cache_dir: str | Path | None = None,
 ) -> Table:
@@ -59,7 +58,6 @@ def load_manifest(
         channels: 3 (RGB) or 1 (grey); files are converted to it.
         check: read every file now. False is faster; a broken file then stops training with an `OSError`.
         shorter_side: see `load_folder`.
-        draft: see `load_folder`.
         cache: see `load_folder`.
         cache_dir: see `load_folder`.
 
@@ -82,7 +80,7 @@ def load_manifest(
     """
     file = Path(root)
     need_fractions(test_fraction, val_fraction)
-    check_reading(channels, shorter_side, draft, cache, cache_dir)
+    check_reading(channels, shorter_side, cache, cache_dir)
     wanted = {"path": path, "label": label, "super_label": super_label, "split": split, "group": group}
     read = read_columns(file, wanted, delimiter)
     home = file.parent if images is None else Path(images)
@@ -108,7 +106,6 @@ def load_manifest(
         skipped=tuple(skipped),
         remarks=identical_lines(paths, names, columns["split"], read.values["label"], small) if check else (),
         shorter_side=shorter_side,
-        draft=draft,
     )
     return table.cached(cache, cache_dir)
 

@@ -51,7 +51,7 @@ class Embedder:
     Args:
         model: in eval mode.
         transform: of its evaluation; for texts, puts their prompt before them.
-        reading: how its training read files: `shorter_side`, `draft`, see `datasets.Table`.
+        reading: how its training read files: `shorter_side`, see `datasets.Table`.
         weights: the file from which it was loaded.
         sha256: of that file.
         invert: invert images (255 - pixel) first.
@@ -115,7 +115,7 @@ class Embedder:
         where = f"{weights}: data.eval_transform"
         transform: Transform = make(data["eval_transform"], slot="transform", trust=trust, where=where)
         load: Any = data["load"] if isinstance(data.get("load"), dict) else {}
-        reading = {name: load[name] for name in ("shorter_side", "draft") if name in load}
+        reading = {name: load[name] for name in ("shorter_side",) if name in load}
         if not isinstance(side := reading.get("shorter_side"), (int, NoneType)):
             raise ValueError(f"{weights} is damaged: data.load has shorter_side={side!r}")
         transform = Inverted(transform) if invert else transform
