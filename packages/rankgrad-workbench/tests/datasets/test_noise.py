@@ -9,7 +9,7 @@ import torch
 from small_runs import make_photos, small, train
 
 from rankgrad_workbench.datasets.base import Table
-from rankgrad_workbench.datasets.noise import flip_labels, with_wrong_labels
+from rankgrad_workbench.datasets.folds import flip_labels, with_wrong_labels
 from rankgrad_workbench.runs.compare import own_settings
 from rankgrad_workbench.settings import compose
 from rankgrad_workbench.tasks.retrieval.building import load_table

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankgrad_workbench.models.build import MODELS, build_model
+from rankgrad_workbench.models.build import MODELS, build_model, vector_model
 from rankgrad_workbench.models.convnet import convnet
 from rankgrad_workbench.models.embedding_model import EmbeddingModel, extract_features, parameter_groups
 from rankgrad_workbench.models.heads import EmbeddingHead
 from rankgrad_workbench.models.inputs import ImageInput
 from rankgrad_workbench.models.pooling import AvgPool, GeM, MaxPool
 from rankgrad_workbench.models.timm import timm_model
-from rankgrad_workbench.models.vectors import vector_model
 from rankgrad_workbench.models.weights import load_weights, save_weights
 
 pytest.importorskip("timm", reason="timm backbones need the extra rankgrad[train]")

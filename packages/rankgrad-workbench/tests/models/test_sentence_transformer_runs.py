@@ -207,7 +207,7 @@ def _scrambled(folder: Path) -> None:
         (_elsewhere, "has the setting tokenizer_name_or_path='/elsewhere' .* never runs code"),
         (_unknown, "has the setting loader='this.s' .1/config.json.* never runs code"),
         (_quantised, "has the setting quantization_config=.* never runs code"),
-        (_adapter, "is an adapter of another model .adapter_config.json."),
+        (_adapter, "is an adapter .adapter_config.json."),
         (_words, "has the setting tokenizer_class='sentence_transformers.SentenceTransformer'.* never runs code"),
         (_deep, "is damaged: modules.json .* Download or copy it again"),
         (_scrambled, "is damaged .* Download or copy it again"),

@@ -654,14 +654,3 @@ def test_other_negative_grades_are_refused(lines, tmp_path):
     (tmp_path / "rank.txt").write_text(lines, encoding="utf-8")
     with pytest.raises(ValueError, match="is -[12]; grades must be in 0 .* positive=1"):
         load_table(tmp_path / "rank.txt")
-
-
-@pytest.mark.parametrize("end", [".weight", ".init", ".position"])
-def test_files_beside_the_rows_that_are_not_read_are_named(end, tmp_path):
-    for name in ("rank.train", "rank.test"):
-        (tmp_path / name).write_text("1 1:1\n0 1:2\n1 1:3\n0 1:4\n", encoding="utf-8")
-    (tmp_path / f"rank.train{end}").write_text("1\n2\n1\n2\n", encoding="utf-8")
-    (tmp_path / f"test{end}").write_text("1\n", encoding="utf-8")
-    for path in (tmp_path / "rank.train", tmp_path):
-        notes = load_table(path, test_fraction=None).notes
-        assert any(note.startswith(f"rank.train{end} is not used") for note in notes)

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from rankgrad.common.checks import integer, number
 
 from .base import SPLITS, Table
-from .transforms import warp
+from .transforms import stroke, warp
 
 SCRIPTS = ("Latin", "Cyrillic", "Greek", "Armenian", "Georgian")
 FACES = tuple(
@@ -102,7 +102,7 @@ def _deform(clean: Tensor, seed: int, hard: float) -> Tensor:
     for rows in torch.split(torch.arange(count), 256):  # chunks fit in the processor's cache
         draw = u[rows]
         ink = warp(
-            _stroke(clean[rows, None].float() / 255, hard * draw[:, 0]),
+            stroke(clean[rows, None].float() / 255, hard * draw[:, 0]),
             _FINE,
             angle=draw[:, 1] * hard * math.radians(18),
             scale=1 + draw[:, 2] * hard * 0.22,
@@ -117,13 +117,6 @@ def _deform(clean: Tensor, seed: int, hard: float) -> Tensor:
         grey = ground + (full - ground) * F.avg_pool2d(ink, _FINE // SIZE)
         out[rows] = ((grey + noise[rows] * hard * 0.1).clamp(0, 1) * 255).round().to(torch.uint8)
     return out
-
-
-def _stroke(images: Tensor, amount: Tensor) -> Tensor:
-    """Wider strokes where amount > 0, thinner where it is < 0; 1 is the full 3 x 3 neighbourhood."""
-    sign = torch.where(amount < 0, -1.0, 1.0).view(-1, 1, 1, 1)
-    extreme = sign * F.max_pool2d(sign * images, 3, stride=1, padding=1)
-    return torch.lerp(images, extreme, amount.abs().view(-1, 1, 1, 1))
 
 
 def _line(direction: Tensor, offset: Tensor) -> Tensor:

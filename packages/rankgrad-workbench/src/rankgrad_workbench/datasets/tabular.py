@@ -109,8 +109,7 @@ class Columns:
             there = {role or split for role, split in zip(roles, splits, strict=True) if split == "test"}
             if there != {"query", "gallery"}:
                 raise ValueError(
-                    f"the test of {shown(self.path)} has rows of split {', '.join(sorted(there))}; needed are query "
-                    "and gallery, and no test"
+                    f"{shown(self.path)} needs query and gallery, and no test; it has {', '.join(sorted(there))}"
                 )
             return splits, {"role": roles, "protocol": "query_gallery"}
         found = [split for split in SPLITS if split in splits]

@@ -185,7 +185,8 @@ class InkTrain:
         u = counter_uniform(self.seed, epoch, index, 7 + 2 * _CONTROL**2)
         even = 2 * u - 1  # [-1, 1)
         if self.stroke:
-            batch = _change_stroke(batch, self.stroke, kind=u[:, 5], amount=u[:, 6])
+            wider, changed = u[:, 5] < self.stroke / 2, u[:, 5] < self.stroke
+            batch = stroke(batch, torch.where(wider, u[:, 6], torch.where(changed, -u[:, 6], 0.0)) / 2)
         warped = warp(
             batch,
             self.size,
@@ -235,16 +236,11 @@ def _resize(images: Tensor, size: int) -> Tensor:
     return F.interpolate(scaled, size=(size, size), mode="bilinear", antialias=True, align_corners=False)
 
 
-def _change_stroke(images: Tensor, share: float, kind: Tensor, amount: Tensor) -> Tensor:
-    """Mix a fraction of the images with the maximum (half of them) or the minimum of each 3 x 3 neighbourhood."""
-    changed = images.clone()
-    for chosen, sign in ((kind < share / 2, 1), ((kind >= share / 2) & (kind < share), -1)):
-        rows = chosen.nonzero().squeeze(1)
-        if len(rows):
-            before = images[rows]
-            extreme = sign * F.max_pool2d(sign * before, 3, stride=1, padding=1)
-            changed[rows] = torch.lerp(before, extreme, amount[rows].view(-1, 1, 1, 1) / 2)
-    return changed
+def stroke(images: Tensor, amount: Tensor) -> Tensor:
+    """Wider strokes where amount > 0, thinner where it is < 0, [image]; 1 is the full 3 x 3 neighbourhood."""
+    sign = torch.where(amount < 0, -1.0, 1.0).view(-1, 1, 1, 1)
+    extreme = sign * F.max_pool2d(sign * images, 3, stride=1, padding=1)
+    return torch.lerp(images, extreme, amount.abs().view(-1, 1, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -289,13 +285,11 @@ class PhotoTrain:
         if self.scale is None:
             if shortest is None or shortest < self.size:
                 raise ValueError(
-                    f"scale=None crops {self.size} x {self.size} pixels: resize must be at least {self.size}; got "
-                    f"resize={self.resize}"
+                    f"scale=None crops {self.size} pixels: resize must be at least that; got {self.resize}"
                 )
         elif not (0 < self.scale[0] <= self.scale[1] <= 1 and 0 < self.ratio[0] <= self.ratio[1]):
             raise ValueError(
-                "scale is the (smallest, largest) area of a crop in (0, 1], ratio its (smallest, largest) form, > 0; "
-                f"got {self.scale} and {self.ratio}"
+                f"scale must be (smallest, largest) in (0, 1], ratio > 0; got {self.scale} and {self.ratio}"
             )
         number(self.flip, "flip is a probability", low=0, high=1)
         number(self.color_jitter, "color_jitter is a fraction", low=0, high=1)

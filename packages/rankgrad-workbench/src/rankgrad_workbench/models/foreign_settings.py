@@ -41,10 +41,7 @@ def check_files(root: Path, name: str) -> None:
         if path.suffix.lower() != ".json" or path.name in VOCABULARIES or not path.is_file():
             continue
         if path.name.lower() == "adapter_config.json":  # peft imports modules that it names
-            raise ValueError(
-                f"{name} is an adapter of another model ({file}). Give that model as model.name=, and the adapter as "
-                "model.lora="
-            )
+            raise ValueError(f"{name} is an adapter ({file}): give it as model.lora=, and its model as model.name=")
         try:
             content = json.loads(path.read_text("utf-8"))
         except (RecursionError, ValueError) as error:  # also a text that is not UTF-8

@@ -46,8 +46,7 @@ class ImageInput:
         height, width = images.shape[2:]
         if self.size is not None and self.size != (height, width):
             raise ValueError(
-                f"the backbone takes images of exactly {self.size[0]} x {self.size[1]} pixels; got "
-                f"{height} x {width}. Resize them, or build the model with image_size={height}"
+                f"the backbone takes images of {self.size} pixels; got {(height, width)}. Set image_size={height}"
             )
         if min(height, width) < self.smallest:
             raise ValueError(f"images must be at least {self.smallest} x {self.smallest}; got {height} x {width}")
@@ -93,8 +92,7 @@ class VectorInput:
         vectors = _tensor(given, self.takes)
         if vectors.ndim != 2 or vectors.shape[1] != self.width or not vectors.is_floating_point():
             raise ValueError(
-                f"the model takes vectors, float [row, {self.width}]; got {vectors.dtype} {list(vectors.shape)}. Did "
-                "another model make them?"
+                f"the model takes vectors, float [row, {self.width}]; got {vectors.dtype} {list(vectors.shape)}"
             )
         return vectors
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,24 +57,15 @@ def _check_model(path: Path, model: dict[str, Any], size: int) -> None:
     if model["kind"] == "sentence_transformer" and files is None:
         fetched.add("name")  # without files, the name would be downloaded
     if fetched:  # the weights are in the file; only an attacker would request others
-        raise ValueError(
-            f"{path} requests other weights ({', '.join(sorted(fetched))}). save_weights never writes this: do not use "
-            "the file"
-        )
+        raise ValueError(f"{path} requests other weights ({', '.join(sorted(fetched))}): do not use the file")
 
 
 def kind_in(source: Path, otherwise: str) -> str:
     """The kind of model in a weights file or in a run's folder. If it cannot be read, return `otherwise`."""
-    path = source / WEIGHTS if source.is_dir() else source
     try:
-        return _kind_in(path, path.stat().st_mtime_ns)
+        return str(read_record(source / WEIGHTS if source.is_dir() else source)["model"]["kind"])
     except (OSError, ValueError):
         return otherwise
-
-
-@lru_cache(maxsize=16)
-def _kind_in(path: Path, changed: int) -> str:
-    return str(read_record(path)["model"]["kind"])
 
 
 def load_backbone(path: Path, backbone: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -207,8 +207,7 @@ def timm_model(
             training checkpoint that holds one as `state_dict` or `model` (the averaged copy is preferred). Code in the
             file is not run. The classifier's weights (`fc.*` of a resnet) are left out, because the model has no
             classifier; all others must fit. Their names may differ by a prefix, or altogether if order and shapes
-            decide (`matched`); `EmbeddingModel.origin` says what was found. Weights for colour images are
-            adapted to one channel as timm does, by the sum of the first filters.
+            decide (`matched`); `EmbeddingModel.origin` says what was found.
         freeze_batch_norm: see `EmbeddingModel`.
         drop_rate: dropout inside the backbone.
         drop_path_rate: stochastic depth inside the backbone.
@@ -237,7 +236,7 @@ def timm_model(
     options |= {"global_pool": ""} if has_map else {}
     backbone, origin = _backbone(name, in_channels, pretrained, options), ""
     if weights is not None:
-        origin = _load_backbone(backbone, name, weights_file(Path(weights)), in_channels)
+        origin = _load_backbone(backbone, name, weights_file(Path(weights)))
     pool = _pool(backbone, name, pooling, has_map)
     feature_size = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     model = EmbeddingModel(
@@ -315,13 +314,13 @@ def _of_channels(values: Sequence[float], channels: int) -> tuple[float, ...]:
     return tuple(values) if channels == len(values) else (sum(values) / len(values),) * channels
 
 
-def _load_backbone(backbone: nn.Module, name: str, path: Path, channels: int) -> str:
+def _load_backbone(backbone: nn.Module, name: str, path: Path) -> str:
     """Load a local weights file into a timm backbone; see the argument `weights` of `timm_model`.
 
     Returns:
         What was loaded, and what was left out.
     """
-    from timm.models import adapt_input_conv, load_state_dict
+    from timm.models import load_state_dict
 
     if is_archive(path):
         check_unpacked(path)
@@ -330,19 +329,12 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path, channels: int) ->
     except Exception as error:  # torch, pickle, zip and safetensors each raise their own
         raise ValueError(f"{path} {why_unread(error)}") from error
     if not is_state_dict(state):
-        raise ValueError(
-            f"{path} holds no state dict of a backbone. Read a file from rankgrad with "
-            f"rankgrad_workbench.models.load_weights"
-        )
+        raise ValueError(f"{path} holds no state dict of a backbone. load_weights reads a file of rankgrad")
     check_tensors(path, state)
     config, expected = cast(Any, backbone).pretrained_cfg, backbone.state_dict()
-    classifier, first = config.get("classifier") or (), f"{config.get('first_conv')}.weight"
+    classifier = config.get("classifier") or ()
     unused = (classifier,) if isinstance(classifier, str) else tuple(classifier)
     fitting, found = matched(expected, state, unused)
-    if not found and channels == 1 and first in expected:  # weights for colour images have 3 channels there
-        fitting, found = matched({**expected, first: expected[first].expand(-1, 3, -1, -1)}, state, unused)
-        if found:
-            fitting[first] = adapt_input_conv(1, fitting[first])
     if wrong := misfits(expected, fitting):
         raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(wrong)}")
     backbone.load_state_dict(fitting)

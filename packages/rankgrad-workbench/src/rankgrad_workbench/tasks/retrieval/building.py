@@ -22,8 +22,7 @@ from rankgrad.losses.called import CalledLoss
 from rankgrad.losses.checked import ClassLoss
 
 from ...datasets.base import Table
-from ...datasets.folds import with_fold, with_val
-from ...datasets.noise import with_wrong_labels
+from ...datasets.folds import with_fold, with_val, with_wrong_labels
 from ...datasets.rows import Rows
 from ...models import TAKES, EmbeddingModel, build_model, load_weights, taking
 from ...models.build import GIVEN, READ, check_options
@@ -373,6 +372,5 @@ def check_targets(loss: nn.Module, targets: Tensor) -> None:
         if not (isinstance(part, (RetrievalLoss, CalledLoss)) or levels):
             why = "have several classes" if targets.dtype == torch.bool else "are a hierarchy (hierarchy=true)"
             raise ConfigError(
-                f"{type(part).__name__} takes one class per row, but these rows {why}. Use a loss of rankgrad.losses, "
-                "such as loss=smooth_ap, loss=ndcg or loss=h_ap"
+                f"{type(part).__name__} takes one class per row, but these rows {why}; loss=h_ap takes all"
             )

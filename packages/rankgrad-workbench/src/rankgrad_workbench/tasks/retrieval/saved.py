@@ -34,7 +34,6 @@ from .building import check_pixels, load_table, model_of
 from .evaluating import evaluate_model
 from .settings import RetrievalSettings, asked, settings_of
 
-OF_TEXT = (".run", ".trec", ".res", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".gz")  # no file of embeddings
 WHOLE = {"test_fraction": 0.0, "val_fraction": 0.0, "cache": "none"}  # other data is not divided
 
 
@@ -84,11 +83,6 @@ def evaluate_run(
         raise FileNotFoundError(
             f"{shown(file)} does not exist; give the folder of a finished run, or an npz or parquet of embeddings. To "
             f"evaluate a model on data of your own: rankgrad evaluate RUN --root {shown(source)}"
-        )
-    if file.suffix.lower() in OF_TEXT:
-        raise ValueError(
-            f"{shown(file)} is no file of embeddings (npz or parquet). If it is a TREC run file, add its judgements: "
-            '--qrels FILE. If it has scores of rows, see docs/scores.md, "Evaluate scores"'
         )
     columns = embedding_columns(file, "embeddings", "labels")
     if "class_names" in columns and columns["class_names"].tolist() == [""]:

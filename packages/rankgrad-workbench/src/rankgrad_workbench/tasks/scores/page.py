@@ -21,7 +21,6 @@ from ...report.html import charts
 from ...report.html.images import Images
 from ...report.html.templates import render
 from ...report.html.text import percent
-from ...report.writing import write_report
 from ...runs.folder import Run
 from ...settings.kinds import TASKS
 
@@ -67,17 +66,6 @@ class ScoresContent(RunContent):
         if extent != Extent():
             raise ValueError("projection, queries, points and items are for retrieval runs, but these runs give scores")
         return [tables.results(runs), _ranking(runs), _queries(runs), _rows(runs)], []
-
-
-def write_page(run: Run, report: ScoreReport, trust: Sequence[str] = ()) -> Path:
-    """Write the page of a run that is about to be finished.
-
-    Args:
-        run: the folder.
-        report: evaluation of its test rows.
-        trust: packages whose classes its settings may name.
-    """
-    return write_report(run.page, [read(run, report, trust=trust)])
 
 
 def read(

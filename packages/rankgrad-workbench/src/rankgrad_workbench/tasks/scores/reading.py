@@ -114,11 +114,6 @@ def files_of(root: Path) -> list[tuple[str, Path]]:
     return [(split, files[split]) for split in ("train", "val", "test") if split in files]
 
 
-def beside(path: Path, endings: Sequence[str]) -> list[Path]:
-    """The files beside a file that are called like it, with one of these endings: rank.train.query."""
-    return [file for end in endings if (file := path.with_name(path.name + end)).is_file()]
-
-
 def _read_file(split: str, path: Path, wanted: Chosen, words: Chosen, delimiter: str | None) -> FileColumns:
     """The columns of a file. `X` [row, feature] becomes the columns x0, x1, ...
 
@@ -143,7 +138,7 @@ def _read_file(split: str, path: Path, wanted: Chosen, words: Chosen, delimiter:
                 f"{shown(path)}, row 0: {name!r} has the shape {column.shape}, not one for {len(rows)} rows: "
                 f"{setting('drop', [name])} leaves it out"
             )
-    sizes = beside(path, SIZES)
+    sizes = [file for end in SIZES if (file := path.with_name(path.name + end)).is_file()]
     if sizes and wanted("query") and not {*QUERY} & {*values}:
         values["query"] = _from_sizes(sizes[0], len(rows))
     unread = (*read.unread, *(name for name in every if name not in values))
@@ -246,4 +241,4 @@ def _finite(numbers: Array, name: str, place: Place) -> Array:
     return numbers
 
 
-__all__ = ["BESIDE", "FileColumns", "as_column", "beside", "files_of", "read_columns"]
+__all__ = ["FileColumns", "as_column", "files_of", "read_columns"]

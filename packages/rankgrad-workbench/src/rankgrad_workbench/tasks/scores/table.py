@@ -24,7 +24,7 @@ from rankgrad.scores.rows import JudgedRows, numbered_queries
 from ...datasets.tabular import AUTO, as_split, no_columns
 from ...files.tables.text import MISSING, number_in
 from ...trec.files import QUERY
-from .reading import BESIDE, TRUTH, FileColumns, as_column, beside, files_of, read_columns
+from .reading import TRUTH, FileColumns, as_column, files_of, read_columns
 
 Array = npt.NDArray[Any]
 LARGEST = 1e9  # extremes of types stand for missing values, and float32 has to tell grades apart
@@ -223,8 +223,7 @@ def load_table(
         files=read.files,
         name=shown(path.name),
     )
-    notes = [f"{shown(file.name)} is not used." for _, rows in files for file in beside(rows, BESIDE)]
-    notes += _notes(read, table.features, drop) if features is None else []
+    notes = _notes(read, table.features, drop) if features is None else []
     if "query" in roles:
         ids, names = _queries(table, read.column(roles["query"], True, {""}), roles["query"])
         table = replace(table, query=ids, query_names=names)

@@ -32,6 +32,7 @@ from ...datasets.folds import read_fold
 from ...files import write_text
 from ...files.defaults import FEWEST_STEPS_OF_ROWS, MOST_STEPS_OF_ROWS, PASSES, PATIENCE, epochs_for
 from ...report.content import loss_name, loss_told
+from ...report.writing import write_report
 from ...runs.folder import Run
 from ...runs.run_warnings import below_before, remarks_of
 from ...settings import ConfigError, default_loss, make, packages, plain, typed
@@ -41,7 +42,7 @@ from ...training.callbacks import KeepBest
 from ...training.data import EpochData
 from ...training.module import TrainedModule, check_optimizer
 from .model import Encoding, build_model, save_ranker, score_rows
-from .page import write_page
+from .page import read
 from .saved import save_scores
 from .settings import AUTO, GIVEN, Batches, ScoreSettings
 from .table import ScoreTable, load_table, marks_of
@@ -273,7 +274,7 @@ class ScoresTask:
         seen = [part for part in (self.parts.train, self.parts.chosen_on) if part is not None]
         trained = np.concatenate([marks_of(self.encoding.encode(part)) for part in seen])
         save_scores(run.scores, scores, self.parts.test, trained)
-        write_page(run, report, self.trust)
+        write_report(run.page, [read(run, report, trust=self.trust)])
         return report.to_json()
 
 
