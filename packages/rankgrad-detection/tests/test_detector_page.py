@@ -160,7 +160,7 @@ def test_one_page_is_of_one_kind_of_run(voc, tmp_path, capsys):
     runs = [copied(tmp_path / "detector", voc), kept("retrieval")]
     assert main(["report", *map(str, runs), "-o", str(tmp_path / "both.html")]) != 0
     said = capsys.readouterr().err.strip()
-    wanted = "must be of one kind: detector is of detection, retrieval is of retrieval"
+    wanted = "must be of one kind: detector is of detection, retrieval of retrieval"
     assert wanted in said and len(said.splitlines()) == 1 and not (tmp_path / "both.html").exists()
     mixed = [read_runs([run])[0] for run in runs]
     with pytest.raises(ValueError, match="detector is of detection"):

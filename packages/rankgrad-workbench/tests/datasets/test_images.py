@@ -18,7 +18,7 @@ from rankgrad.common.text import shown
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.datasets import find_images, load_folder
 from rankgrad_workbench.datasets import images as reader
-from rankgrad_workbench.datasets.images import check_image, image_size, open_image, read_image
+from rankgrad_workbench.datasets.images import image_size, look, open_image, read_image
 from rankgrad_workbench.files import inside
 
 NOISE = np.random.RandomState(0).randint(0, 256, (10, 12, 3), dtype=np.uint8)
@@ -68,7 +68,7 @@ def test_a_format_that_would_start_another_program_is_not_opened_whatever_its_na
     path.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\nshowpage\n")
     with Image.open(path) as opened:
         assert opened.format == "EPS"  # Pillow would hand it to Ghostscript
-    assert check_image(path) == "not an image of a known format"
+    assert look(path)[0] == "not an image of a known format"
     with pytest.raises(OSError, match="cannot read image .*a.png"):
         read_image(path, 3)
 
@@ -95,14 +95,14 @@ def test_heic_without_its_package_says_what_to_install(tmp_path, monkeypatch):
     path = tmp_path / "a.heic"
     path.write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100))
     monkeypatch.setattr(reader, "_formats", lambda: ("JPEG", "PNG"))
-    assert check_image(path) == "HEIC needs one more package: pip install pillow-heif"
+    assert look(path)[0] == "HEIC needs one more package: pip install pillow-heif"
 
 
 def test_heic_is_read_where_its_package_is_there(tmp_path):
     pillow_heif = pytest.importorskip("pillow_heif", reason="pip install pillow-heif")
     pillow_heif.register_heif_opener()
     Image.fromarray(NOISE).resize((64, 48)).save(tmp_path / "a.heic")
-    assert check_image(tmp_path / "a.heic") is None
+    assert look(tmp_path / "a.heic")[0] is None
     assert read_image(tmp_path / "a.heic", 3).shape == (3, 48, 64)
 
 
@@ -120,7 +120,7 @@ def test_the_size_and_a_box_of_a_tiff_are_those_of_the_upright_image(tmp_path, t
 @pytest.mark.parametrize("ending", ["jpg", "png", "webp"])
 def test_an_image_with_damaged_exif_data_is_read_as_it_lies(tmp_path, ending):
     path = save(tmp_path / f"a.{ending}", exif=b"Exif\0\0no such data")
-    assert check_image(path) is None
+    assert look(path)[0] is None
     assert image_size(path) == (10, 12) and read_image(path, 3).shape == (3, 10, 12)
 
 
@@ -128,7 +128,7 @@ def test_an_image_with_damaged_exif_data_is_read_as_it_lies(tmp_path, ending):
 def test_a_pgm_with_more_than_8_bits_keeps_its_upper_8(tmp_path, most):
     values = (NOISE[:, :, 0].astype(int) * ((most + 1) // 256)).astype(">u2")
     (tmp_path / "a.pgm").write_bytes(f"P5 12 10 {most}\n".encode() + values.tobytes())
-    assert check_image(tmp_path / "a.pgm") is None
+    assert look(tmp_path / "a.pgm")[0] is None
     assert np.abs(read_image(tmp_path / "a.pgm", 1)[0].numpy().astype(int) - NOISE[:, :, 0]).max() <= 1
 
 
@@ -138,12 +138,12 @@ def test_avif_is_read_where_pillow_can(tmp_path):
     if not features.check("avif"):
         pytest.skip("this Pillow was built without AVIF")
     path = save(tmp_path / "a.avif")
-    assert check_image(path) is None and read_image(path, 3).shape == (3, 10, 12)
+    assert look(path)[0] is None and read_image(path, 3).shape == (3, 10, 12)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.png")
-    assert check_image(tmp_path / "a.png") == "not a regular file"
+    assert look(tmp_path / "a.png")[0] == "not a regular file"
 
 
 # ------------------------------------------------------------------------------------------------ what is too large
@@ -154,11 +154,11 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(tmp_path, monkeypa
     assert path.stat().st_size < 10_000
     loads = []
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: loads.append(self))
-    reason = check_image(path)
+    reason = look(path)[0]
     assert reason is not None and "more than 178,956,970" in reason and "RANKGRAD_MAX_PIXELS" in reason
-    for look in (lambda: read_image(path, 3), lambda: image_size(path), lambda: open_image(path)):
+    for read in (lambda: read_image(path, 3), lambda: image_size(path), lambda: open_image(path)):
         with pytest.raises(OSError, match="bomb.png.*178,956,970"):
-            look()
+            read()
     assert not loads
 
 

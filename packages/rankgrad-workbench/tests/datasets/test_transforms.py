@@ -230,8 +230,8 @@ def test_photo_train_flips_the_stated_share():
         (lambda: InkTrain(scale=1.0), "scale must be < 1"),
         (lambda: InkTrain(stroke=1.5), "stroke is a fraction"),
         (lambda: InkEval(size=2.5), "size is in pixels"),
-        (lambda: PhotoTrain(scale=(0.0, 1.0)), "scale is the"),
-        (lambda: PhotoTrain(ratio=(2.0, 1.0)), "ratio its .smallest"),
+        (lambda: PhotoTrain(scale=(0.0, 1.0)), "scale must be"),
+        (lambda: PhotoTrain(ratio=(2.0, 1.0)), "ratio > 0; got"),
         (lambda: PhotoTrain(flip=2), "flip is a probability"),
         (lambda: PhotoTrain(color_jitter=-1), "color_jitter"),
         (lambda: PhotoTrain(mean=(0.5,)), "mean and std need one number per channel"),
@@ -243,7 +243,7 @@ def test_photo_train_flips_the_stated_share():
         (lambda: InkEval(size=10**5), "size is in pixels"),
         (lambda: PhotoTrain(resize=(256, 0)), "resize is in pixels"),
         (lambda: PhotoTrain(resize=None, scale=None), "scale=None crops 224 pixels: .*got None"),
-        (lambda: PhotoTrain(resize=(256, 200), scale=None), "got resize="),
+        (lambda: PhotoTrain(resize=(256, 200), scale=None), "must be at least that; got"),
     ],
 )
 def test_wrong_settings_are_named(make, message):

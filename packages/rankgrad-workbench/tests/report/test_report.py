@@ -725,7 +725,7 @@ def test_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_what_cannot_be_written_is_refused(tmp_path, runs, message):
     with pytest.raises(ValueError, match=message):
         write_report(tmp_path / "r.html", [Content(str(n)) for n in range(runs)])
-    with pytest.raises(FileNotFoundError, match="no folder .*none to write r.html into"):
+    with pytest.raises(FileNotFoundError, match="none/r.html"):
         write_report(tmp_path / "none" / "r.html", [Content("a")])
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="must be >= 1; got 0, 2000 and 10"):

@@ -282,8 +282,8 @@ def test_queries_in_which_nothing_can_be_ordered_are_refused(tmp_path, capsys, r
 @pytest.mark.parametrize(
     ("train", "test", "query", "named"),
     [
-        ("0", "01", "", "of the 60 training rows no two differ"),
-        ("1", "01", "", "of the 60 training rows no two differ"),
+        ("0", "01", "", "no two of the 60 training rows differ"),
+        ("1", "01", "", "no two of the 60 training rows differ"),
         ("01", "0", "", "0 of the 60 rows"),
         ("01", "1", "", "60 of the 60 rows"),
         ("01", "0", "query", "none of the 12 queries"),

@@ -105,7 +105,7 @@ def test_columns_that_are_not_read_may_have_any_shape(tmp_path):
     np.savez(tmp_path / "rows.npz", x=[1.0, 2.0, 3.0], y=[0, 1, 0], names=["a", "b"], maps=np.ones((3, 2)))
     with pytest.raises(ValueError, match=r"'names' has the shape"):
         load_table(tmp_path / "rows.npz", test_fraction=None, drop=["maps"])
-    with pytest.raises(ValueError, match=r"row 0: 'maps' has the shape \(3, 2\).*drop=\['maps'\]"):
+    with pytest.raises(ValueError, match=r"'maps' has the shape \(3, 2\).*drop=\['maps'\]"):
         load_table(tmp_path / "rows.npz", test_fraction=None, drop=["names"])
     table = load_table(tmp_path / "rows.npz", test_fraction=None, drop=["names", "maps"])
     assert list(table.features) == ["x"]
@@ -166,7 +166,7 @@ def test_a_format_of_columns_is_enough_for_vectors_and_scores(tmp_path):
     try:
         (tmp_path / "x.cols").touch()
         assert load_vectors(tmp_path / "x.cols").vectors.tolist() == [[1, 0], [0, 1]]
-        with pytest.raises(ValueError, match=r"row 0: 'embeddings' has the shape \(2, 2\)"):
+        with pytest.raises(ValueError, match=r"'embeddings' has the shape \(2, 2\)"):
             load_table(tmp_path / "x.cols")
         assert data_settings("x.cols").startswith("data=table data.root=x.cols")
     finally:

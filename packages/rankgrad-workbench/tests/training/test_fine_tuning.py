@@ -196,7 +196,7 @@ def test_a_share_is_chosen_without_being_asked_only_on_enough_held_out_classes(t
         (["evaluation.keep_best=val"], "evaluation.keep_best=val needs held-out classes"),
         (
             ["optimizer.average=best", "held_out=0.3", "evaluation.split=val"],
-            "optimizer.average=best needs held-out classes, a split val beside the evaluated one",
+            "optimizer.average=best needs held-out classes, a split val beside the test",
         ),
         (["held_out=0.3", "fold=1/2"], "fold= and held_out="),
         (["held_out=1"], "held_out is a fraction"),

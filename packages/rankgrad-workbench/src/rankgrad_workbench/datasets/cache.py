@@ -100,7 +100,7 @@ def in_memory(count: int, read: Callable[[int], Tensor]) -> Pixels:
     """
     memory, free = bytearray(), free_memory()
     spare = None if free is None else int(0.9 * free)
-    shapes = _fill(count, read, memory.extend, spare, f"Cache them on disk ({setting('cache', 'disk')}), or")
+    shapes = _fill(count, read, memory.extend, spare)
     return Pixels(shapes, _starts(shapes), torch.frombuffer(memory, dtype=torch.uint8))
 
 
@@ -127,9 +127,8 @@ def on_disk(folder: Path, name: str, identity: str, count: int, read: Callable[[
         if shapes is None:
             for old in (*folder.glob(f"{escape(name)}-*"), *folder.glob(f".{escape(name)}-*")):
                 old.unlink()
-            other = f"Choose a folder on another disk ({setting('cache_dir', 'DIR')}), or"
             with atomic_write(path) as file:
-                shapes = _fill(count, read, file.write, shutil.disk_usage(folder).free, other)
+                shapes = _fill(count, read, file.write, shutil.disk_usage(folder).free)
             write_text(about, json.dumps(shapes))
     return Pixels(shapes, _starts(shapes), path)
 
@@ -168,9 +167,7 @@ def _starts(shapes: Sequence[Shape]) -> list[int]:
     return [0, *itertools.accumulate(map(math.prod, shapes))][: len(shapes)]
 
 
-def _fill(
-    count: int, read: Callable[[int], Tensor], write: Callable[[bytes], Any], free: int | None, other: str
-) -> list[Shape]:
+def _fill(count: int, read: Callable[[int], Tensor], write: Callable[[bytes], Any], free: int | None) -> list[Shape]:
     """Read all images, and write the pixels of each; returns their shapes."""
     shapes, size = list[Shape](), 0
     for image in in_threads(read, count, "caching images"):
@@ -181,8 +178,7 @@ def _fill(
         if free is not None and len(shapes) == min(count, TRIED) and size / len(shapes) * count > free:
             raise ValueError(
                 f"a cache of {count} images needs about {size / len(shapes) * count / 1e6:.3g} MB; {free / 1e6:.3g} MB "
-                f"are free. {other} cache smaller images ({setting('shorter_side')}), or none "
-                f"({setting('cache', 'none')})"
+                f"are free. Choose another {setting('cache')}, {setting('cache_dir')} or {setting('shorter_side')}"
             )
         write(pixels)
     return shapes

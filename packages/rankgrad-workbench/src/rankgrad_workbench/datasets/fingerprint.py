@@ -54,6 +54,3 @@ def _hash(parts: Iterable[bytes]) -> str:
     for part in parts:
         digest.update(part)
     return digest.hexdigest()[:16]
-
-
-__all__ = ["fingerprint", "of_files", "of_texts", "of_values"]

@@ -100,13 +100,8 @@ def load_folder(
     check_reading(channels, shorter_side, cache, cache_dir)
     folder = read_folder(root)
     _need_division(folder)
-    good, broken, small = list(folder.images), list[tuple[str, str]](), list[bytes]()
-    if check:
-        reasons, small = look_at([path for _, _, path in good])
-        broken = [(str(path), reason) for (_, _, path), reason in zip(good, reasons, strict=True) if reason is not None]
-        good = [entry for entry, reason in zip(good, reasons, strict=True) if reason is None]
-        small = [pixels for pixels in small if pixels]
-    skipped = (*folder.skipped, *broken)
+    rows, broken, small = usable([path for _, _, path in folder.images], check)
+    good, skipped = [folder.images[row] for row in rows], (*folder.skipped, *broken)
     _need_classes(folder, good, skipped)
     if not folder.divisions:
         yourself = (
@@ -275,7 +270,7 @@ def find_images(root: str | Path, check: bool = True) -> tuple[tuple[Path, ...],
     reason_of = dict(_walk(root))
     if check:
         images = [path for path, reason in reason_of.items() if reason is None]
-        reason_of.update(zip(images, check_images(images), strict=True))
+        reason_of.update(zip(images, look_at(images)[0], strict=True))
     return (
         tuple(path for path, reason in reason_of.items() if reason is None),
         tuple((str(path), reason) for path, reason in reason_of.items() if reason is not None),
@@ -357,12 +352,20 @@ def _walk(folder: Path) -> Iterator[tuple[Path, str | None]]:
         yield from here.odd
 
 
-def check_images(paths: Sequence[Path]) -> list[str | None]:
-    """Why each file cannot be used; None: it can. Every file is read completely."""
-    return look_at(paths)[0]
-
-
 def look_at(paths: Sequence[Path]) -> tuple[list[str | None], list[bytes]]:
     """What `images.look` returns for each file. Every file is read completely."""
     seen = list(in_threads(lambda row: look(paths[row]), len(paths), "checking images"))
     return [reason for reason, _ in seen], [pixels for _, pixels in seen]
+
+
+def usable(paths: Sequence[Path], check: bool = True) -> tuple[list[int], Skipped, list[bytes]]:
+    """(rows of the files that can be used, the others with the reasons, grey pixels of the usable ones).
+
+    Args:
+        paths: [row] files.
+        check: read every file. False: all count as usable, and there are no pixels.
+    """
+    reasons, small = look_at(paths) if check else ([None] * len(paths), [])
+    rows = [row for row, reason in enumerate(reasons) if reason is None]
+    broken = tuple((str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason is not None)
+    return rows, broken, [pixels for pixels in small if pixels]

@@ -158,7 +158,7 @@ def load_given() -> GivenTable:
     Raises:
         ValueError: always.
     """
-    raise ValueError("the data of this run came from Python and is in no file: call rankgrad.fit with it again")
+    raise ValueError("the data of this run is in no file: call rankgrad.fit with the same data again")
 
 
 def _sides(data: Any, what: str) -> tuple[Any, Any, list[str] | None]:
@@ -207,8 +207,6 @@ def _known(data: Any) -> tuple[list[Any] | None, list[str] | None]:
     given: Any = next((getattr(data, name) for name in ("targets", "labels", "_labels") if hasattr(data, name)), None)
     pairs = next((getattr(data, name) for name in ("samples", "imgs") if hasattr(data, name)), None)
     pairs = pairs if isinstance(pairs, list) and len(pairs) == len(data) and all(map(_names_a_file, pairs)) else None
-    if given is None and pairs is not None:
-        given = [pair[1] for pair in pairs]
     if not hasattr(given, "__len__") or len(given) != len(data):
         # it may give the items of another Dataset with the same labels, such as one that transforms images
         inner: Any = getattr(data, "dataset", None)

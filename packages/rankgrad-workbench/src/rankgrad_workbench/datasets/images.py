@@ -158,13 +158,11 @@ def image_size(path: Path) -> tuple[int, int]:
         return _upright_size(image)
 
 
-def check_image(path: Path) -> str | None:
-    """The reason why an image file cannot be used; None if it can. Decodes all of it, a JPEG at 1/8 of its size."""
-    return look(path)[0]
-
-
 def look(path: Path) -> tuple[str | None, bytes]:
-    """(the reason of `check_image`, the image as `THUMB` grey pixels; empty if unusable)."""
+    """(why an image file cannot be used, None if it can; the image as `THUMB` grey pixels, empty if unusable).
+
+    Decodes all of it, a JPEG at 1/8 of its size.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
@@ -245,16 +243,15 @@ def some(names: Sequence[object], most: int = 5) -> str:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """The `FORMATS` that can be read here: HEIF needs pillow-heif, AVIF needs a Pillow that was built with it."""
-    from PIL import Image, features
+    """The `FORMATS` that can be read here: HEIF needs pillow-heif."""
+    from PIL import Image
 
     with contextlib.suppress(ImportError):
         import pillow_heif
 
         pillow_heif.register_heif_opener()
     Image.init()
-    absent = {"AVIF"} if "AVIF" in Image.OPEN and not features.check("avif") else set()
-    return tuple(name for name in FORMATS if name in Image.OPEN and name not in absent)
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def _opened(path: Path) -> ImageFile:

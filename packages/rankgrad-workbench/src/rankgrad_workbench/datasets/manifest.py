@@ -10,7 +10,7 @@ from rankgrad.common.text import shown
 from ..files import inside
 from .base import Cache, Table, check_reading
 from .division import need_fractions
-from .folder import look_at
+from .folder import usable
 from .identical import identical_lines
 from .tabular import AUTO, Columns, read_columns
 
@@ -88,22 +88,20 @@ def load_manifest(
         raise FileNotFoundError(f"there is no folder of images at {shown(home)}")
     paths = _paths(read, home)
     read.table(separator)  # a wrong row is told before images are read
-    reasons, small = look_at(paths) if check else ([None] * len(paths), [])
-    skipped = [(str(path), reason) for path, reason in zip(paths, reasons, strict=True) if reason is not None]
+    rows, skipped, small = usable(paths, check)
     if len(skipped) == len(paths):
         raise ValueError(
             f"none of the {len(paths)} images of {shown(file)} can be read below {shown(home)}. Give the folder of the "
             f"images: {setting('images', 'DIR')}. The first error, {shown(skipped[0][0])}: {skipped[0][1]}"
         )
-    rows = [row for row, reason in enumerate(reasons) if reason is None]
-    read, paths, small = read.take(rows), [paths[row] for row in rows], [*filter(None, small)]
+    read, paths = read.take(rows), [paths[row] for row in rows]
     columns = read.table(separator, test_fraction, val_fraction, seed)
     columns["names"] = names = tuple(map(shown, read.values["path"]))
     table = Table(
         **columns,
         channels=channels,
         paths=tuple(paths),
-        skipped=tuple(skipped),
+        skipped=skipped,
         remarks=identical_lines(paths, names, columns["split"], read.values["label"], small) if check else (),
         shorter_side=shorter_side,
     )

@@ -15,8 +15,7 @@ from .base import ImageSet, Table
 def contact_sheet(table: Table, path: Path | str, classes: int = 24, per_class: int = 12, cell: int = 48) -> Path:
     """Write a PNG with one row per class: its name, then its first images.
 
-    The names are drawn in matplotlib's font, which has Latin, Greek, Cyrillic, Armenian and Georgian letters. A class
-    with other letters is shown by its number.
+    The names are drawn in matplotlib's font, which has Latin, Greek, Cyrillic, Armenian and Georgian letters.
 
     Args:
         table: the images, e.g. `table.select("test")`.
@@ -38,17 +37,14 @@ def contact_sheet(table: Table, path: Path | str, classes: int = 24, per_class: 
     PNG 100
     """
     from matplotlib import get_data_path
-    from matplotlib.ft2font import FT2Font
     from PIL import Image, ImageDraw, ImageFont, ImageOps
     from torchvision.transforms.v2.functional import to_pil_image
 
     present = torch.unique(table.label).numpy()
     shown = present[np.linspace(0, len(present) - 1, min(classes, len(present))).round().astype(int)].tolist()
     rows = [(table.label == label).nonzero().flatten()[:per_class].tolist() for label in shown]
-    file = str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
-    letters, font = FT2Font(file).get_charmap(), ImageFont.truetype(file, 13)
-    names = {label: table.class_names[label] for label in shown}
-    titles = [name if set(map(ord, name)) <= set(letters) else f"class {label}" for label, name in names.items()]
+    font = ImageFont.truetype(str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), 13)
+    titles = [table.class_names[label] for label in shown]
     margin, step = 12 + min(260, max(int(font.getlength(title)) for title in titles)), cell + 2
     sheet = Image.new("RGB", (margin + step * max(map(len, rows)), step * len(rows)), "white")
     draw, images = ImageDraw.Draw(sheet), ImageSet(table)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from torch.utils.data import Dataset
 
 from rankgrad.common.text import shown
@@ -45,9 +45,7 @@ class TextTable(Rows):
 
     def described(self) -> str:
         """Median length of the texts."""
-        if not self.texts:
-            return ""
-        return f" (median length: {statistics.median(map(len, self.texts)):.0f} characters)"
+        return f" (median length: {np.median([*map(len, self.texts)] or [0]):.0f} characters)"
 
     @property
     def captions(self) -> tuple[str, ...]:

@@ -224,9 +224,8 @@ class InkEval:
 def _stack_ink(images: Sequence[Tensor], size: int) -> Tensor:
     _need_images(images)
     same = all(image.shape == images[0].shape for image in images)
-    return torch.cat(
-        [_resize(part, size) for part in ([torch.stack([*images])] if same else [i[None] for i in images])]
-    )
+    parts = [torch.stack([*images])] if same else [image[None] for image in images]
+    return torch.cat([_resize(part, size) for part in parts])
 
 
 def _resize(images: Tensor, size: int) -> Tensor:

@@ -220,8 +220,7 @@ def _words(places: Sequence[str], name: str, column: Array, names: Array | None)
     """A column as texts; integers are indices into `names`, if given."""
     if len(column) != len(places) or column.ndim != 1:
         raise ValueError(
-            f"{places[0].rpartition(', ')[0]} holds {len(places)} embeddings and {' x '.join(map(str, column.shape))} "
-            f"{name}; needed is one text or integer for each"
+            f"{name} must have a text or an integer for each of {len(places)} embeddings; got {[*column.shape]}"
         )
     if names is not None and column.dtype.kind in "iu":
         wrong = np.flatnonzero((column < 0) | (column >= len(names)))

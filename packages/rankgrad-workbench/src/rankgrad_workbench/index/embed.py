@@ -34,7 +34,7 @@ from rankgrad.common.progress import steps
 from rankgrad.ranks.normalize import unit_rows
 
 from ..datasets.fingerprint import of_files, of_texts
-from ..datasets.folder import check_images, read_folder
+from ..datasets.folder import look_at, read_folder
 from ..datasets.rows import Rows
 from ..datasets.tabular import AUTO
 from ..datasets.text import TextTable, read_texts, text_table
@@ -254,7 +254,7 @@ def embed_folder(
 def _unreadable(paths: Sequence[Path]) -> list[tuple[int, str]]:
     """(row, reason) of the files that cannot be used, in order; the processes share the work."""
     mine = range(len(paths))[share(len(paths))]
-    reasons = on_all(lambda: check_images([paths[row] for row in mine]))
+    reasons = on_all(lambda: look_at([paths[row] for row in mine])[0])
     told = gather_objects([(row, reason) for row, reason in zip(mine, reasons, strict=True) if reason is not None])
     return sorted(entry for part in told for entry in part)
 

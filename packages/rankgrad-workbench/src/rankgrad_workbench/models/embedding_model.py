@@ -106,13 +106,7 @@ class EmbeddingModel(nn.Module):
         return self
 
     def with_head(self, head: EmbeddingHead) -> EmbeddingModel:
-        """A model with the same backbone and pooling (shared, not copied) and another head.
-
-        Raises:
-            ValueError: the head needs features of another size.
-        """
-        if head.feature_size != self.feature_size:
-            raise ValueError(f"the head takes {head.feature_size} features but the backbone gives {self.feature_size}")
+        """A model with the same backbone and pooling (shared, not copied) and another head."""
         model = EmbeddingModel(self.backbone, self.pool, head, self.inputs, self.freeze_batch_norm)
         if self.config is not None:
             model.config = {**self.config, "head": head.kind, "embedding_size": head.embedding_size}

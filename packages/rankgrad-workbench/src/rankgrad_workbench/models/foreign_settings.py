@@ -75,6 +75,3 @@ def _entries(content: Any) -> Iterator[tuple[str, Any]]:
         else:
             inside = [(key, each) for each in part] if isinstance(part, list) else []
         waiting += [each for each in inside if each[0].strip("_") not in LISTS["texts"]]
-
-
-__all__ = ["check_files"]

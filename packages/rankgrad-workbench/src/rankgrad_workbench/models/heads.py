@@ -43,7 +43,7 @@ class EmbeddingHead(nn.Module):
             raise ValueError(unknown("head", head, HEADS))
         if head == "none" and size != feature_size:
             raise ValueError(
-                f"head 'none' keeps the {feature_size} features; got embedding_size={size}. Take head='linear'"
+                f"head 'none' keeps the {feature_size} features; got embedding_size={size}: set embedding_size=None"
             )
         self.feature_size, self.embedding_size, self.kind = feature_size, size, head
         self.layers: nn.Module = HEADS[head](feature_size, size)

@@ -63,6 +63,3 @@ class NGramsModule(InputModule):  # type: ignore[misc]
         made = cls(**cls.load_config(model_name_or_path, **where))
         loaded: NGramsModule = cls.load_torch_weights(model_name_or_path, model=made, **where)
         return loaded
-
-
-__all__ = ["NGramsModule"]

@@ -55,8 +55,6 @@ class GeM(nn.Module):
 
     def __init__(self, p: float = 3.0, eps: float = 1e-6) -> None:
         super().__init__()
-        if not (p > 0 and eps > 0):
-            raise ValueError(f"GeM needs an exponent p > 0 and a lower bound eps > 0; got p={p}, eps={eps}")
         self.p = nn.Parameter(torch.tensor(float(p)))
         self.eps = eps
 
@@ -67,10 +65,6 @@ class GeM(nn.Module):
         largest = values.detach().amax(2, keepdim=True)  # needs no gradient: f is homogeneous of degree 1
         mean = (values / largest).pow(p).mean(2).pow(1 / p)
         return (mean * largest.squeeze(2)).to(maps.dtype)
-
-    def extra_repr(self) -> str:
-        """Current exponent."""
-        return f"p={self.p.item():.4g}, eps={self.eps:g}"
 
 
 class ChannelsLastMap(nn.Module):
@@ -113,10 +107,6 @@ class TokenPool(nn.Module):
         else:
             pooled = self.pool(tokens[:, self.prefix :].transpose(1, 2))
         return cast(Tensor, self.norm(pooled))
-
-    def extra_repr(self) -> str:
-        """Number of tokens of each kind."""
-        return f"prefix={self.prefix}, class_tokens={self.class_tokens}"
 
 
 class Tokens(nn.Module):

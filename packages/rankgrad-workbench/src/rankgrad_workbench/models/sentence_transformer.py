@@ -279,6 +279,3 @@ def _settings(folder: Path) -> dict[str, Any]:
             "peft, and save the model"
         )
     return {name: value for name, value in settings.items() if name in passed}
-
-
-__all__ = ["SentenceEncoder", "sentence_transformer_model", "size_of_weights"]

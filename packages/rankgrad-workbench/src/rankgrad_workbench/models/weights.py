@@ -57,12 +57,7 @@ def save_weights(path: str | os.PathLike[str], model: nn.Module, config: Mapping
     try:
         json.dumps((extra, built_from))
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"config may hold only None, bool, int, float, str, list, tuple and dict ({error}). Convert it (OmegaConf: "
-            "OmegaConf.to_container(config, resolve=True))"
-        ) from None
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
+        raise TypeError(f"config may hold only None, bool, int, float, str, list, tuple and dict ({error})") from None
     mean, std = (model.pixel_mean, model.pixel_std) if isinstance(model, EmbeddingModel) else ((), ())
     record = {"format": FORMAT, "model": built_from, "pixels": {"mean": list(mean), "std": list(std)}}
     write_plain(path, {**record, "config": extra, "state_dict": model.state_dict()})

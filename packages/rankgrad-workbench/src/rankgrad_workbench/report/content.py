@@ -65,8 +65,7 @@ class Extent:
 
     def __post_init__(self) -> None:
         if min(self.queries, self.points, self.items) < 1:
-            given = f"{self.queries}, {self.points} and {self.items}"
-            raise ValueError(f"queries, points and items must be >= 1; got {given}")
+            raise ValueError(f"queries, points and items must be >= 1; got {self}")
         one_of(self.projection, "projection", ("pca", "tsne"))
 
 

@@ -29,7 +29,7 @@ class Series:
 
     Attributes:
         name: of the run; empty if there is only one.
-        points: (x, y) in order; points that are not finite are left out and counted.
+        points: (x, y) in order; points that are not finite are left out.
         kind: number of its colour and dashes.
         pale: drawn pale behind the others, e.g. a run with another seed.
     """
@@ -84,8 +84,7 @@ def lines(
             name = f"{one.name}: " if one.name else ""
             spoken.append(f"{name}{number(first)} at {x} {a:g}, {number(last)} at {x} {b:g}")
             ends = dict.fromkeys((first, last)) if len(series) == 1 else {}
-    given, every = sum(len(one.points) for one in series), [point for _, points in known for point in points]
-    lost = given - len(every)
+    every = [point for _, points in known for point in points]
     xs, ys = zip(*every, strict=True) if every else ((0.0,), (0.0,))
     start, stop = x_range or (min(xs), max(xs))
     if start == stop:
@@ -96,7 +95,6 @@ def lines(
         "title": title,
         "summary": " \N{RIGHTWARDS ARROW} ".join(map(number, ends)) if summary is None else summary,
         "meaning": meaning,
-        "below": f"{lost} of {given} values are not finite and are left out." if lost else "",
         "spoken": "; ".join(spoken),
     }
     return _drawn(x, (start, stop), y or (low - pad, high + pad), paths, size, words, log_x=log_x, dots=dots)
@@ -125,7 +123,7 @@ def histogram(
     for kind, heights in zip(("positive", "negative"), shares, strict=True):
         steps = [(at, height) for both, height in zip(pairwise(edges), heights, strict=True) for at in both]
         paths.insert(0, (f"area {kind}", [(edges[0], 0.0), *steps, (edges[-1], 0.0)]))
-    words = {"title": title, "summary": "", "meaning": "", "below": "", "spoken": spoken}
+    words = {"title": title, "summary": "", "meaning": "", "spoken": spoken}
     return _drawn("similarity", (edges[0], edges[-1]), (0, top), paths, size, words, unit=100)
 
 

@@ -53,8 +53,6 @@ def write_page(
         FileNotFoundError: the folder does not exist.
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into")
     style = ["".join(map(_source, (COLOURS, *styles))), *([images.css()] if images else [])]
     code = _source(script) if script else ""
     frame = {"policy": _policy(code, style), "styles": list(map(Markup, style)), "script": Markup(code)}

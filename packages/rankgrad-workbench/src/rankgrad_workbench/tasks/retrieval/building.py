@@ -83,11 +83,9 @@ class RetrievalRows:
         """
         asked = settings.evaluation.split
         if asked not in table.splits and table.splits == ("train",):
-            # two classes are needed on either side
-            divided = "To hold out whole classes: data.load.test_fraction=0.5. " * (len(torch.unique(table.label)) > 3)
             raise ConfigError(
-                f"{table.name} has no {table.takes} of split {asked!r}; it has train. {divided}To train on all "
-                f"{table.takes}, and evaluate on them too: evaluation.split=train"
+                f"{table.name} has no {table.takes} of split {asked!r}; it has train. To hold out whole classes: "
+                "data.load.test_fraction=0.5. To evaluate on the training too: evaluation.split=train"
             )
         train, test = table.select("train"), table.select(asked)
         if settings.evaluation.levels:
@@ -132,8 +130,6 @@ def _check_model(given: Mapping[str, Any], trained: Sequence[str] | None) -> Non
     options, weights = dict(given), given.get("weights")
     if weights is not None:
         weights_file(Path(weights))
-        if options.get("pretrained"):
-            raise ConfigError("give either model.pretrained=true (weights from timm) or model.weights=FILE, not both")
     options |= {name: without for name, without in (("pretrained", False), ("weights", None)) if name in options}
     kind = options.pop("kind")
     with section("model"), torch.device("meta"):
@@ -213,8 +209,7 @@ def to_choose_on(settings: RetrievalSettings, table: Rows) -> Rows | None:
         return None
     if "val" not in table.splits or settings.evaluation.split == "val":
         raise ConfigError(
-            f"{asked} needs held-out classes, a split val beside the evaluated one. To hold out a tenth of the "
-            "training classes: held_out=0.1 evaluation.split=test"
+            f"{asked} needs held-out classes, a split val beside the test: held_out=0.1 evaluation.split=test"
         )
     return table.select("val")
 

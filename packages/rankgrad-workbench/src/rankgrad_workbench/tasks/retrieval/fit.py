@@ -175,7 +175,8 @@ def _module(loss: nn.Module | Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     if not callable(loss) or isinstance(loss, (type, Tensor, Memory)):
         raise TypeError(
             "loss must be a name, a loss object such as SmoothAPLoss(), or a function of embeddings and labels; got "
-            f"{(loss if isinstance(loss, type) else type(loss)).__name__}"
+            f"{(loss if isinstance(loss, type) else type(loss)).__name__}; "
+            'a memory is a setting: settings={"memory": "sum"}'
         )
     return CalledLoss(getattr(loss, "__qualname__", type(loss).__qualname__), loss)
 

@@ -75,14 +75,14 @@ def evaluate_run(
     if root is not None:
         if not run.config.exists():
             raise ValueError(f"{shown(source)} is no run, so it has no model for the data of --root")
-        if not _is_own_data(run, root, trust):
+        own = settings_of(load(run.config, trust)).data.load.get("root")
+        if own is None or Path(str(own)).resolve() != root.resolve():
             return _on_other_data(run, root, trust, levels=levels, **how)
     if source.is_dir():
         file = _of_state(run, trust) if run.interrupted else run.embeddings
     if not file.exists():
         raise FileNotFoundError(
-            f"{shown(file)} does not exist; give the folder of a finished run, or an npz or parquet of embeddings. To "
-            f"evaluate a model on data of your own: rankgrad evaluate RUN --root {shown(source)}"
+            f"{shown(file)} does not exist; give the folder of a finished run, or an npz or parquet of embeddings"
         )
     columns = embedding_columns(file, "embeddings", "labels")
     if "class_names" in columns and columns["class_names"].tolist() == [""]:
@@ -161,11 +161,6 @@ def _evaluated(settings: RetrievalSettings, model: Any, table: Rows, how: Any, *
 # -------------------------------------------------------------------------------------------------------- other data
 
 
-def _is_own_data(run: Run, root: Path, trust: Sequence[str]) -> bool:
-    own = settings_of(load(run.config, trust)).data.load.get("root")
-    return own is not None and Path(str(own)).exists() and root.exists() and root.samefile(str(own))
-
-
 def _on_other_data(run: Run, root: Path, trust: Sequence[str], device: torch.device | str, **how: Any) -> Report:
     """Evaluate the model of a run on the test rows of other data, or on all its rows if it has no split."""
     weights = (
@@ -229,8 +224,7 @@ def untouched_weights(words: Sequence[str], data: Path, out: Path) -> Path:
     settings = settings_of(config)
     if not trained_before(settings.model):
         raise ConfigError(
-            f"model={settings.model['kind']} has no trained weights: name them (model=timm model.name=NAME "
-            "model.weights=FILE, or model=sentence_transformer model.name=FOLDER), or give the folder of a run"
+            f"model={settings.model['kind']} has no trained weights: name them, or give the folder of a run"
         )
     options = {**({"in_channels": 3} if data.is_dir() else {}), **settings.model}
     model = build_model(options.pop("kind"), **options)
@@ -241,6 +235,3 @@ def untouched_weights(words: Sequence[str], data: Path, out: Path) -> Path:
             return out
         raise FileExistsError(f"{out} exists, and holds another network; choose another file with -o")
     return save_weights(out, model, {"data": plain(config.data), "version": __version__})
-
-
-__all__ = ["evaluate_run", "saved_weights", "untouched_weights"]

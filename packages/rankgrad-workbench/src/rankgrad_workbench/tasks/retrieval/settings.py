@@ -176,6 +176,3 @@ def settings_of(config: DictConfig) -> RetrievalSettings:
         TypeError, ValueError: the setting that is refused.
     """
     return typed(RetrievalSettings, {**plain(config), "trust": packages(config.get("trust"))})
-
-
-__all__ = ["RetrievalData", "RetrievalEvaluation", "RetrievalSettings", "settings_of"]

@@ -190,10 +190,7 @@ class RetrievalTask:
         if self.settings.lean or wanted != "auto":
             return bool(wanted) and not self.settings.lean
         if pairs > PAIRS:
-            self.say(
-                f"the untrained model is not evaluated, because this would compare {pairs:,} pairs of "
-                f"{self.rows.test.takes}; to evaluate it, add evaluation.before=true"
-            )
+            self.say(f"the untrained model is not evaluated on {pairs:,} pairs; to do it, add evaluation.before=true")
         return pairs <= PAIRS
 
     def _features(self, cache: Path, anew: bool) -> Tensor:
@@ -265,8 +262,8 @@ class RetrievalTask:
 
     def write(self, run: Run, result: EvaluatedEmbeddings, facts: dict[str, Any]) -> str:
         """Write weights, embeddings, facts and page, and return the report. A lean run keeps only the numbers."""
-        facts = {**facts, **({"average": self.averaging.share} if self.chooses_share else {})}
-        facts = {**facts, REMARKS: self.rows.table.caveats}
+        share = {"average": self.averaging.share} if self.chooses_share else {}
+        facts = {**facts, **share, REMARKS: self.rows.table.caveats}
         if not self.settings.lean:
             with self.averaging.applied():
                 data = plain(OmegaConf.load(run.config).data)  # it was written by this run

@@ -135,8 +135,7 @@ def _read_file(split: str, path: Path, wanted: Chosen, words: Chosen, delimiter:
     for name, column in values.items():
         if column.shape != rows.shape:
             raise ValueError(
-                f"{shown(path)}, row 0: {name!r} has the shape {column.shape}, not one for {len(rows)} rows: "
-                f"{setting('drop', [name])} leaves it out"
+                f"{shown(path)}: {name!r} has the shape {column.shape}; {setting('drop', [name])} leaves it out"
             )
     sizes = [file for end in SIZES if (file := path.with_name(path.name + end)).is_file()]
     if sizes and wanted("query") and not {*QUERY} & {*values}:
@@ -239,6 +238,3 @@ def _finite(numbers: Array, name: str, place: Place) -> Array:
     for row in np.flatnonzero(np.isinf(numbers))[:1]:
         raise ValueError(f"{place(row)}: {name!r} is infinite; give a finite value, or leave the cell empty")
     return numbers
-
-
-__all__ = ["FileColumns", "as_column", "files_of", "read_columns"]

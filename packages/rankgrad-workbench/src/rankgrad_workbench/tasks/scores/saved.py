@@ -224,8 +224,6 @@ def predict_file(
     """
     if out.suffix.lower() not in FORMATS:
         raise ValueError(f"scores are written as {', '.join(FORMATS)}; got {shown(out)}")
-    if not out.parent.is_dir():
-        raise FileNotFoundError(f"no folder {shown(out.parent)} to write {shown(out.name)} into")
     run = Run(model if model.is_dir() else model.parent)
     ranker = load_ranker(run.weights if model.is_dir() else model)
     encoding, trained = ranker.encoding, reading_of(run) if run.config.is_file() else {}

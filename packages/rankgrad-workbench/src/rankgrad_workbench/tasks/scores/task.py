@@ -337,8 +337,7 @@ def _check_order(train: ScoreTable) -> None:
     if not has_order(train.relevance if train.query is not None else train.relevance > 0, train.query):
         of = "" if train.query is None else " of a query"
         raise ConfigError(
-            f"of the {len(train)} training rows no two{of} differ in relevance. Is another column the query, "
-            "data.load.query=COLUMN, or none, data.load.query=null?"
+            f"no two of the {len(train)} training rows{of} differ in relevance. Is data.load.query=COLUMN right?"
         )
 
 
@@ -367,8 +366,7 @@ def _relevance(train: ScoreTable, loss: nn.Module) -> Tensor:
         return grades > 0
     if not getattr(loss, "graded", True):
         raise ConfigError(
-            f"{type(loss).__name__} takes no grades, which go up to {float(grades.max()):g}: take loss=lambda, or name "
-            "the label that is relevant, data.load.positive=LABEL"
+            f"{type(loss).__name__} takes no grades: take loss=lambda, or data.load.positive=LABEL that is relevant"
         )
     return grades
 
@@ -459,6 +457,3 @@ def summary(run: Run) -> str:
     lines += [f"trained {facts['steps']} steps{kept}", *remarks_of(run), "", f"run:    {run.folder}"]
     lines += [f"report: {run.page}"] if run.page.exists() else []
     return "\n".join([*lines, *(f"! {warned}" for warned in below_before(run))])
-
-
-__all__ = ["GivenScorer", "ScoresModule", "ScoresTask", "TASK", "build", "summary", "train"]
