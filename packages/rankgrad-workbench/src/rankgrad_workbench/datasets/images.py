@@ -353,9 +353,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # a ValueError is about the content of the file; any other would have appeared when the data was checked
-        hint = "" if isinstance(error, ValueError) else ". Was it changed after the data set was checked?"
-        raise OSError(f"cannot read image {shown(path)}: {_reason(error, path)}{hint}") from error
+        raise OSError(f"cannot read image {shown(path)}: {_reason(error, path)}") from error
 
 
 def _reason(error: Exception, path: Path) -> str:

@@ -21,8 +21,7 @@ from rankgrad.common.text import aligned, shown
 from ..datasets.base import read_image
 from ..datasets.folder import find_images
 from ..datasets.images import SkippedWarning, skipped_lines
-from ..report.html.images import Images
-from ..report.html.neighbours import Asked, Neighbour
+from ..report.html.images import Asked, Images, Neighbour
 from ..report.html.templates import write_page
 from ..tasks.search.reading import beginning
 from ..tasks.search.system import System

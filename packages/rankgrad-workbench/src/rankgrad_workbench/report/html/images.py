@@ -1,10 +1,14 @@
-"""The pictures of a page. Each thumbnail is stored once, and decoded when it becomes visible."""
+"""The pictures of a page, and a query with its nearest items, which neighbours.html draws.
+
+Each thumbnail is stored once, and decoded when it becomes visible.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -83,3 +87,49 @@ def data_uri(picture: Image, quality: int = QUALITY) -> str:
     kind, buffer = "png" if few else "jpeg", io.BytesIO()
     picture.save(buffer, kind, optimize=True, **({} if few else {"quality": quality}))
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query.
+
+    Attributes:
+        picture: CSS class of its picture, see `images.Images`; None: no picture.
+        spoken: description of the picture, for screen readers.
+        name: its class or its name.
+        detail: second line, such as its file.
+        quality: metrics of its results.
+        text: the query itself, if it is a text; it replaces the picture.
+    """
+
+    picture: str | None
+    spoken: str
+    name: str
+    detail: str
+    quality: str = ""
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A retrieved item.
+
+    Attributes:
+        picture: as for a query.
+        rank: 1 is the nearest.
+        score: similarity to the query.
+        name: its class.
+        title: its full name, shown under the pointer.
+        right: whether it is relevant; None: unknown.
+        file: name of its file; empty: not shown.
+        text: as for a query.
+    """
+
+    picture: str | None
+    rank: int
+    score: float
+    name: str
+    title: str
+    right: bool | None = None
+    file: str = ""
+    text: str | None = None

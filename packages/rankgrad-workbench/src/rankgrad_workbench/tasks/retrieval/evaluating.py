@@ -54,12 +54,9 @@ def evaluate_model(
     >>> report.values["R@1"], embeddings.shape
     (1.0, torch.Size([4, 2]))
     """
-    batch_size = settings["batch_size"]
-    embeddings = embed(
-        model, table, transform, batch_size=batch_size, workers=workers, progress=progress, device=device
-    )
-    how: dict[str, Any] = {"progress": progress, "device": device, "shared": True}
-    how["similarity"] = settings.get("similarity", "cosine")
+    where: dict[str, Any] = {"progress": progress, "device": device}
+    embeddings = embed(model, table, transform, batch_size=settings["batch_size"], workers=workers, **where)
+    how = {**where, "shared": True, "similarity": settings.get("similarity", "cosine")}
     metrics = asked(settings["ks"], settings.get("extra", ()), settings["clusters"])
     drawing = Bootstrap(settings["bootstrap"], seed=seed)
     truth = by_levels(table, "evaluation.levels") if settings.get("levels") else table.truth

@@ -17,8 +17,7 @@ from rankgrad.evaluation.statistics import PairedDifference, paired_over_groups
 from ....report import tables
 from ....report.content import Extent, Section
 from ....report.html import charts
-from ....report.html.images import Images
-from ....report.html.neighbours import Asked, Neighbour
+from ....report.html.images import Asked, Images, Neighbour
 from ....report.html.templates import render
 from ....report.html.text import percent
 from . import measured as numbers
