@@ -34,6 +34,7 @@ from .building import check_pixels, load_table, model_of
 from .evaluating import evaluate_model
 from .settings import RetrievalSettings, asked, settings_of
 
+OF_TEXT = (".run", ".trec", ".res", ".txt", ".csv", ".tsv", ".json", ".jsonl", ".gz")  # no file of embeddings
 WHOLE = {"test_fraction": 0.0, "val_fraction": 0.0, "cache": "none"}  # other data is not divided
 
 
@@ -82,7 +83,13 @@ def evaluate_run(
         file = _of_state(run, trust) if run.interrupted else run.embeddings
     if not file.exists():
         raise FileNotFoundError(
-            f"{shown(file)} does not exist; give the folder of a finished run, or an npz or parquet of embeddings"
+            f"{shown(file)} does not exist; give the folder of a finished run, or an npz or parquet of embeddings. For "
+            f"data of your own: rankgrad evaluate RUN --root {shown(source)}"
+        )
+    if file.suffix.lower() in OF_TEXT:
+        raise ValueError(
+            f"{shown(file)} is no npz or parquet of embeddings. A TREC run file needs its judgements: --qrels FILE. "
+            'For scores of rows, see docs/scores.md, "Evaluate scores"'
         )
     columns = embedding_columns(file, "embeddings", "labels")
     if "class_names" in columns and columns["class_names"].tolist() == [""]:

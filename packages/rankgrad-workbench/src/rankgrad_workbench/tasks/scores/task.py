@@ -337,7 +337,8 @@ def _check_order(train: ScoreTable) -> None:
     if not has_order(train.relevance if train.query is not None else train.relevance > 0, train.query):
         of = "" if train.query is None else " of a query"
         raise ConfigError(
-            f"no two of the {len(train)} training rows{of} differ in relevance. Is data.load.query=COLUMN right?"
+            f"no two of the {len(train)} training rows{of} differ in relevance. Is another column the query, "
+            "data.load.query=COLUMN, or none, data.load.query=null?"
         )
 
 
