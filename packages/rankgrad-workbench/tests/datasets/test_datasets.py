@@ -656,7 +656,9 @@ def test_to_train_on_all_images_both_settings_are_named(tmp_path, capsys):
         load_folder(root)
     settings = ["data=folder", f"data.root={root}", "data.load.test_fraction=0", f"out={tmp_path / 'run'}"]
     assert cli.main(["train", *settings]) == 2
-    assert "it has train. To hold out" in (told := capsys.readouterr().err) and "evaluation.split=train" in told
+    assert "it has train. To train on all images, and evaluate on them too: evaluation.split=train" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_new_class_moves_hardly_any_other_class(tmp_path):

@@ -83,9 +83,11 @@ class RetrievalRows:
         """
         asked = settings.evaluation.split
         if asked not in table.splits and table.splits == ("train",):
+            # two classes are needed on either side
+            divided = "To hold out whole classes: data.load.test_fraction=0.5. " * (len(torch.unique(table.label)) > 3)
             raise ConfigError(
-                f"{table.name} has no {table.takes} of split {asked!r}; it has train. To hold out whole classes: "
-                "data.load.test_fraction=0.5. To evaluate on the training too: evaluation.split=train"
+                f"{table.name} has no {table.takes} of split {asked!r}; it has train. {divided}To train on all "
+                f"{table.takes}, and evaluate on them too: evaluation.split=train"
             )
         train, test = table.select("train"), table.select(asked)
         if settings.evaluation.levels:
