@@ -11,15 +11,18 @@ import statistics
 from pathlib import Path
 
 import pytest
-from children_here import Here
+from children_here import Copied, Here
+from forks import start_by_fork
+from marks import slow_unless
 from omegaconf import OmegaConf
 from scipy import stats
-from small_runs import die_after_writes, make_photos, small
+from small_runs import die_after_writes, make_photos, small, train
 
 from rankgrad.evaluation import Report
 from rankgrad_workbench.cli import main
 from rankgrad_workbench.files.folders import LockedError, lock
 from rankgrad_workbench.runs import compare as compare_module
+from rankgrad_workbench.runs.children import Children
 from rankgrad_workbench.runs.compare import compare, folders, folders_of, own_settings, shared
 from rankgrad_workbench.runs.folder import Run
 from rankgrad_workbench.settings import ConfigError, compose, load
@@ -35,6 +38,20 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     runner = Here()
+    monkeypatch.setattr(compare_module, "Children", runner)
+    return runner
+
+
+@pytest.fixture(scope="module")
+def finished(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    return train(*small(photos, "loss=pnp", "trainer.max_epochs=1"), f"out={out}").folder
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch, finished: Path) -> Copied:
+    """What is compared are copies of one run: to train each takes longer than to compare them."""
+    runner = Copied(finished)
     monkeypatch.setattr(compare_module, "Children", runner)
     return runner
 
@@ -68,11 +85,11 @@ def test_a_comparison_trains_every_loss_with_every_seed_and_the_same_settings(ph
     assert "<th scope=row>untrained</th><td>2</td>" in page
 
 
-def test_the_same_command_again_trains_nothing_and_one_more_loss_trains_that_one(photos, tmp_path, here):
+def test_the_same_command_again_trains_nothing_and_one_more_loss_trains_that_one(photos, tmp_path, copied):
     first = compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
-    assert compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path) == first and len(here.calls) == 1
+    assert compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path) == first and len(copied.calls) == 1
     both = compare(["loss=pnp,smooth_ap", "seeds=0", *small(photos)], tmp_path)
-    assert len(here.calls) == 2 and "loss=smooth_ap" in here.calls[1] and "| smooth_ap" in both
+    assert len(copied.calls) == 2 and "loss=smooth_ap" in copied.calls[1] and "| smooth_ap" in both
 
 
 def test_a_run_that_was_cut_off_is_resumed_and_ends_like_a_whole_one(photos, tmp_path, here):
@@ -105,17 +122,17 @@ def test_an_error_of_all_runs_is_told_once_and_without_an_empty_table(tmp_path, 
     assert text.count("there are 3 class(es)") == 1 and "| loss" not in text
 
 
-def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_path, here):
+def test_a_variant_carries_its_own_settings_and_has_its_own_folder(photos, tmp_path, copied):
     variants = ["pnp:alpha=1", "pnp:alpha=2+variant=Ds", "supap:offset=-0.1", "supap:offset=0.1", "recall_at_k:k=[1,2]"]
     table = compare([f"loss={','.join(variants)}", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
-    assert len(here.calls) == 5 and all(f"| {variant} " in table for variant in variants)
+    assert len(copied.calls) == 5 and all(f"| {variant} " in table for variant in variants)
     found = [load(path).loss for path in tmp_path.glob("*/config.yaml")]
     assert sorted((loss.alpha, loss.variant) for loss in found if "alpha" in loss) == [(1, "Dq"), (2, "Ds")]
     assert sorted(loss.offset for loss in found if "offset" in loss) == [-0.1, 0.1]
     assert [loss.k for loss in found if "k" in loss] == [[1, 2]]
 
 
-def test_a_variant_can_set_what_is_not_the_losss_by_its_whole_name(photos, tmp_path, here):
+def test_a_variant_can_set_what_is_not_the_losss_by_its_whole_name(photos, tmp_path, copied):
     variants = ["pnp", "pnp:alpha=2+optimizer.lr=0.5", "info_nce:pull=0.9"]
     compare(
         [f"loss={','.join(variants)}", "seeds=0", *small(photos, "optimizer.lr=0.25", "trainer.max_epochs=1")], tmp_path
@@ -133,7 +150,7 @@ def test_a_variant_can_take_another_memory_or_model_by_the_name_of_its_group():
     assert compose(found).memory.weight == 0.3
 
 
-def test_a_variant_of_many_settings_has_a_folder_of_a_name_that_a_disk_takes(photos, tmp_path, here):
+def test_a_variant_of_many_settings_has_a_folder_of_a_name_that_a_disk_takes(photos, tmp_path, copied):
     many = "+".join(["optimizer.lr=0.25"] * 20)
     variants = [f"pnp:{many}+alpha=1", f"pnp:{many}+alpha=2"]
     table = compare([f"loss={','.join(variants)}", "seeds=0", *small(photos)], tmp_path)
@@ -209,7 +226,7 @@ COLLAPSED = {
 
 
 def test_what_is_wrong_with_a_run_stands_beside_its_numbers_on_the_terminal_in_both_files_and_on_the_page(
-    photos, tmp_path, here, capfd
+    photos, tmp_path, copied, capfd
 ):
     settings = ["loss=pnp,pml/triplet", "seeds=0,1", *small(photos, "trainer.max_epochs=1")]
     compare(settings, tmp_path)
@@ -240,11 +257,11 @@ def test_what_is_wrong_with_a_run_stands_beside_its_numbers_on_the_terminal_in_b
 
 
 def test_a_comparison_of_few_seeds_has_no_verdict_on_its_page_and_one_of_four_says_what_it_could_tell_apart(
-    photos, tmp_path, here
+    photos, tmp_path, copied
 ):
-    for count, words in ((1, False), (3, False), (4, True)):
+    for count, words in ((3, False), (4, True)):
         settings = [f"seeds=0..{count - 1}", *small(photos, "trainer.max_epochs=1")]
-        assert main(["compare", "loss=pnp,supap", *settings, "-o", str(tmp_path)]) == 0
+        compare(["loss=pnp,supap", *settings], tmp_path)
         for seed in range(count):  # level in mAP@R: two are a little better, and two a little worse
             for loss, sign in (("pnp", 0), ("supap", (-1) ** seed)):
                 path = Run(tmp_path / f"{loss}-seed{seed}").after
@@ -258,13 +275,13 @@ def test_a_comparison_of_few_seeds_has_no_verdict_on_its_page_and_one_of_four_sa
         assert any(text in page for text in ("is ahead of", "is behind", "No difference from")) == words
 
 
-def test_a_variant_with_another_model_has_an_untrained_row_of_its_own(photos, tmp_path, here):
+def test_a_variant_with_another_model_has_an_untrained_row_of_its_own(photos, tmp_path, copied):
     settings = ["loss=pnp,supap,pnp:model.head=linear", "seeds=0", *small(photos, "trainer.max_epochs=1")]
     table = compare(settings, tmp_path)
     assert "| untrained, pnp, supap " in table and "| untrained, pnp:model.head=linear " in table
 
 
-def test_each_result_is_told_when_it_arrives_and_the_bar_names_the_run_under_way(photos, tmp_path, here, capsys):
+def test_each_result_is_told_when_it_arrives_and_the_bar_names_the_run_under_way(photos, tmp_path, copied, capsys):
     compare(["loss=pnp,supap", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
     told = capsys.readouterr().err
     for loss in ("pnp", "supap"):
@@ -277,7 +294,7 @@ def test_each_result_is_told_when_it_arrives_and_the_bar_names_the_run_under_way
 
 
 def test_a_comparison_that_is_continued_with_other_jobs_does_not_show_one_number_of_threads_for_all(
-    photos, tmp_path, here, monkeypatch
+    photos, tmp_path, copied, monkeypatch
 ):
     monkeypatch.setattr(compare_module.os, "cpu_count", lambda: 8)
     settings = [s for s in small(photos, "trainer.max_epochs=1") if not s.startswith("threads=")]
@@ -305,26 +322,26 @@ def test_a_path_of_the_data_is_the_same_however_it_is_written(tmp_path, monkeypa
             pass
 
 
-def test_a_folder_that_another_process_works_in_is_refused_and_named(photos, tmp_path, here):
+def test_a_folder_that_another_process_works_in_is_refused_and_named(photos, tmp_path, copied):
     told = f"this folder of runs is in use: {tmp_path} is locked by process {os.getpid()} on"
     with lock(tmp_path, "another comparison"), pytest.raises(LockedError, match=re.escape(told)):
         compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
-    assert here.calls == [] and not (tmp_path / "settings.json").exists()
+    assert copied.calls == [] and not (tmp_path / "settings.json").exists()
     compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
 
 
-def test_what_a_killed_comparison_left_half_written_is_removed(photos, tmp_path, here):
+def test_what_a_killed_comparison_left_half_written_is_removed(photos, tmp_path, copied):
     half = tmp_path / f".settings.json.{os.getpid()}.tmp"
     half.write_text('["trainer.max_')
     compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
     assert not half.exists() and not [*tmp_path.glob(".*")]
 
 
-def test_other_settings_need_another_folder(photos, tmp_path, here):
+def test_other_settings_need_another_folder(photos, tmp_path, copied):
     compare(["loss=pnp", "seeds=0", *small(photos, "trainer.max_epochs=1")], tmp_path)
     with pytest.raises(ConfigError, match="other settings: .* --out"):
         compare(["loss=pnp", "seeds=0", *small(photos)], tmp_path)
-    assert len(here.calls) == 1
+    assert len(copied.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -381,16 +398,19 @@ def test_two_names_never_lead_to_one_folder():
     assert len(found) == len(names)
 
 
-def test_jobs_share_the_cores(photos, tmp_path, here, monkeypatch):
+def test_jobs_share_the_cores(photos, tmp_path, copied, monkeypatch):
     monkeypatch.setattr(compare_module.os, "cpu_count", lambda: 8)
     settings = [s for s in small(photos, "trainer.max_epochs=1") if not s.startswith("threads=")]
     compare(["loss=pnp", "seeds=0,1", *settings], tmp_path, jobs=4)
-    assert all("threads=2" in task for task in here.calls) and len(here.calls) == 2
+    assert all("threads=2" in task for task in copied.calls) and len(copied.calls) == 2
     with pytest.raises(ConfigError, match="--jobs must be >= 1; got 0"):
         compare(["loss=pnp", *settings], tmp_path, jobs=0)
 
 
-def test_the_command_prints_the_table_and_runs_in_processes_of_their_own(photos, tmp_path, capsys):
+@pytest.mark.parametrize("how", slow_unless({"by fork"}, ["by fork", "anew"]))
+def test_the_command_prints_the_table_and_runs_in_processes_of_their_own(photos, tmp_path, capsys, monkeypatch, how):
+    if how == "by fork":  # Python takes seconds to start
+        monkeypatch.setattr(Children, "start", start_by_fork)
     out = tmp_path / "my runs (1)"
     settings = small(photos, "trainer.max_epochs=1")
     assert main(["compare", "loss=pnp", "seeds=0", *settings, "-o", str(out)]) == 0
