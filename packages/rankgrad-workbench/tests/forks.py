@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -56,6 +58,21 @@ def forked(work: Callable[[], int | None], log: Path | None = LOST) -> int:
 def wait(number: int) -> int:
     """The exit status of a process, or minus the signal that ended it; waits for it."""
     return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+
+
+def as_one(words: Sequence[str], log: Path, count: int = 2) -> list[int]:
+    """Run a command in processes that are told their ranks as torchrun tells them; their exit statuses."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+
+    def work(rank: int) -> int:
+        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": 0}
+        place = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "forked"}
+        os.environ |= {name: str(value) for name, value in (ranks | place).items()}
+        return main(list(words))
+
+    return [wait(number) for number in [forked(partial(work, rank), log) for rank in range(count)]]
 
 
 class Fork:

@@ -16,6 +16,8 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from forks import as_one
+from marks import slow_unless
 from small_runs import make_photos, same_results, small, train
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
@@ -58,11 +60,17 @@ def close(one: Path, other: Path) -> None:
     np.testing.assert_allclose(left["embeddings"], right["embeddings"], rtol=1e-4, atol=1e-4)
 
 
-def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", slow_unless({"fork"}, ["fork", "the command"]))
+def test_two_processes_train_and_evaluate_like_one(photos: Path, tmp_path: Path, by: str) -> None:
     extra = ("memory=sum", "memory.warmup=1", "sub_batch=3", "sampler.samples_per_class=3")
-    done = run(*command(*small(photos, *PLAIN, *extra, *TWO), f"out={tmp_path / 'two'}"))
-    assert done.returncode == 0, done.stderr
-    told = done.stdout + done.stderr
+    words = [*small(photos, *PLAIN, *extra, *TWO), f"out={tmp_path / 'two'}"]
+    if by == "fork":  # which have imported everything
+        assert as_one(["train", *words], log := tmp_path / "log.txt") == [0, 0], log.read_text()
+        told = log.read_text()
+    else:
+        done = run(*command(*words))
+        assert done.returncode == 0, done.stderr
+        told = done.stdout + done.stderr
     assert told.count("before  after") == 1 and told.count("images, 10 classes") == 1  # one process speaks
     assert '"processes": 2' in (tmp_path / "two" / "facts.json").read_text()
     one = train(*small(photos, *PLAIN, *extra), f"out={tmp_path / 'one'}")

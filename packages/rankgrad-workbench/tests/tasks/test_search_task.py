@@ -12,7 +12,8 @@ import pytest
 import torch
 from children_here import Here
 from chromium import started
-from forks import forked, wait
+from forks import as_one
+from marks import slow_unless
 from markupsafe import escape
 from small_searches import beir, settings, texts, write_lines
 
@@ -157,13 +158,13 @@ def test_a_run_that_is_extended_and_one_that_was_not_stopped_end_alike(folder, t
     assert short.read_values() == whole.read_values()
 
 
-@pytest.mark.parametrize("queries", [8, 1])  # with one query a batch, the second process has none
+@pytest.mark.parametrize("queries", slow_unless({1}, [8, 1]))  # with one query a batch, the second process has none
 def test_two_processes_train_like_one(folder, tmp_path, queries):
     plain = ["optimizer.name=sgd", "optimizer.lr=0.05", f"sampler.queries_per_batch={queries}"]
     more = ["encoders=2", "sub_batch=3", "mining.by=model", "mining.every=3", "trainer.accelerator=cpu"]
     words = settings(folder, *plain, *more, "trainer.max_epochs=1", "trainer.log_every_n_steps=1")
-    process = forked(lambda: main(["train", *words, "trainer.devices=2", f"out={tmp_path / 'two'}"]), tmp_path / "log")
-    assert wait(process) == 0, (tmp_path / "log").read_text()
+    log = tmp_path / "log"
+    assert as_one(["train", *words, "trainer.devices=2", f"out={tmp_path / 'two'}"], log) == [0, 0], log.read_text()
     two, one = Run(tmp_path / "two"), task.train(compose([*words, f"out={tmp_path / 'one'}"]), quiet=True)
     assert two.read_facts()["processes"] == 2
     mine, expected = (dict(curves(run)["loss"]) for run in (two, one))
@@ -192,6 +193,7 @@ def test_runs_are_read_compared_and_searched(folder, finished, tmp_path, capsys,
     assert "untrained" in told and "ndcg" in told and "NDCG@10" in told
 
 
+@pytest.mark.slow  # test_score_training.py searches the settings of another task
 def test_settings_are_chosen_on_folds_of_the_training_queries(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(comparing, "Children", Here())
     own = ["space.sampler.negatives_per_query=0,1", "space.encoders=1,2", "space.loss.tau=0.1,0.2"]
@@ -239,7 +241,7 @@ def test_terminal_verdict_and_page_say_per_cent(finished):
     assert words.startswith("BM25 has stop words and stems of english, k1 ")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", slow_unless({390}, [1280, 390]))
 def test_the_page_is_notbeginning(finished, tmp_path_factory, width):
     with started(tmp_path_factory.mktemp("page")) as browser:  # the path of a socket is short
         browser.open(finished.page, width=width)
