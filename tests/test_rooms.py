@@ -64,13 +64,18 @@ def modules(package: str) -> dict[tuple[str, ...], Path]:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(package: str) -> dict[tuple[str, str], list[str]]:
     """(room, room of the package that it imports) -> the names, also of imports inside functions."""
     there = modules(package)
     found: dict[tuple[str, str], list[str]] = {}
     for parts, path in there.items():
         inside = parts if path.name == "__init__.py" else parts[:-1]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.ImportFrom) or not node.level:
                 continue
             base = (*inside[: len(inside) + 1 - node.level], *(node.module or "").split("."))
@@ -174,7 +179,7 @@ def test_a_class_has_a_name_of_its_own():
     places: dict[str, list[str]] = {}
     for package in MOST_NAMES:
         for parts, path in modules(package).items():
-            for node in ast.parse(path.read_text(encoding="utf-8")).body if parts[0] != "adapters" else ():
+            for node in parsed(path).body if parts[0] != "adapters" else ():
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, []).append(path.as_posix())
     assert not {name: where for name, where in places.items() if len(where) > 1}

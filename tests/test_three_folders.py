@@ -35,9 +35,10 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("folder", APART)
 def test_a_folder_imports_nothing_of_those_that_stand_on_it(folder):
-    parsed = {path: ast.parse(path.read_text("utf-8")) for path in files(folder)}
-    found = {(path.name, name) for path, tree in parsed.items() for name in imports(tree) if name[0] in APART[folder]}
-    assert len(parsed) > 15 and not found
+    texts = {path: path.read_text("utf-8") for path in files(folder)}
+    named = {path: ast.parse(text) for path, text in texts.items() if any(name in text for name in APART[folder])}
+    found = {(path.name, name) for path, tree in named.items() for name in imports(tree) if name[0] in APART[folder]}
+    assert len(texts) > 15 and not found
 
 
 def test_code_that_tests_of_the_library_start_in_other_processes_does_without_the_other_packages_too():
