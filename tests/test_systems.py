@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from marks import slow_unless
 
 import rankgrad
 from rankgrad_workbench.cli import COMMANDS
@@ -75,7 +76,7 @@ def test_what_trains_or_locks_in_python_says_what_it_needs(tmp_path, monkeypatch
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("name", ["train", pytest.param("compare", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", slow_unless((), ["train", "compare"]))
 def test_a_command_that_trains_ends_with_one_line_before_it_reads_anything(name, tmp_path):
     assert name in COMMANDS
     done = elsewhere(COMMAND, name, "data=folder", "data.root=nowhere", folder=tmp_path)

@@ -20,6 +20,7 @@ PAPERS = Path(__file__).parents[1]
 RATES = HALF, FULL  # images a second
 
 
+@pytest.mark.slow
 def test_a_dry_run_at_full_size_says_which_cell_a_command_fills_and_how_long_it_takes(tmp_path):
     asked = {"data_roots": [f"cub={tmp_path}"], "seeds": "0..1", "dry_run": True}
     lines = reproduce("roadmap/table2", out=tmp_path / "out", **asked).splitlines()
@@ -66,8 +67,8 @@ def test_each_row_of_what_full_size_costs_has_its_cells_runs_and_hours():
         assert low - rounding <= float(row["hours"]) <= high + rounding, row  # cells in both precisions are between
 
 
+@pytest.mark.slow
 def test_two_tables_of_what_full_size_costs_are_counted_from_the_settings():
-    """The slow test counts all of them."""
     committed = csv.reader((PAPERS / "results/full-size.csv").read_text(encoding="utf-8").splitlines())
     shown = {(row[0], row[1]): row for row in committed}
     module = runpy.run_path(str(PAPERS / "docs" / "make_full_size.py"))

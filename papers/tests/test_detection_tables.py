@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from marks import slow_unless
 from small_detectors import QUICK, TINY
 from voc_trees import shapes
 
@@ -65,7 +66,7 @@ def test_every_row_of_the_papers_own_method_is_a_cell_and_every_cell_has_its_num
     )
 
 
-@pytest.mark.parametrize("stand_in", [None, "bccd"])
+@pytest.mark.parametrize("stand_in", slow_unless({"bccd"}, [None, "bccd"]))
 def test_the_runs_of_a_table_compose_and_differ(tmp_path, stand_in):
     plan = planned(grids("detect train")["rambo/table8"], [], {"": tmp_path}, stand_in)
     assert len(set(plan.settings.values())) == 5 and not plan.skipped

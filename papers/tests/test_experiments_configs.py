@@ -11,6 +11,7 @@ from typing import Any
 import dataset_trees
 import pytest
 import torch
+from marks import slow_unless
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
@@ -350,7 +351,7 @@ def test_an_ablation_leaves_one_part_out_and_keeps_the_rest():
 # ---------------------------------------------------------------------------------------------------------- they train
 
 
-@pytest.mark.parametrize("name", ["rambo/cub_loglog", "roadmap/sota_cub"])
+@pytest.mark.parametrize("name", slow_unless({"rambo/cub_loglog"}, ["rambo/cub_loglog", "roadmap/sota_cub"]))
 def test_an_experiment_trains_on_files_in_the_official_layout(tmp_path, name):
     tree = dataset_trees.cub(tmp_path / "data")
     settings = [f"experiment={name}", f"data.root={tree.root}", f"out={tmp_path / 'run'}", "data.load.check=false"]

@@ -298,6 +298,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_runs_are_placed_on_the_axes_of_a_figure_by_their_settings(runs):
     found = sweep.read([runs], grids()["pnp/fig8"])
     alpha = [point for point in found.points if point.axis == "α (PNP-Dq)"]
@@ -357,6 +358,7 @@ def test_two_runs_of_the_same_place_and_seed_are_refused(tmp_path):
         sweep.read([tmp_path], grids()["pnp/fig8"])
 
 
+@pytest.mark.slow
 def test_runs_that_belong_to_no_place_are_told_what_differs_between_them(runs):
     with pytest.raises(ConfigError, match="7 runs .*roadmap/fig12 .*--over loss"):
         sweep.read([runs], grids()["roadmap/fig12"])

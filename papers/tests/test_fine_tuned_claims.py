@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from marks import slow_unless
 from torch import nn
 
 from rankgrad_papers.studies import fine_tuned, fine_tuned_claims
@@ -13,7 +14,7 @@ from rankgrad_papers.values import append, read
 from rankgrad_workbench.settings import compose, make
 
 
-@pytest.mark.parametrize("changed", CHANGED)
+@pytest.mark.parametrize("changed", slow_unless({"no margin"}, CHANGED))
 def test_every_change_is_a_setting_of_the_command_and_changes_something(changed):
     settings, losses = CHANGED[changed]
     for data in fine_tuned.DATA:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from marks import slow_unless
 from torch import nn
 
 from rankgrad_papers.studies import fine_tuned
@@ -13,8 +14,8 @@ from rankgrad_papers.values import append, read
 from rankgrad_workbench.settings import compose, make
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("data", fine_tuned.DATA)
+@pytest.mark.parametrize("loss", slow_unless({"supap", "pml/supcon"}, LOSSES))
+@pytest.mark.parametrize("data", slow_unless({"animals"}, fine_tuned.DATA))
 def test_every_trial_is_a_setting_of_the_command_and_one_is_the_default(data, loss):
     shared = [*fine_tuned.SHARED, *fine_tuned.settings_of(data, Path("data"), "w.pth", "minilm"), f"loss={loss}"]
     default = compose(shared)

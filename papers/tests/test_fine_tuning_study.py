@@ -28,6 +28,7 @@ def given(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_each_change_is_measured_untouched_and_with_all_shares_and_a_second_call_goes_on(given, tmp_path, monkeypatch):
     short = {name: replace(recipe, steps=1) for name, recipe in fine_tuning.PHOTOGRAPHS.items()}
     some = ["base", "new layer from components", "norm=recalibrated", "last 4 parts"]

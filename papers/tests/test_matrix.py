@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import csv
 import math
+from functools import cache
 from itertools import product
 from pathlib import Path
 
 import pytest
+from marks import slow_unless
 
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import loss_setting, matrix
-from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS
+from rankgrad_papers.studies.matrix import COLUMNS, LOSSES, MADE, OTHER, SETS, points
 from rankgrad_papers.values import append, cells
 from rankgrad_workbench.settings import ConfigError, compose
 
-FAST = ("banking77",)  # to compose the settings takes seconds: one stands for the other sets
 
-
-@pytest.mark.parametrize("data", [d if d in FAST else pytest.param(d, marks=pytest.mark.slow) for d in SETS])
-def test_every_trial_of_every_loss_has_settings_that_there_are(data):
+@pytest.mark.parametrize("loss", slow_unless({"supap"}, LOSSES))
+@pytest.mark.parametrize("data", slow_unless({"banking77"}, SETS))
+def test_every_trial_of_every_loss_has_settings_that_there_are(data, loss):
     words = matrix.shared_settings(data, Path("DIR"), Path("model.pt") if data == "photographs" else None)
-    for loss in LOSSES:
-        first, second = matrix.points(data, loss, words, 2)
-        assert first[0] == second[0] == loss_setting(loss) and first != second
-        plain, drawn = compose([*words, *first]), compose([*words, *second])
-        assert plain.optimizer.lr == compose([*words, loss_setting(loss)]).optimizer.lr != drawn.optimizer.lr
+    first, second = matrix.points(data, loss, words, 2)
+    assert first[0] == second[0] == loss_setting(loss) and first != second
+    plain, drawn = compose([*words, *first]), compose([*words, *second])
+    assert plain.optimizer.lr == compose([*words, loss_setting(loss)]).optimizer.lr != drawn.optimizer.lr
 
 
 def test_a_longer_search_begins_with_the_trials_of_a_shorter_one():
@@ -107,11 +107,18 @@ def trained(monkeypatch):
 
     monkeypatch.setattr(trainings, "train_in_turn", in_turn)
     monkeypatch.setattr(matrix, "columns_of", values_of)
+    monkeypatch.setattr(matrix, "points", lambda data, loss, words, trials: points_of(data, loss, (*words,), trials))
     return names
 
 
+@cache
+def points_of(data: str, loss: str, words: tuple[str, ...], trials: int) -> list[list[str]]:
+    """Trials that are drawn once for all tests: to compose their settings takes seconds."""
+    return points(data, loss, words, trials)
+
+
 def words_of(folder: Path) -> list[str]:
-    where = ["--data-root", str(folder), "--values", str(folder / "matrix.csv"), "--runs", str(folder / "runs")]
+    where = ["--data-root", "DIR", "--values", str(folder / "matrix.csv"), "--runs", str(folder / "runs")]
     return ["icons", *where, "--trials", "2", "--folds", "2", "--seeds", "2", "--count-failed"]
 
 

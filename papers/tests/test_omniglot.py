@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from html_pages import Page
+from marks import slow
 from PIL import Image
 from torch.nn import functional as F
 
@@ -41,6 +42,7 @@ def test_omniglot_has_the_counts_of_its_protocol():
 
 
 @needs_data
+@pytest.mark.slow
 def test_omniglot_agrees_with_the_columns_of_the_packed_file():
     table = load_omniglot(Path(DATA, "omniglot", "omniglot_small.npz"), size=105)
     with np.load(Path(DATA, "omniglot", "omniglot_small.npz")) as packed:
@@ -56,7 +58,7 @@ def test_omniglot_agrees_with_the_columns_of_the_packed_file():
 
 
 @needs_data
-@pytest.mark.parametrize(("holdout", "turns"), [("latin", 1), ("latin4", 4)])
+@pytest.mark.parametrize(("holdout", "turns"), [("latin", 1), *slow(("latin4", 4))])
 def test_the_latin_holdouts_leave_latin_out_of_training_and_have_no_test_alphabet(holdout, turns):
     whole, table = load_omniglot(Path(DATA, "omniglot")), load_omniglot(Path(DATA, "omniglot"), holdout=holdout)
     assert table.splits == ("train", "val")
@@ -75,6 +77,7 @@ def test_the_latin_holdouts_leave_latin_out_of_training_and_have_no_test_alphabe
 
 
 @needs_data
+@pytest.mark.slow
 def test_any_alphabets_can_be_the_test_set_and_the_others_are_trained_on():
     table = load_omniglot(Path(DATA, "omniglot"), test_alphabets=["Greek", "Latin"])
     assert {name.partition("/")[0] for name in table.select("test").names} == {"Greek", "Latin"}
@@ -134,6 +137,7 @@ def test_a_long_tail_leaves_training_classes_20_images_down_to_1_and_the_test_as
 
 
 @needs_data
+@pytest.mark.slow
 def test_turned_training_classes_are_classes_of_their_own_and_the_test_stays_as_it_is():
     root = Path(DATA or "", "omniglot")
     drawn, turned = load_omniglot(root), load_omniglot(root, turns=4)
@@ -147,6 +151,7 @@ def test_turned_training_classes_are_classes_of_their_own_and_the_test_stays_as_
 
 
 @needs_data
+@pytest.mark.slow
 def test_letters_of_a_fold_stand_upright_as_those_of_the_test_and_the_others_are_turned():
     root = Path(DATA or "", "omniglot")
     upright, turned = (with_fold(load_omniglot(root, turns=turns), "1/3") for turns in (1, 4))
@@ -171,6 +176,7 @@ def test_raw_pixels_of_the_test_alphabets_give_the_published_anchor():
 
 
 @needs_data
+@pytest.mark.slow
 def test_network_tells_real_characters_apart_after_seconds_of_training():
     table = load_omniglot(Path(DATA, "omniglot"))
     rows = table.label < 10
@@ -190,6 +196,7 @@ def test_network_tells_real_characters_apart_after_seconds_of_training():
 
 
 @needs_data
+@pytest.mark.slow
 def test_report_of_real_drawings_stays_under_two_megabytes(tmp_path):
     table = load_omniglot(Path(DATA, "omniglot")).select("test")
     pixels = table.images.float().flatten(1) / 255

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from dataset_trees import TREES, Tree, write_list
+from marks import slow_unless
 from omegaconf import OmegaConf
 from PIL import Image
 
@@ -77,7 +78,7 @@ def problems(found: Inspection) -> list[str]:
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SETTLED)
+@pytest.mark.parametrize("name", slow_unless({"cub", "omniglot"}, SETTLED))
 def test_a_data_set_is_composed_to_the_same_settings_as_ever(name):
     def composed(*settings: str) -> dict[str, object]:
         data = OmegaConf.to_container(compose([f"data={name}", "data.root=DIR", *settings]).data, resolve=True)

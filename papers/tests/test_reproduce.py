@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from children_here import Here
+from marks import slow, slow_unless
 from omegaconf import OmegaConf
 from small_runs import FEW_WEIGHTS as TINY
 from small_runs import die_after_writes
@@ -59,7 +60,7 @@ WITHOUT_NUMBER = {("PNP-Ib", ""), ("RaMBO: No margin", ""), ("SupAP", "DG_AP"), 
 # ------------------------------------------------------------------------------------------------------- the numbers
 
 
-@pytest.mark.parametrize("stand_in", [None, "glyphs"])
+@pytest.mark.parametrize("stand_in", slow_unless({"glyphs"}, [None, "glyphs"]))
 def test_rambos_published_variant_can_be_set(tmp_path, stand_in):
     published = ["loss.aggregation=pooled", "loss.rank_factor=4"]
     how = {"data_roots": [] if stand_in else [str(tmp_path)], "stand_in": stand_in, "seeds": "0", "dry_run": True}
@@ -172,7 +173,10 @@ def last_cell(name: str) -> Grid:
     return replace(grids()[name], cells=grids()[name].cells[-1:], t_test=None)
 
 
-@pytest.mark.parametrize("name", sorted(grids()))
+EACH = ("rambo/table7", "auc/table2", "pnp/table7", "roadmap/table5")  # one of each paper
+
+
+@pytest.mark.parametrize("name", slow_unless(EACH, sorted(grids())))
 def test_the_last_cell_of_a_table_composes_in_a_stand_in(name):
     grid = last_cell(name)
     [settings] = planned(grid, [], {}, "glyphs").settings.values()  # composing is part of planning
@@ -180,7 +184,7 @@ def test_the_last_cell_of_a_table_composes_in_a_stand_in(name):
     assert {"data=glyphs", "recipe=small", *own} <= set(settings)
 
 
-@pytest.mark.parametrize("name", ["rambo/table7", "auc/table2", "pnp/table7", "roadmap/table5"])
+@pytest.mark.parametrize("name", slow_unless({"rambo/table7", "auc/table2"}, EACH))
 def test_the_last_cell_of_a_table_composes_at_full_size(name, tmp_path):
     grid = last_cell(name)
     [settings] = planned(grid, [], {"": tmp_path}, None).settings.values()
@@ -783,6 +787,7 @@ def test_the_figures_vary_what_the_papers_vary_over_the_ranges_that_their_texts_
     assert {cell.dataset for cell in grids()["pnp/fig8"].cells} == {"sop", "vehicleid"}
 
 
+@pytest.mark.slow
 def test_deit_in_roadmaps_table_3_has_the_batches_of_the_rows_that_table_7_repeats(tmp_path):
     grid = grids()["roadmap/table3"]
     for number, settings in planned(grid, [], {"": tmp_path}, None).settings.items():
@@ -962,7 +967,7 @@ def test_a_table_hands_its_runs_to_the_launcher(tmp_path, monkeypatch):
     assert len(elsewhere.runs) == 2 and not any("launch" in word for run in elsewhere.runs for word in run.settings)
 
 
-@pytest.mark.parametrize(("name", "points", "runs"), [("roadmap/fig4", 22, 20), ("roadmap/fig12", 11, 10)])
+@pytest.mark.parametrize(("name", "points", "runs"), [("roadmap/fig12", 11, 10), *slow(("roadmap/fig4", 22, 20))])
 def test_the_published_point_of_several_curves_is_trained_once(name, points, runs):
     grid = grids()[name]
     plan = planned(grid, [], {}, "glyphs")

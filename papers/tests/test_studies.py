@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from marks import slow_unless
 
 from rankgrad_papers import trainings
 from rankgrad_papers.studies import (
@@ -45,7 +46,7 @@ def test_the_cosine_within_a_class_leaves_a_row_itself_out(run):
     assert texts.measured(run) == pytest.approx(found)
 
 
-@pytest.mark.parametrize("study", [starts, texts])
+@pytest.mark.parametrize("study", slow_unless({starts}, [starts, texts]))
 def test_what_a_study_trains_are_settings_that_there_are(study):
     from rankgrad_workbench.settings import compose
 
@@ -78,7 +79,8 @@ def test_the_temperature_for_texts_is_the_better_one_of_those_that_were_measured
 RESULTS = Path(__file__).parents[1] / "results"
 
 
-@pytest.mark.parametrize("name", one_split.TABLES)
+# each composes every row: one stands for the others
+@pytest.mark.parametrize("name", slow_unless({"omniglot/precision"}, one_split.TABLES))
 def test_what_a_table_of_one_split_trains_are_settings_that_there_are(name):
     from rankgrad_workbench.settings import compose
     from rankgrad_workbench.settings.kinds import of_command

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from marks import slow_unless
 
 pytest.importorskip("sentence_transformers", reason="sentence-transformers is an extra")
 
@@ -751,7 +752,7 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", slow_unless({"thresholds", "weights"}, STATES))
 def test_a_training_that_goes_on_has_the_state_of_its_loss(name, tmp_path):
     def run(folder, **settings):
         model = static_model()

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from marks import slow_unless
 
 pytest.importorskip("transformers", reason="transformers is an extra")
 pytest.importorskip("datasets", reason="datasets comes with the extra")
@@ -180,7 +181,7 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("kind", slow_unless({"thresholds"}, STATES))
 def test_a_training_that_goes_on_has_the_state_of_its_loss(kind, folder, words, tmp_path):
     settings = {"num_train_epochs": 4, "save_strategy": "epoch"}
     loss, again = STATES[kind](), STATES[kind]()

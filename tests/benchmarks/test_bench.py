@@ -222,6 +222,7 @@ def test_exponent_is_that_of_the_last_doubling():
     assert clocks.exponent([1], [1.0]) is None
 
 
+@pytest.mark.slow
 def test_a_fresh_process_measures_a_cube_where_the_formula_is_taken_literally(fresh):
     assert memory.peak_mib({}, "supap cube", 256, module=CASE) > 64  # MiB; one tensor [256, 256, 256]
 
@@ -253,7 +254,8 @@ def test_a_command_is_timed_on_one_thread_in_a_process_of_its_own(fresh, tmp_pat
     assert (tmp_path / "called").read_text() == "1 -m rankgrad search a text\n"
 
 
-LONG = ("allocator", "step_profile", "sub_batch", "resnet_step", "command_step", "corpus")  # ten seconds and more
+# ten seconds and more
+LONG = ("allocator", "step_profile", "sub_batch", "resnet_step", "command_step", "corpus", "csv_files")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in SUITES])
@@ -426,6 +428,7 @@ def growth() -> Result:
     return Result([ResultTable(scaling.TIME, columns, rows), ResultTable(scaling.MEMORY, columns, [*rows[:4], empty])])
 
 
+@pytest.mark.slow
 def test_figure_of_a_run_shows_time_and_memory_with_their_exponents(tmp_path, monkeypatch):
 
     def known(options: Options) -> Result:
@@ -441,6 +444,7 @@ def test_figure_of_a_run_shows_time_and_memory_with_their_exponents(tmp_path, mo
         assert words in drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "pdf"])
 def test_figure_is_written_in_other_formats_too(tmp_path, ending):
     figure(growth().tables, tmp_path / f"growth.{ending}")

@@ -244,7 +244,10 @@ def variant_fits(name: str, tree: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), commands(), ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+    ("name", "words"),
+    # a user's pages always: to compose the settings of the laboratory's takes longer
+    [pytest.param(*each, marks=pytest.mark.slow if each[0].startswith("papers") else ()) for each in commands()],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_command_exists_and_its_settings_fit(name, words, monkeypatch):
     from rankgrad_workbench import cli

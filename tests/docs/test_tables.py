@@ -27,11 +27,16 @@ P_VALUE = re.compile(r"\b[pt] ?[=<>] ?\d*\.\d")
 TESTED = re.compile(r"(^| )(std$|p$|p \()")  # the head of a column that needs values
 
 
-@pytest.mark.parametrize("page", MAKER["PAGES"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.name == "results-scores.md" else ()) for page in MAKER["PAGES"]],
+    ids=lambda page: page.name,
+)
 def test_parts_of_a_page_are_as_their_sources(page):
     assert page.read_text("utf-8") == MAKER["filled"](page), "run `make tables`"
 
 
+@pytest.mark.slow
 def test_a_table_with_another_number_would_be_noticed(tmp_path):
     page, text = tmp_path / "results.md", (ROOT / "papers" / "docs" / "results.md").read_text("utf-8")
     start = text.index("<!-- table ")

@@ -173,6 +173,7 @@ def test_a_run_that_died_goes_on_to_the_same_numbers(tree, finished, tmp_path, w
     assert resumed.after.read_bytes() == finished.after.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_in_float64_is_evaluated_and_resumes_exactly(tree, tmp_path):
     words = ["trainer.precision=64-true", "checkpoint_minutes=0"]
     whole = train(tree, *words, f"out={tmp_path / 'whole'}")
@@ -409,6 +410,7 @@ def test_a_run_of_another_kind_is_not_resumed_as_a_detector(task, tmp_path, caps
     assert f"task={task}" in message and f"rankgrad train resume={tmp_path}" in message
 
 
+@pytest.mark.slow
 def test_losses_are_compared_side_by_side_with_a_table_of_ap(tree, tmp_path, monkeypatch, capsys):
     here = Here()
     monkeypatch.setattr("rankgrad_workbench.runs.compare.Children", here)
@@ -497,6 +499,7 @@ def test_models_that_cannot_be_built_are_refused(kind, given, message):
 
 
 @real
+@pytest.mark.slow
 def test_a_few_steps_on_blood_cells(tmp_path):
     words = ["experiment=bccd", f"data.root={BCCD}", "data.train=val", "data.test=test", "data.cache=false"]
     words += ["trainer.max_epochs=1", "+trainer.limit_train_batches=2", "data.sides=[96,128]", *TINY, "threads=1"]

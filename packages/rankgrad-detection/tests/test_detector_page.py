@@ -98,6 +98,7 @@ def test_mistakes_and_pictures_come_from_the_detections_that_the_run_has_left(vo
     assert all(len(total) == 3 for total in totals) and sum(total[1] for total in totals) <= wrong
 
 
+@pytest.mark.slow
 def test_detectors_stand_side_by_side(voc, tmp_path):
     runs = [copied(tmp_path / "ap-seed0", voc), copied(tmp_path / "cross-seed0", voc, AP50=0.01)]
     assert main(["report", *map(str, runs), "-o", str(tmp_path / "both.html")]) == 0
@@ -156,6 +157,7 @@ def test_a_detector_that_is_not_finished_is_shown_as_far_as_it_is(voc, tmp_path)
     assert page.all("polyline") and not page.all("img")
 
 
+@pytest.mark.slow
 def test_one_page_is_of_one_kind_of_run(voc, tmp_path, capsys):
     runs = [copied(tmp_path / "detector", voc), kept("retrieval")]
     assert main(["report", *map(str, runs), "-o", str(tmp_path / "both.html")]) != 0

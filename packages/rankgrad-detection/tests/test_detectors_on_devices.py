@@ -20,6 +20,7 @@ def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shapes(tmp_path_factory.mktemp("voc"))
 
 
+@pytest.mark.slow
 def test_a_run_there_ends_as_one_on_the_cpu(voc, tmp_path, monkeypatch):
     def train(out: Path) -> Run:
         given = settings(voc, "loss=ap", "ranking.warmup=3", f"out={out}")

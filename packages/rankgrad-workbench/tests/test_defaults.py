@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marks import slow_unless
 from omegaconf import OmegaConf
 from small_runs import QUICK, make_photos, make_texts, small, small_texts
 from torch import nn
@@ -110,7 +111,7 @@ def test_data_brings_the_loss_that_is_recommended_for_what_its_rows_are_and_a_gi
     assert plain(compose([*words, "loss=pnp"]).loss) == plain(compose(["loss=pnp"]).loss)
 
 
-@pytest.mark.parametrize("data", options("data"))
+@pytest.mark.parametrize("data", slow_unless({"glyphs", "text"}, options("data")))
 def test_a_loss_that_is_named_keeps_the_defaults_of_the_data(data):
     words = [f"data={data}", *([] if data == "glyphs" else ["data.root=x"])]
     settled = compose(words)

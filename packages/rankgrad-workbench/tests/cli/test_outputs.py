@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from children_here import Here
+from forks import forked, wait
 from small_runs import make_photos, make_texts, small, small_texts, train
 from small_tables import one_list, settings
 
@@ -110,22 +112,31 @@ def test_a_folder_of_runs_replaces_no_file_of_another_program(tmp_path, capsys, 
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_training_whose_reader_has_gone_is_no_success(photos, run, tmp_path):
-    command = [sys.executable, "-m", "rankgrad"]
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """An output whose reader has gone."""
     read, write = os.pipe()
     os.close(read)
-    try:
-        ended = subprocess.run(
-            [*command, "train", *small(photos), f"out={tmp_path / 'run'}"], stdout=write, stderr=subprocess.PIPE
-        )
-        shown = subprocess.run([*command, "evaluate", str(run.folder)], stdout=write, stderr=subprocess.PIPE)
-    finally:
-        os.close(write)
-    assert ended.returncode == 141 and b"stopped before its end" in ended.stderr
+    yield write
+    os.close(write)
+
+
+def test_a_training_whose_reader_has_gone_is_no_success(photos, tmp_path, unread):
+    def ended() -> int:
+        os.dup2(unread, 1)
+        sys.stdout = open(1, "w", closefd=False)
+        return main(["train", *small(photos, "trainer.max_epochs=1"), f"out={tmp_path / 'run'}"])
+
+    log = tmp_path / "log.txt"
+    assert wait(forked(ended, log)) == 141 and "stopped before its end" in log.read_text()
+
+
+@pytest.mark.slow  # test_cli.py stops reading another command
+def test_a_command_whose_reader_has_gone_or_that_has_no_output_ends_well(run, unread):
+    command = [sys.executable, "-m", "rankgrad", "evaluate", str(run.folder)]
+    shown = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE)
     assert shown.returncode == 0 and not shown.stderr
-    closed = subprocess.run(
-        ["sh", "-c", '"$@" >&- 2>&-', "sh", *command, "evaluate", str(run.folder)], stdout=subprocess.PIPE
-    )
+    closed = subprocess.run(["sh", "-c", '"$@" >&- 2>&-', "sh", *command], stdout=subprocess.PIPE)
     assert closed.returncode == 0
 
 

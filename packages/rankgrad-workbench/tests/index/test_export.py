@@ -159,6 +159,7 @@ def test_the_description_lies_in_the_file_and_is_what_was_returned(written, of_p
     assert inside == written[1] and inside["weights_sha256"] == Embedder.load(of_photos).sha256
 
 
+@pytest.mark.slow
 def test_a_run_of_a_relative_folder_is_exported_from_anywhere(photos, tmp_path, monkeypatch):
     monkeypatch.chdir(photos.parent)
     run = train(*small(Path(photos.name), "sampler.classes_per_batch=2"), f"out={tmp_path / 'run'}")
@@ -228,6 +229,7 @@ def test_images_of_the_run_that_are_gone_are_asked_for(photos, tmp_path, capsys)
     assert "'normalize', 'mean': [0.485, 0.456, 0.406], 'std': [0.229, 0.224, 0.225]" in shown
 
 
+@pytest.mark.slow
 def test_unreadable_files_are_left_out_of_the_comparison(tmp_path):
     folder = make_photos(tmp_path / "photos", classes=4, side=50)
     next(iter(sorted(folder.rglob("*.png")))).write_text("no image")

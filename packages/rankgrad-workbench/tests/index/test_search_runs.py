@@ -45,6 +45,7 @@ def test_a_run_on_images_is_asked_with_a_file_that_does_not_find_itself(tmp_path
     assert page.read_text(encoding="utf-8").count("data:image/") >= 4
 
 
+@pytest.mark.slow
 def test_a_run_on_a_list_of_images_finds_their_files(tmp_path, capsys):
     photos = make_photos(tmp_path / "photos")
     rows = [f"{file.relative_to(photos)},{file.parent.name}" for file in sorted(photos.rglob("*.png"))]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from marks import slow_unless
 from PIL import Image
 from small_runs import make_photos, small, train
 
@@ -83,7 +84,7 @@ def kept_share(threshold: Threshold, sizes: np.ndarray) -> float:
 SIZES = [1, 2, 4, 8, 39, 118, (1, 8), (1, 3)]
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size", slow_unless({1, 8, (1, 8)}, SIZES), ids=str)
 def test_it_keeps_what_it_says_with_as_many_right_items_as_the_index_has(run, tmp_path, size):
     draw = np.random.default_rng(5)
     sizes = draw.integers(size[0], size[1] + 1, 2000) if isinstance(size, tuple) else np.full(2000, size)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow
 from small_runs import make_photos, small, train
 
 from rankgrad.batches.memory import CrossBatchMemory
@@ -16,7 +17,7 @@ from rankgrad.batches.memory import CrossBatchMemory
     [("memory=sum", "memory.warmup=0", "memory.size=16"), ("memory=sum", "memory.warmup=1")],
     ids=str,
 )
-@pytest.mark.parametrize(("precision", "dtype"), [("bf16-true", torch.bfloat16), ("64-true", torch.float64)])
+@pytest.mark.parametrize(("precision", "dtype"), [("64-true", torch.float64), *slow(("bf16-true", torch.bfloat16))])
 def test_run_in_another_precision_trains_with_a_memory_of_that_precision(
     tmp_path, monkeypatch, precision, dtype, settings
 ) -> None:

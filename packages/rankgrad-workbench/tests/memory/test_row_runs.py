@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from marks import slow_unless
 from small_runs import make_photos, small, train
 
 from rankgrad_workbench.settings import ConfigError
 
 
-@pytest.mark.parametrize("loss", ["rambo_recall", "smooth_ap+supap"])
+@pytest.mark.parametrize("loss", slow_unless({"smooth_ap+supap"}, ["rambo_recall", "smooth_ap+supap"]))
 def test_a_run_trains_with_it_and_resumes(tmp_path, loss):
     photos = make_photos(tmp_path / "photos")
     run = train(*small(photos, f"loss={loss}", "memory=rows", "memory.batches=2", f"out={tmp_path / 'run'}"))

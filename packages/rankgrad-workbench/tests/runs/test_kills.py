@@ -23,6 +23,7 @@ import psutil
 import pytest
 from forks import forked, start_by_fork, wait
 from killed_runs import EVERY_STEP, Killed, kill_at_call, same
+from marks import slow_unless
 from small_runs import make_photos, small, train
 from small_tables import one_list
 from small_tables import settings as table_settings
@@ -86,9 +87,9 @@ def killed(places: dict[str, Path], kind: str) -> Killed:
     return Killed(partial(go, kind), run_settings(places, kind), ["data.root=."] if kind == "scores" else [])
 
 
-@pytest.mark.parametrize("kind", ["memory", "scores"])
+@pytest.mark.parametrize("kind", slow_unless({"memory"}, ["memory", "scores"]))
 def test_a_run_killed_at_random_moments_ends_like_a_whole_one(places, undisturbed, tmp_path, kind):
-    killed(places, kind).at_random(tmp_path / "run", kills=4, seed=0)
+    killed(places, kind).at_random(tmp_path / "run", kills=3, seed=0)
     same(Run(tmp_path / "run"), undisturbed(kind))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pretended
 import pytest
 import torch
+from marks import slow_unless
 from pretended_training import training_there
 from small_runs import make_photos, small
 
@@ -51,7 +52,10 @@ def on_the_cpu(request, tmp_path) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("on_the_cpu", "name"), [(name, name) for name in RUNS], ids=list(RUNS), indirect=["on_the_cpu"]
+    ("on_the_cpu", "name"),
+    [pytest.param(name, name, marks=() if name == "proxies" else pytest.mark.slow) for name in RUNS],
+    ids=list(RUNS),
+    indirect=["on_the_cpu"],
 )
 def test_a_run_there_ends_as_one_on_the_cpu(on_the_cpu, name, tmp_path, there):
     train, settings = RUNS[name]
@@ -59,7 +63,9 @@ def test_a_run_there_ends_as_one_on_the_cpu(on_the_cpu, name, tmp_path, there):
     assert run.read_values() == pytest.approx(on_the_cpu.read_values(), rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["adaptive_roadmap", "rambo_recall", "pml/multi_similarity"])
+@pytest.mark.parametrize(
+    "loss", slow_unless({"adaptive_roadmap"}, ["adaptive_roadmap", "rambo_recall", "pml/multi_similarity"])
+)
 def test_a_step_that_is_not_logged_waits_for_nothing(loss, tmp_path, there, monkeypatch):
     """Of the losses here; those of pytorch-metric-learning look for their pairs with operators that wait."""
     marks = []

@@ -97,6 +97,7 @@ def test_moved_or_changed_data_of_the_training_is_told(tmp_path):
     assert "cannot be read" in note
 
 
+@pytest.mark.slow
 def test_texts_and_vectors_of_the_training_are_left_out_too(tmp_path):
     file = make_texts(tmp_path / "mine.csv")
     run = train(*small_texts(file), f"out={tmp_path / 'run'}")

@@ -103,7 +103,7 @@ def test_scores_of_smaller_embeddings_are_those_of_loops():
 def test_a_run_reports_each_size_and_learns_the_first_columns(tmp_path, capsys):
     root = beir(tmp_path / "data")
     runs = {
-        name: task.train(compose(settings(root, f"out={tmp_path / name}", *more)), quiet=True)
+        name: task.train(compose(settings(root, f"out={tmp_path / name}", "trainer.max_epochs=1", *more)), quiet=True)
         for name, more in (("plain", []), ("full", ["widths=[16]"]), ("narrow", ["widths=[4,8]"]))
     }
     reports = {name: SearchReport.from_json(run.after) for name, run in runs.items()}

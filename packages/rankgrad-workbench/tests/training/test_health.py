@@ -253,6 +253,7 @@ def test_one_image_per_class_is_told_at_the_first_step(photos, tmp_path):
     assert len([w for w in seen if "no other row" in str(w.message)]) == 1  # once, not at every step
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_far_too_high_is_told(photos, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HealthWarning)
@@ -274,6 +275,7 @@ def test_a_collapsed_network_that_stays_so_is_told(photos, tmp_path):
     assert {"collapsed", "slow"} <= names(found)
 
 
+@pytest.mark.slow
 def test_a_temperature_that_is_far_too_small_is_told(photos, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HealthWarning)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from marks import slow_unless
 from small_runs import cut_off, make_photos, same_results, small, train
 
 from rankgrad_workbench.settings import compose
@@ -28,14 +29,14 @@ def settings(tail: Path, out: Path, *more: str) -> list[str]:
     return small(tail, f"out={out}", "sampler.samples_per_class=4", *more)
 
 
-@pytest.mark.parametrize("loss", ["roadmap", "pnp", "rambo_recall", "cross_entropy"])
+@pytest.mark.parametrize("loss", slow_unless({"rambo_recall"}, ["roadmap", "pnp", "rambo_recall", "cross_entropy"]))
 @pytest.mark.parametrize("mode", ["repeat", "fewer"])
 def test_a_run_uses_every_class(tail, tmp_path, mode, loss):
     run = train(*settings(tail, tmp_path / "run", f"sampler.short_classes={mode}", f"loss={loss}"))
     assert run.finished
 
 
-@pytest.mark.parametrize("mode", ["repeat", "fewer"])
+@pytest.mark.parametrize("mode", slow_unless({"fewer"}, ["repeat", "fewer"]))
 def test_a_run_with_short_classes_and_a_memory_resumes_exactly(tail, tmp_path, mode):
     more = (f"sampler.short_classes={mode}", "memory=sum", "memory.warmup=0", "memory.size=20")
     train(*settings(tail, tmp_path / "whole", *more))

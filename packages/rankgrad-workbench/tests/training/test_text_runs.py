@@ -44,6 +44,7 @@ def finished(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 # ------------------------------------------------------------------------------------------------------------- training
 
 
+@pytest.mark.slow
 def test_data_text_brings_a_model_of_texts_and_the_command_line_wins():
     config = compose(["data=text", "data.root=a.csv"])
     assert config.model.kind == "ngrams" and config.optimizer.lr == 3e-2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from forks import forked, wait
-from marks import slow_unless
+from marks import slow, slow_unless
 from small_runs import Killed, cut_off, die_after_writes, make_photos, same_results, small, train
 from torch import nn
 
@@ -58,8 +59,8 @@ def whole(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 # --------------------------------------------------------------------------------------------------------- resume
 
 
-# always: in the middle of an epoch, at its end, and at the end of the run
-@pytest.mark.parametrize("writes", slow_unless({2, 3, 6}, range(1, 7)))
+# always: at the end of an epoch; the middle of one below, with dropout
+@pytest.mark.parametrize("writes", slow_unless({3}, range(1, 7)))
 def test_a_run_that_died_in_or_after_any_batch_ends_like_one_that_did_not(photos, whole, tmp_path, writes):
     # three batches an epoch; the state is saved after batches 1 and 2 and at the end of the epoch: six times
     cut_off([*small(photos), f"out={tmp_path}"], writes)
@@ -75,18 +76,20 @@ def test_a_run_with_data_workers_goes_on_in_the_middle_of_an_epoch(photos, whole
     assert same_results(tmp_path, whole())  # and the number of workers changes nothing
 
 
-@pytest.mark.parametrize("writes", slow_unless({2, 4}, [1, 2, 3, 4]))
+@pytest.mark.parametrize("writes", slow_unless({2}, [1, 2, 3, 4]))
 def test_dropout_goes_on_with_the_numbers_it_would_have_drawn(photos, whole, tmp_path, writes):
     cut_off([*small(photos, *DROPOUT), f"out={tmp_path}"], writes)
     train(f"resume={tmp_path}")
     assert same_results(tmp_path, whole(*DROPOUT))
 
 
+@pytest.mark.slow
 def test_dropout_is_at_work_in_the_runs_above(photos, whole, tmp_path):
     without = train(*small(photos, *DROPOUT[:-1]), f"out={tmp_path}").folder
     assert not same_results(without, whole(*DROPOUT))
 
 
+@pytest.mark.slow
 def test_evaluating_during_training_changes_nothing_and_resumes(photos, whole, tmp_path):
     settings = [*small(photos, *DROPOUT, "evaluation.every=1"), f"out={tmp_path}"]
     cut_off(settings, 3)
@@ -98,6 +101,7 @@ def test_evaluating_during_training_changes_nothing_and_resumes(photos, whole, t
     assert best(Run(tmp_path))[1]["R@1"] == max(values["R@1"] for values in found.values())
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_twice_and_then_after_training_ends_like_one_that_did_not(photos, whole, tmp_path, monkeypatch):
     cut_off([*small(photos), f"out={tmp_path}"], 1)
     with pytest.MonkeyPatch.context() as patch:
@@ -113,13 +117,14 @@ def test_a_run_that_dies_twice_and_then_after_training_ends_like_one_that_did_no
     assert same_results(tmp_path, whole())
 
 
+@pytest.mark.slow
 def test_a_loss_with_weights_of_its_own_resumes(photos, whole, tmp_path):
     cut_off([*small(photos, "loss=cross_entropy"), f"out={tmp_path}"], 2)
     train(f"resume={tmp_path}")
     assert same_results(tmp_path, whole("loss=cross_entropy"))
 
 
-@pytest.mark.parametrize("more", [(), ("memory.size=24", "loss=rambo_ap")])
+@pytest.mark.parametrize("more", slow_unless({()}, [(), ("memory.size=24", "loss=rambo_ap")]))
 def test_a_memory_is_saved_and_resumed(photos, whole, tmp_path, more):
     memory = ("memory=sum", "memory.warmup=1", *more)
     cut_off([*small(photos, *memory), f"out={tmp_path}"], 4)
@@ -129,7 +134,7 @@ def test_a_memory_is_saved_and_resumed(photos, whole, tmp_path, more):
     assert curves(Run(tmp_path))["memory_entries"][-1][1] == (24 if more else 25)
 
 
-@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+@pytest.mark.parametrize("precision", slow_unless({"64-true"}, ["64-true", "bf16-true"]))
 def test_a_run_whose_model_is_converted_to_another_precision_resumes_exactly(photos, whole, tmp_path, precision):
     converted = f"trainer.precision={precision}"
     cut_off([*small(photos, converted), f"out={tmp_path}"], 2)
@@ -157,6 +162,7 @@ def test_a_gradient_gathered_over_batches_is_never_cut_in_two(photos, whole, tmp
     assert same_results(tmp_path, whole(*gathered))
 
 
+@pytest.mark.slow  # test_kills.py kills another run
 def test_a_run_killed_by_the_system_ends_like_one_that_was_not(photos, whole, tmp_path):
     out, log = tmp_path / "run", tmp_path / "log.txt"
     words = ["train", *small(photos, "trainer.max_epochs=12"), f"out={out}", "checkpoint_minutes=0"]
@@ -212,24 +218,33 @@ def test_the_state_is_saved_after_every_epoch_and_within_the_minutes_asked_for(p
     train(*small(photos, "checkpoint_minutes=60"), f"out={tmp_path / 'rarely'}")
     assert saved == [3, 6]
     saved.clear()
-    train(*small(photos, "checkpoint_minutes=0"), f"out={tmp_path / 'often'}")
-    assert saved == [1, 2, 3, 4, 5, 6]
+    train(*small(photos, "checkpoint_minutes=0", "trainer.max_epochs=1"), f"out={tmp_path / 'often'}")
+    assert saved == [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def begun(photos, tmp_path_factory) -> Path:
+    """A run that died after its second step."""
+    out = tmp_path_factory.mktemp("begun") / "run"
+    cut_off([*small(photos), f"out={out}"], 2)
+    return out
 
 
 @pytest.fixture
-def cut(photos, tmp_path) -> Path:
+def cut(begun, tmp_path) -> Path:
     """A run with a saved state."""
-    cut_off([*small(photos), f"out={tmp_path}"], 2)
-    return tmp_path
+    return Path(shutil.copytree(begun, tmp_path, dirs_exist_ok=True))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
-        ("head: null", "head: mlp", "model.head (then None, now mlp)"),
         ("lr: 0.0025", "lr: 0.001", "optimizer.lr (then 0.0025, now 0.001)"),
-        ("max_epochs: 2", "max_epochs: 5", "trainer.max_epochs (then 2, now 5)"),
-        ("tau: 0.01", "tau: 0.02", "loss.tau (then 0.01, now 0.02)"),
+        *slow(
+            ("head: null", "head: mlp", "model.head (then None, now mlp)"),
+            ("max_epochs: 2", "max_epochs: 5", "trainer.max_epochs (then 2, now 5)"),
+            ("tau: 0.01", "tau: 0.02", "loss.tau (then 0.01, now 0.02)"),
+        ),
     ],
 )
 def test_a_state_of_other_settings_is_refused_and_kept(cut, old, new, named):
@@ -288,7 +303,7 @@ def test_a_state_of_other_images_is_refused(photos, tmp_path):
 # ---------------------------------------------------------------------------------------------------------- Ctrl-C
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", slow_unless({"SIGINT"}, ["SIGINT", "SIGTERM"]))
 def test_ctrl_c_and_the_system_s_request_to_end_leave_a_run_to_continue(photos, whole, tmp_path, name):
     handler = signal.getsignal(signal.SIGINT)
     cut_off([*small(photos), f"out={tmp_path}"], 2, die=partial(signal.raise_signal, getattr(signal, name)))
@@ -300,6 +315,7 @@ def test_ctrl_c_and_the_system_s_request_to_end_leave_a_run_to_continue(photos, 
 # --------------------------------------------------------------------------------------------------------- the log
 
 
+@pytest.mark.slow  # test_run_folder.py compares the log of a resumed run
 def test_the_curves_of_a_run_that_died_twice_are_those_of_a_whole_one(photos, whole, tmp_path):
     cut_off([*small(photos, "trainer.max_epochs=3"), f"out={tmp_path}"], 3)
     with pytest.MonkeyPatch.context() as patch:
@@ -325,12 +341,14 @@ def test_the_log_holds_loss_its_parts_the_share_of_queries_that_count_and_the_le
     assert {value for _, value in found["counted"]} == {1.0}
 
 
+@pytest.mark.slow
 def test_tensorboard_and_csv_stand_side_by_side(photos, tmp_path):
     run = train(*small(photos, "loggers=[tensorboard,csv]"), f"out={tmp_path}")
     assert len(curves(run)["loss"]) == 6
     assert [*(tmp_path / "logs").rglob("events.out.tfevents.*")]
 
 
+@pytest.mark.slow
 def test_a_run_without_loggers_has_no_curves_and_ends(photos, tmp_path):
     run = train(*small(photos, "loggers=[]"), f"out={tmp_path}")
     assert run.finished and curves(run) == {}
@@ -384,6 +402,7 @@ def test_the_learning_rate_rises_over_the_warm_up_and_ends_near_zero():
     assert [training.Schedule(steps=2, warmup=1.0)(step) for step in (0, 1)] == [0.5, 1.0]
 
 
+@pytest.mark.slow
 def test_the_rate_falls_at_the_epochs_that_are_named(photos, tmp_path):
     schedule = ("optimizer.schedule=steps", "optimizer.milestones=[1]", "optimizer.factor=0.25", "optimizer.warmup=0")
     train(*small(photos, *schedule), f"out={tmp_path}")
@@ -405,7 +424,10 @@ def test_the_best_evaluation_is_the_earliest_of_equals(tmp_path):
         best(run, "NMI")
 
 
-@pytest.mark.parametrize("setting", ["trainer.precision=bf16-mixed", "trainer.gradient_clip_val=0.001"])
+HALF, CLIPPED = "trainer.precision=bf16-mixed", "trainer.gradient_clip_val=0.001"
+
+
+@pytest.mark.parametrize("setting", slow_unless({CLIPPED}, [HALF, CLIPPED]))
 def test_half_precision_and_gradient_clipping_take_effect(photos, whole, tmp_path, setting):
     run = train(*small(photos, setting), f"out={tmp_path}")
     assert run.finished and not same_results(run.folder, whole())

@@ -15,7 +15,7 @@ from typing import Any
 import optuna
 import pytest
 import torch
-from marks import slow_unless
+from marks import slow, slow_unless
 from small_runs import make_photos, small
 
 from rankgrad.evaluation.statistics import holm
@@ -154,8 +154,8 @@ def test_a_link_in_the_folder_of_a_search_is_not_written_through(made, tmp_path,
 # ---------------------------------------------------------------------------------------------------- what is searched
 
 
-# Quick for one loss of each kind: several parameters, choices, a composition, proxies, pairs with a miner.
-QUICK = ("roadmap", "pnp", "recall_at_k", "info_nce", "pml/proxy_anchor", "pml/multi_similarity")
+# Always: a composition with several parameters, and proxies.
+QUICK = ("roadmap", "pml/proxy_anchor")
 
 
 @cache
@@ -193,8 +193,11 @@ def test_the_space_of_a_loss_holds_its_defaults_and_works_at_both_ends(loss, mon
 
 @pytest.mark.parametrize(
     ("loss", "setting"),
-    [(loss, "loss.tau") for loss in ("smooth_ap", "supap", "supndcg", "ndcg", "pnp", "info_nce")]
-    + [("recall_at_k", "loss.tau1")],
+    [
+        ("supap", "loss.tau"),
+        *slow(*((loss, "loss.tau") for loss in ("smooth_ap", "supndcg", "ndcg", "pnp", "info_nce"))),
+        *slow(("recall_at_k", "loss.tau1")),
+    ],
 )
 def test_temperatures_of_logits_go_up_to_2_and_hold_the_default(loss, setting):
     words = ["data=table", "data.root=rows.csv", f"loss={loss}"]
