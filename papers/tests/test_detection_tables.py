@@ -24,6 +24,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shapes(tmp_path_factory.mktemp("voc"))
 
 
+@pytest.mark.slow
 def test_experiments_are_those_of_rambos_tables_with_its_values():
     names = [name for name in options("experiment", "detect") if name.startswith("rambo/")]
     toolbox = "rambo/voc07_r50_toolbox"

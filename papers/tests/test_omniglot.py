@@ -125,6 +125,7 @@ def test_omniglot_says_which_file_it_looked_for_and_where_to_get_it(tmp_path):
 
 
 @needs_data
+@pytest.mark.slow
 def test_a_long_tail_leaves_training_classes_20_images_down_to_1_and_the_test_as_it_is():
     whole, cut = (load_omniglot(Path(DATA, "omniglot"), long_tail=cut) for cut in (False, True))
     assert torch.equal(cut.select("test").images, whole.select("test").images)

@@ -578,6 +578,7 @@ def test_weights_that_were_not_kept_give_no_number(falling, tmp_path):
     assert measures.measure(fake_run(tmp_path / "run", (0.5, 0.8)), "R@1", "held_out") is None  # nothing held out
 
 
+@pytest.mark.slow
 def test_the_rule_that_selects_on_training_classes_holds_a_tenth_of_them_out(tmp_path):
     for name in ("roadmap/table2", "pnp/table6"):
         grid = replace(grids()[name], cells=grids()[name].cells[:1], t_test=None)

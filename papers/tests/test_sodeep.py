@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from marks import slow_unless
 from small_runs import make_photos, small, train
 from torch import Tensor
 
@@ -281,7 +282,7 @@ def test_losses_with_a_sorter_take_embeddings_pickle_and_have_no_weights_to_trai
         assert "Sorter(items=6, architecture='lstm_small')" in repr(loss)
 
 
-@pytest.mark.parametrize("name", ["sodeep_ap", "sodeep_spearman"])
+@pytest.mark.parametrize("name", slow_unless({"sodeep_ap"}, ["sodeep_ap", "sodeep_spearman"]))
 def test_the_settings_of_a_loss_make_one_that_trains_a_run(name, home, tmp_path):
     settings = small(make_photos(tmp_path / "photos"), f"loss={name}", "loss.items=16", "loss.steps=60", "loggers=[]")
     run = train(*settings, "trainer.max_epochs=1", f"out={tmp_path / 'run'}")

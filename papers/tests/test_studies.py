@@ -56,6 +56,7 @@ def test_what_a_study_trains_are_settings_that_there_are(study):
         compose([*study.SHARED, *data, "data.root=.", *own])
 
 
+@pytest.mark.slow
 def test_the_margins_of_the_triplet_loss_are_settings_of_batches_of_64():
     from rankgrad_workbench.settings import compose
 

@@ -331,6 +331,7 @@ def train_together(rank: int, folder: str) -> None:
     torch.save({"parts": parts, **found}, f"{folder}/{rank}.pt")
 
 
+@pytest.mark.slow  # test_trainers_distributed.py gathers by others
 def test_on_two_processes_the_wrapped_gradient_is_that_of_the_whole_batch_unless_efficient(tmp_path):
     g = torch.Generator().manual_seed(0)
     images, weight = (torch.randn(n, 5, generator=g, dtype=torch.float64) for n in (40, 3))

@@ -752,7 +752,7 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("name", slow_unless({"thresholds", "weights"}, STATES))
+@pytest.mark.parametrize("name", slow_unless({"weights"}, STATES))
 def test_a_training_that_goes_on_has_the_state_of_its_loss(name, tmp_path):
     def run(folder, **settings):
         model = static_model()

@@ -113,7 +113,7 @@ def test_every_batch_of_the_trainer_has_p_classes_with_k_rows(folder, words, tmp
     assert [np.unique(batch, return_counts=True)[1].tolist() for batch in again.seen] == [[2] * 8] * 2
 
 
-@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize("accumulated", slow_unless({2}, [1, 2]))
 def test_a_step_moves_the_weights_by_the_mean_gradient_of_its_batches(accumulated, folder, words, tmp_path):
     model = model_of(folder)
     trainer = trainer_of(

@@ -255,7 +255,7 @@ def test_a_command_is_timed_on_one_thread_in_a_process_of_its_own(fresh, tmp_pat
 
 
 # ten seconds and more
-LONG = ("allocator", "step_profile", "sub_batch", "resnet_step", "command_step", "corpus", "csv_files")
+LONG = ("allocator", "step_profile", "sub_batch", "resnet_step", "command_step", "corpus", "csv_files", "texts")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in SUITES])

@@ -29,7 +29,10 @@ TESTED = re.compile(r"(^| )(std$|p$|p \()")  # the head of a column that needs v
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow if page.name == "results-scores.md" else ()) for page in MAKER["PAGES"]],
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.name in ("results.md", "results-scores.md") else ())
+        for page in MAKER["PAGES"]
+    ],
     ids=lambda page: page.name,
 )
 def test_parts_of_a_page_are_as_their_sources(page):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from marks import slow_unless
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -70,7 +71,7 @@ def trained(loss: RetrievalLoss, noise: float, seed: int) -> tuple[Tensor, Tenso
     return before, ordered(), float(scores(unseen)[rest].mean().detach())
 
 
-@pytest.mark.parametrize("name", RECOMMENDED)
+@pytest.mark.parametrize("name", slow_unless({"info_nce"}, RECOMMENDED))
 def test_a_recommended_loss_learns_faint_classes_from_scratch(name):
     found = [trained(RECOMMENDED[name](), 3.0, seed)[:2] for seed in range(2)]
     gains = [float(after - before) for before, after in found]

@@ -78,7 +78,7 @@ def test_what_the_keys_stand_for_is_the_cosine(kind):
     torch.testing.assert_close(best, (unit @ unit.T).gather(1, index))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_unless({"codes", "sets", "duplicates"}, KINDS))
 def test_a_report_is_the_same_in_every_block_and_dtype(kind):
     rows, labels = drawn(kind), torch.arange(120) % 9
     settings = {"intervals": 0}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from box_files import write_coco, write_yolo
+from marks import slow_unless
 from PIL import Image
 from small_detectors import settings
 from voc_trees import shapes
@@ -82,7 +83,7 @@ def changed(root: Path, change: Any, split: str = "test") -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", slow_unless({"yolo"}, WRITERS))
 def test_a_detector_learns_from_each_format_and_its_page_has_pictures(voc, tmp_path, capsys, kind):
     root = WRITERS[kind](voc, tmp_path / kind, SPLITS, ("square", "disc"))
     words = settings(root, "data.train=train", "data.test=test", "trainer.max_epochs=1", f"out={tmp_path / 'run'}")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from children_here import Here
+from marks import slow_unless
 from omegaconf import OmegaConf
 from small_detectors import TINY, settings
 from small_runs import Killed, die_after_writes
@@ -159,7 +160,7 @@ def test_detections_are_in_pixels_of_the_files_whatever_size_they_were_seen_at(f
 # ---------------------------------------------------------------------------------------------------- stop and go on
 
 
-@pytest.mark.parametrize("writes", [3, 4])
+@pytest.mark.parametrize("writes", slow_unless({3}, [3, 4]))
 def test_a_run_that_died_goes_on_to_the_same_numbers(tree, finished, tmp_path, writes):
     with pytest.MonkeyPatch.context() as patch:
         die_after_writes(patch, writes)

@@ -150,6 +150,7 @@ def test_a_detector_whose_images_are_gone_keeps_its_numbers(voc, tmp_path):
     assert "detections.npz has other images than the 3 of" in page.text
 
 
+@pytest.mark.slow
 def test_a_detector_that_is_not_finished_is_shown_as_far_as_it_is(voc, tmp_path):
     run = copied(tmp_path / "run", voc, "detector-interrupted")
     page = Page(write_report(tmp_path / "r.html", read_runs([run])))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forks import forked, wait
+from marks import slow
 from small_runs import die_after_writes, make_photos, small, train
 
 from rankgrad import __version__, evaluation
@@ -280,7 +281,8 @@ def test_a_resumed_run_takes_no_other_settings(capsys, finished):
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "word"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "stopped"), ("SIGHUP", 129, "stopped")]
+    ("name", "code", "word"),
+    [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "stopped"), *slow(("SIGHUP", 129, "stopped"))],
 )
 @pytest.mark.usefixtures("hangup")
 def test_a_run_that_is_asked_to_end_has_the_signal_s_status_and_says_how_to_continue(

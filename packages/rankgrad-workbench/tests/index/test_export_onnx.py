@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from marks import slow_unless
 from small_runs import make_photos
 from text_models import bert_folder
 
@@ -34,7 +35,7 @@ IMAGES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["convnet", pytest.param("timm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", slow_unless((), ["convnet", "timm"]))
 def test_a_model_of_images_takes_any_number_of_images_and_says_what_they_are(tmp_path, capsys, kind):
     torch.manual_seed(0)
     photos = make_photos(tmp_path / "photos", classes=4, side=50)

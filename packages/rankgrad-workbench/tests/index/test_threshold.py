@@ -94,6 +94,7 @@ def test_it_keeps_what_it_says_with_as_many_right_items_as_the_index_has(run, tm
     assert (found.fewest, found.most) == (min(39, sizes.min()), min(39, sizes.max())) and found.queries == 1000
 
 
+@pytest.mark.slow
 def test_without_classes_it_holds_for_any_number_of_right_items(run, tmp_path):
     weights = held_out(tmp_path / "run", run)
     found = threshold_of(weights, [""] * 5000)

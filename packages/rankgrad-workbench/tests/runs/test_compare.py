@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from children_here import Copied, Here
 from forks import start_by_fork
-from marks import slow_unless
+from marks import slow, slow_unless
 from omegaconf import OmegaConf
 from scipy import stats
 from small_runs import die_after_writes, make_photos, small, train
@@ -256,23 +256,23 @@ def test_what_is_wrong_with_a_run_stands_beside_its_numbers_on_the_terminal_in_b
     assert content["pnp"] == []
 
 
+@pytest.mark.parametrize(("count", "words"), [(4, True), *slow((1, False), (3, False))])
 def test_a_comparison_of_few_seeds_has_no_verdict_on_its_page_and_one_of_four_says_what_it_could_tell_apart(
-    photos, tmp_path, copied
+    photos, tmp_path, copied, count, words
 ):
-    for count, words in ((3, False), (4, True)):
-        settings = [f"seeds=0..{count - 1}", *small(photos, "trainer.max_epochs=1")]
-        compare(["loss=pnp,supap", *settings], tmp_path)
-        for seed in range(count):  # level in mAP@R: two are a little better, and two a little worse
-            for loss, sign in (("pnp", 0), ("supap", (-1) ** seed)):
-                path = Run(tmp_path / f"{loss}-seed{seed}").after
-                content = json.loads(path.read_text())
-                content["values"]["mAP@R"] = 0.5 + sign * (0.01 + 0.001 * seed)
-                path.write_text(json.dumps(content))
-        assert main(["compare", "loss=pnp,supap", *settings, "-o", str(tmp_path)]) == 0
-        page = (tmp_path / "compare.html").read_text()
-        assert ("No difference from pnp was found for supap; one of " in page) == words
-        assert ("points would be found with a probability of 80 %" in page) == words
-        assert any(text in page for text in ("is ahead of", "is behind", "No difference from")) == words
+    settings = [f"seeds=0..{count - 1}", *small(photos, "trainer.max_epochs=1")]
+    compare(["loss=pnp,supap", *settings], tmp_path)
+    for seed in range(count):  # level in mAP@R: two are a little better, and two a little worse
+        for loss, sign in (("pnp", 0), ("supap", (-1) ** seed)):
+            path = Run(tmp_path / f"{loss}-seed{seed}").after
+            content = json.loads(path.read_text())
+            content["values"]["mAP@R"] = 0.5 + sign * (0.01 + 0.001 * seed)
+            path.write_text(json.dumps(content))
+    assert main(["compare", "loss=pnp,supap", *settings, "-o", str(tmp_path)]) == 0
+    page = (tmp_path / "compare.html").read_text()
+    assert ("No difference from pnp was found for supap; one of " in page) == words
+    assert ("points would be found with a probability of 80 %" in page) == words
+    assert any(text in page for text in ("is ahead of", "is behind", "No difference from")) == words
 
 
 def test_a_variant_with_another_model_has_an_untrained_row_of_its_own(photos, tmp_path, copied):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from marks import slow
 
 from rankgrad_workbench import cli
 from rankgrad_workbench.runs import children as children_module
@@ -234,7 +235,9 @@ def test_when_its_terminal_is_closed_a_training_saves_its_state(script, tmp_path
     assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP and (tmp_path / "state").exists()
 
 
-@pytest.mark.parametrize(("child", "grace"), [(TRAINS, 20), (STUCK, 0.5)], ids=["which saves its state", "stuck"])
+@pytest.mark.parametrize(
+    ("child", "grace"), [(TRAINS, 20), *slow((STUCK, 0.5))], ids=["which saves its state", "stuck"]
+)
 def test_no_process_outlives_a_parent_that_was_killed(script, tmp_path, child, grace):
     environment = {**os.environ, "CHILD": str(script(child)), "GRACE": str(grace)}
     parent = subprocess.Popen([sys.executable, script(PARENT), tmp_path], env=environment)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from marks import slow_unless
 from small_tables import by_query, one_list
 from torch import nn
 
@@ -29,7 +30,7 @@ def table(tmp_path_factory) -> ScoreTable:
     return load_table(one_list(tmp_path_factory.mktemp("rows") / "rows.csv"))
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", losses.SmoothAPLoss(tau=0.1)])
+@pytest.mark.parametrize("loss", slow_unless({"cross_entropy"}, ["cross_entropy", losses.SmoothAPLoss(tau=0.1)]))
 def test_a_module_is_trained_in_place_and_ends_with_the_weights_of_the_run(table, tmp_path, loss):
     module = net(6)  # age, height, height is missing, and three cities
     run = fit_scores(table, module, loss, out=tmp_path / "run", settings=QUICK, quiet=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from children_here import Here
+from marks import slow
 from sklearn.metrics import average_precision_score
 from small_tables import by_query, one_list, settings
 
@@ -413,7 +414,7 @@ def test_what_cannot_be_evaluated_again_is_one_line(finished, tables, tmp_path, 
 # ------------------------------------------------------------------------------------------------- comparing and tuning
 
 
-@pytest.mark.parametrize(("name", "metric"), [("list", "AP"), ("queries", "NDCG@10")])
+@pytest.mark.parametrize(("name", "metric"), [("queries", "NDCG@10"), *slow(("list", "AP"))])
 def test_losses_are_compared_by_the_metric_of_the_table(tables, tmp_path, monkeypatch, capsys, name, metric):
     monkeypatch.setattr(comparing, "Children", Here())
     words = settings(tables[name], "trainer.max_epochs=1")

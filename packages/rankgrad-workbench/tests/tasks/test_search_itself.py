@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from marks import slow_unless
 from small_searches import settings, texts, write_lines
 
 from rankgrad_workbench.cli import main
@@ -42,7 +43,7 @@ def is_own(query: str, document: str, kind: str) -> bool:
     return document in (f"copy_of_{query}", f"copy of {query}") if kind == "text" else document == query
 
 
-@pytest.mark.parametrize("kind", ["text", "name", "number"])
+@pytest.mark.parametrize("kind", slow_unless({"name"}, ["text", "name", "number"]))
 def test_its_own_document_is_in_no_list_and_no_batch(tmp_path, kind, capsys):
     root = collection(tmp_path / "data", kind)
     words = settings(root, f"out={tmp_path / 'run'}", "trainer.max_epochs=1", "mining.by=bm25", "evaluation.depth=5")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from marks import slow_unless
 from small_runs import make_photos, make_texts, small, small_texts
 from small_tables import by_query, one_list
 from small_tables import settings as of_table
@@ -37,7 +38,7 @@ def without_epochs(words: list[str]) -> list[str]:
     return [word for word in words if not word.startswith("trainer.max_epochs")]
 
 
-@pytest.mark.parametrize("kind", ["photos", "texts"])
+@pytest.mark.parametrize("kind", slow_unless({"texts"}, ["photos", "texts"]))
 def test_few_images_and_texts_are_trained_for_the_fewest_steps_and_the_summary_says_so(tmp_path, kind):
     made = (
         small(make_photos(tmp_path / "photos")) if kind == "photos" else small_texts(make_texts(tmp_path / "texts.csv"))

@@ -45,8 +45,9 @@ def backbone(run: Run):
 
 def test_before_is_the_network_without_its_new_head(tmp_path):
     photos = make_photos(tmp_path / "photos")
-    plain = train(*small(photos, *words(tmp_path)), f"out={tmp_path / 'plain'}")
-    headed = train(*small(photos, *words(tmp_path, "model.embedding_size=3")), f"out={tmp_path / 'headed'}")
+    short = words(tmp_path, "trainer.max_epochs=1")
+    plain = train(*small(photos, *short), f"out={tmp_path / 'plain'}")
+    headed = train(*small(photos, *short, "model.embedding_size=3"), f"out={tmp_path / 'headed'}")
     before = [Report.from_json(run.before).values for run in (plain, headed)]
     assert before[0] == before[1]
     assert load_weights(headed.weights)[0].embedding_size == 3

@@ -245,6 +245,7 @@ def test_a_healthy_training_is_not_warned(photos, tmp_path):
     assert found["steps"] == 48 and found["samples"]["step"] == list(range(0, 48, 5))
 
 
+@pytest.mark.slow
 def test_one_image_per_class_is_told_at_the_first_step(photos, tmp_path):
     alone = ("sampler.samples_per_class=1", "loss=pnp")
     with pytest.warns(HealthWarning, match="100 % of the queries") as seen:
@@ -323,6 +324,7 @@ def test_a_memory_is_looked_at(photos, tmp_path):
     assert drift[0] is None and all(0 < value < 2 for value in drift[1:])
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_the_table(photos, tmp_path, capsys):
     assert main(["train", *long(photos, "trainer.max_epochs=6"), f"out={tmp_path}"]) == 0
     shown = capsys.readouterr().out

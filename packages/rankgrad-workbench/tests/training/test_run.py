@@ -393,6 +393,7 @@ def test_settings_that_cannot_work_are_refused_and_the_folder_stays_free(
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_in_which_settings_failed_takes_better_ones(photos, finished, tmp_path):
     with pytest.raises(ValueError, match="clusters"):
         train(*small(photos, "evaluation.clusters=some"), f"out={tmp_path}")
@@ -439,6 +440,7 @@ def test_a_frozen_run_that_died_before_its_first_state_ends_like_a_whole_one(pho
     assert same_results(tmp_path / "cut", train(*settings, f"out={tmp_path / 'whole'}").folder)
 
 
+@pytest.mark.slow
 def test_features_of_a_run_that_failed_are_not_used_for_another(photos, finished, tmp_path, monkeypatch):
     settings = [*small(photos), f"init={finished.folder}", "frozen=true", "model.head=linear"]
     torch.save(torch.zeros(25, 8), tmp_path / "features.pt")  # left behind, without a config.yaml

@@ -146,12 +146,14 @@ def test_a_run_is_graded_by_super_labels_where_that_is_asked_for(tmp_path, capsy
     again = Report.from_json(tmp_path / "again.json")
     assert again.values["H-AP"] == pytest.approx(values["H-AP"]) and len(again.levels) == 1
     assert "H-NDCG" in capsys.readouterr().out
-    plain = train(*small_texts(file, "loss=supap", "evaluation.levels=true"), f"out={tmp_path / 'plain'}")
+    plain = train(
+        *small_texts(file, "loss=supap", "evaluation.levels=true", "trainer.max_epochs=1"), f"out={tmp_path / 'plain'}"
+    )
     assert "H-AP" in Report.from_json(plain.after).values
     without = make_texts(tmp_path / "b.csv")
     with pytest.raises(ConfigError, match="evaluation.levels=true .*super-label"):
         train(*small_texts(without, "evaluation.levels=true"), f"out={tmp_path / 'none'}")
-    train(*small_texts(without), f"out={tmp_path / 'none'}")
+    train(*small_texts(without, "trainer.max_epochs=1"), f"out={tmp_path / 'none'}")
     assert main(["evaluate", str(tmp_path / "none"), "--levels"]) != 0
     assert "this file has no super_labels" in capsys.readouterr().err
 

@@ -134,7 +134,7 @@ def test_a_memory_is_saved_and_resumed(photos, whole, tmp_path, more):
     assert curves(Run(tmp_path))["memory_entries"][-1][1] == (24 if more else 25)
 
 
-@pytest.mark.parametrize("precision", slow_unless({"64-true"}, ["64-true", "bf16-true"]))
+@pytest.mark.parametrize("precision", slow_unless((), ["64-true", "bf16-true"]))
 def test_a_run_whose_model_is_converted_to_another_precision_resumes_exactly(photos, whole, tmp_path, precision):
     converted = f"trainer.precision={precision}"
     cut_off([*small(photos, converted), f"out={tmp_path}"], 2)
@@ -291,6 +291,7 @@ def test_a_damaged_state_says_what_to_do_and_doing_it_helps(cut, whole):
     assert same_results(cut, whole())
 
 
+@pytest.mark.slow  # test_run_folder.py changes the images too
 def test_a_state_of_other_images_is_refused(photos, tmp_path):
     mine = make_photos(tmp_path / "mine")
     cut_off([*small(mine), f"out={tmp_path / 'run'}"], 2)
@@ -427,7 +428,7 @@ def test_the_best_evaluation_is_the_earliest_of_equals(tmp_path):
 HALF, CLIPPED = "trainer.precision=bf16-mixed", "trainer.gradient_clip_val=0.001"
 
 
-@pytest.mark.parametrize("setting", slow_unless({CLIPPED}, [HALF, CLIPPED]))
+@pytest.mark.parametrize("setting", slow_unless((), [HALF, CLIPPED]))
 def test_half_precision_and_gradient_clipping_take_effect(photos, whole, tmp_path, setting):
     run = train(*small(photos, setting), f"out={tmp_path}")
     assert run.finished and not same_results(run.folder, whole())
