@@ -138,6 +138,7 @@ def test_a_step_moves_the_weights_by_the_mean_gradient_of_its_batches(accumulate
     assert any((weight - fresh[name]).abs().max() > 1e-4 for name, weight in model.state_dict().items())
 
 
+@pytest.mark.slow  # so does that of sentence-transformers
 def test_the_best_model_is_chosen_by_our_numbers(folder, words, tmp_path):
     model = model_of(folder).float()
     trainer = trainer_of(

@@ -115,6 +115,7 @@ def written(of_photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     return file, export(of_photos, file, normalize=False)
 
 
+@pytest.mark.slow  # starts Python where it is not
 def test_exported_models_are_used_where_rankgrad_cannot_be_imported(written, of_photos, of_ink, photos, tmp_path):
     drawings = tmp_path / "drawings"
     drawings.mkdir()

@@ -517,6 +517,7 @@ def test_a_state_that_is_not_of_its_model_is_told_in_one_line(begun, tmp_path, c
     assert re.search(message, error) and "\n" not in error
 
 
+@pytest.mark.slow  # of an interrupted run above
 def test_of_an_extended_run_the_state_is_embedded_and_not_the_earlier_weights(photos, tmp_path):
     from small_runs import Killed, die_after_writes
 

@@ -100,6 +100,7 @@ def test_scores_of_smaller_embeddings_are_those_of_loops():
     assert torch.allclose(first(queries, 4).norm(dim=1), torch.ones(4))
 
 
+@pytest.mark.slow  # the scores of each size are those of loops above
 def test_a_run_reports_each_size_and_learns_the_first_columns(tmp_path, capsys):
     root = beir(tmp_path / "data")
     runs = {

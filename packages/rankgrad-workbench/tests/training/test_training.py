@@ -144,6 +144,7 @@ def test_a_run_whose_model_is_converted_to_another_precision_resumes_exactly(pho
     assert curves(Run(tmp_path)) == curves(Run(whole(converted)))
 
 
+@pytest.mark.slow  # test_large_batch.py holds the parts to the whole
 def test_a_batch_in_parts_trains_like_a_whole_one_and_resumes(photos, whole, tmp_path):
     plain = ("model.freeze_batch_norm=true", "optimizer.name=sgd")
     cut_off([*small(photos, *plain, "sub_batch=3"), f"out={tmp_path}"], 2)
