@@ -66,10 +66,7 @@ def losses(tau: float = 0.01) -> dict[str, RankLoss]:
 
 
 def toy(
-    scores: Sequence[float] = (0.50, 0.51, 0.64),
-    relevant: Sequence[bool] = (True, True, False),
-    *,
-    tau: float = 0.01,
+    scores: Sequence[float] = (0.50, 0.51, 0.64), relevant: Sequence[bool] = (True, True, False), *, tau: float = 0.01
 ) -> Toy:
     """Values and gradients of the four losses on one list, in float64.
 
@@ -203,11 +200,7 @@ def steps(tau: float = 0.01, rho: float = 100.0, epsilon: float = 0.01, *, point
         raise ValueError(f"epsilon is 1 - sigmoid at delta and must be in (0, 0.5); got {epsilon}")
     delta = tau * float(torch.logit(torch.tensor(1 - epsilon, dtype=torch.float64)))
     difference = torch.linspace(-12 * tau, 12 * tau, points, dtype=torch.float64)
-    known: dict[str, Step] = {
-        "H+ (exact)": Heaviside(),
-        "sigmoid": Sigmoid(tau),
-        "H-": SupStep(tau, rho, delta),
-    }
+    known: dict[str, Step] = {"H+ (exact)": Heaviside(), "sigmoid": Sigmoid(tau), "H-": SupStep(tau, rho, delta)}
     slopes = {name: step.slope(difference) for name, step in known.items()}
     return Steps(
         difference,

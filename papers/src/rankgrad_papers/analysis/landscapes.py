@@ -146,11 +146,7 @@ def soft_bin_ranks(scores: Tensor, bins: int, low: float | None = None, high: fl
 
 
 def surfaces(
-    over: Plane,
-    *,
-    lambdas: Sequence[float] = (),
-    bins: Sequence[int] = (),
-    sorters: Mapping[str, Sorter] | None = None,
+    over: Plane, *, lambdas: Sequence[float] = (), bins: Sequence[int] = (), sorters: Mapping[str, Sorter] | None = None
 ) -> Landscapes:
     """The exact function and relaxations of it.
 

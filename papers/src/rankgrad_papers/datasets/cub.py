@@ -28,12 +28,7 @@ LISTS = ("images.txt", "image_class_labels.txt", "classes.txt")
 TRAIN_CLASSES = 100  # the first 100 classes
 
 
-def load_cub(
-    root: str | Path,
-    cropped: bool = False,
-    check: bool = True,
-    **reading: Unpack[Reading],
-) -> Table:
+def load_cub(root: str | Path, cropped: bool = False, check: bool = True, **reading: Unpack[Reading]) -> Table:
     """CUB-200-2011: train is the first 100 kinds of birds, test the other 100 (5864 and 5924 images).
 
     Args:
@@ -49,11 +44,7 @@ def load_cub(
     return finished(lambda: _table(_home(root), cropped), COUNTS, check=check, **reading)
 
 
-def load_cub_cropped(
-    root: str | Path,
-    check: bool = True,
-    **reading: Unpack[Reading],
-) -> Table:
+def load_cub_cropped(root: str | Path, check: bool = True, **reading: Unpack[Reading]) -> Table:
     """CUB-200-2011, cropped to the boxes around the birds: `load_cub` with cropped=True."""
     return finished(lambda: _table(_home(root), cropped=True), COUNTS, check=check, **reading)
 
@@ -111,11 +102,7 @@ def _official(cropped: bool) -> Official:
         title=TITLE + (", cropped to boxes" if cropped else ""),
         get=GET,
         home=_home,
-        needs=(
-            *(Need((name,), again) for name in LISTS),
-            boxes,
-            Need(("images",), again),
-        ),
+        needs=(*(Need((name,), again) for name in LISTS), boxes, Need(("images",), again)),
         parts=lambda home: parts_of(_table(home, cropped)),
         counts=COUNTS,
         ks=(1, 2, 4, 8),

@@ -32,11 +32,7 @@ LISTS = {"train": "Inaturalist_train_set1.txt", "test": "Inaturalist_test_set1.t
 FOLDER = "Inat_dataset_splits"
 
 
-def load_inaturalist(
-    root: str | Path,
-    check: bool = True,
-    **reading: Unpack[Reading],
-) -> Table:
+def load_inaturalist(root: str | Path, check: bool = True, **reading: Unpack[Reading]) -> Table:
     """Species of iNaturalist 2018: 325 846 images of 5690 to train, 136 093 of 2452 others to test; 14 super-labels.
 
     The name of a class is its folder, such as "Aves/3111"; the super-label is the first part.
@@ -88,10 +84,7 @@ OFFICIAL = Official(
     title=TITLE,
     get=GET,
     home=_home,
-    needs=(
-        *(Need((f"{FOLDER}/{name}", name), GET) for name in LISTS.values()),
-        Need(("train_val2018",), GET_IMAGES),
-    ),
+    needs=(*(Need((f"{FOLDER}/{name}", name), GET) for name in LISTS.values()), Need(("train_val2018",), GET_IMAGES)),
     parts=lambda home: parts_of(_table(home)),
     counts=COUNTS,
     super_labels=14,

@@ -27,11 +27,7 @@ LIST = ("Eval/list_eval_partition.txt", "list_eval_partition.txt")
 ROLES = {"train": "", "query": "query", "gallery": "gallery"}  # evaluation_status -> role
 
 
-def load_inshop(
-    root: str | Path,
-    check: bool = True,
-    **reading: Unpack[Reading],
-) -> Table:
+def load_inshop(root: str | Path, check: bool = True, **reading: Unpack[Reading]) -> Table:
     """In-shop clothes: 25 882 images of 3997 garments to train; 14 218 queries and a gallery of 12 612, of 3985 others.
 
     Super-labels are its 23 categories, such as "WOMEN/Dresses". The split "test" contains the queries and the gallery;

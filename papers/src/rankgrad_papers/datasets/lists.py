@@ -66,12 +66,7 @@ def first_of(home: Path, *candidates: str) -> Path:
 
 
 def read_rows(
-    path: Path,
-    columns: Columns,
-    *,
-    header: str | None = None,
-    counted: bool = False,
-    name_first: bool = False,
+    path: Path, columns: Columns, *, header: str | None = None, counted: bool = False, name_first: bool = False
 ) -> list[Row]:
     """Rows of a list whose columns are separated by spaces or tabs. Empty lines are skipped.
 

@@ -23,11 +23,7 @@ COLUMNS = {"image_id": int, "class_id": int, "super_class_id": int, "path": str}
 LISTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
 
 
-def load_sop(
-    root: str | Path,
-    check: bool = True,
-    **reading: Unpack[Reading],
-) -> Table:
+def load_sop(root: str | Path, check: bool = True, **reading: Unpack[Reading]) -> Table:
     """Stanford Online Products: 59 551 images of 11 318 products to train, 60 502 of 11 316 to test; 12 super-labels.
 
     Args:

@@ -13,11 +13,7 @@ from rankgrad_workbench.datasets.rows import Rows
 
 
 def load_merged(
-    source: Callable[..., Rows],
-    merge: int = 1,
-    merge_seed: int = 0,
-    held_out: float = 0.0,
-    **options: Any,
+    source: Callable[..., Rows], merge: int = 1, merge_seed: int = 0, held_out: float = 0.0, **options: Any
 ) -> Rows:
     """A data set with its training classes merged, `merge` at a time; the test classes are not changed.
 

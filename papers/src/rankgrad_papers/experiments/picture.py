@@ -8,20 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..figure_style import (
-    BLUE,
-    CYCLE,
-    DASHES,
-    GREY,
-    MARKERS,
-    ONE,
-    TWO,
-    VERMILION,
-    figure,
-    letters,
-    save,
-    styled,
-)
+from ..figure_style import BLUE, CYCLE, DASHES, GREY, MARKERS, ONE, TWO, VERMILION, figure, letters, save, styled
 from .outcome import Outcome, ResultLine
 from .page import NAMES, varying
 from .sweep import Point, Sweep, drawn, from_outcome

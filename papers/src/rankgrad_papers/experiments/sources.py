@@ -274,10 +274,7 @@ def page() -> str:
             for each in of_table(grid):
                 shared.setdefault((each.key, each.value, str(each.source)), []).append(grid.id.partition("/")[2])
         lines = [(key, value, source, ", ".join(users)) for (key, value, source), users in sorted(shared.items())]
-        parts += [
-            f"## {paper}: tables and figures",
-            _rows([("setting", "values", "source", "of"), *lines]),
-        ]
+        parts += [f"## {paper}: tables and figures", _rows([("setting", "values", "source", "of"), *lines])]
     used = {
         (name, grid.tree): None
         for command in ("train", "detect train")

@@ -24,9 +24,7 @@ PAPER = {100_000: (33.0, 1.3), 1_000_000: (331.0, 7.0), 10_000_000: (3860.0, 61.
 def long_list(options: Options) -> Result:
     """RaMBO's AP loss of one long list, forward and backward, compared with sorting and with copying the list."""
     lengths = options.pick(
-        quick=[2_000, 20_000],
-        cpu=[100_000, 1_000_000] + [10_000_000, 100_000_000] * options.long,
-        gpu=list(PAPER),
+        quick=[2_000, 20_000], cpu=[100_000, 1_000_000] + [10_000_000, 100_000_000] * options.long, gpu=list(PAPER)
     )
     rows: list[list[Cell]] = []
     checks = []
