@@ -48,18 +48,19 @@ class Training:
         return re.sub(r"[^\w.,=+-]+", "-", self.name)
 
 
-def with_seeds(rows: Mapping[str, Sequence[str]], seeds: Iterable[int], column: str) -> list[Training]:
+def with_seeds(rows: Mapping[tuple[str, ...], Sequence[str]], seeds: Iterable[int], *columns: str) -> list[Training]:
     """Each row with each seed, all rows with one seed before the next seed.
 
     Args:
-        rows: name -> settings.
+        rows: texts of the columns -> settings.
         seeds: the seeds.
-        column: the column of the names in the file of values.
+        columns: those of the file of values that identify a row.
     """
+    named = [(", ".join(row), dict(zip(columns, row, strict=True)), settings) for row, settings in rows.items()]
     return [
-        Training(f"{name}, seed {seed}", {column: name}, [*settings, f"seed={seed}"], seed=str(seed))
+        Training(f"{name}, seed {seed}", setting, [*settings, f"seed={seed}"], seed=str(seed))
         for seed in seeds
-        for name, settings in rows.items()
+        for name, setting, settings in named
     ]
 
 
@@ -89,7 +90,6 @@ def train_missing(
     Raises:
         ConfigError: runs failed, and `if_failed` is None. It is raised after all other runs were trained.
     """
-    values.parent.mkdir(parents=True, exist_ok=True)
     there = cells(values)
     left = {work / each.folder: each for each in trainings if each.cell not in there}
     failed: list[str] = []

@@ -198,8 +198,8 @@ def append(
     """Add a cell to a file. All its numbers are written at once, so that no cell is incomplete.
 
     Args:
-        path: of the file; created if it does not exist. The columns of an existing file are kept; columns for commit
-            and processor are added to a file without them, and are empty for the values that it has.
+        path: of the file; created, with its folder, if it does not exist. The columns of an existing file are kept;
+            columns for commit and processor are added to a file without them, and are empty for the values that it has.
         setting: column -> text.
         numbers: metric -> value.
         unit: needed if the file has units.
@@ -220,6 +220,7 @@ def append(
         if (tuple((name, setting[name]) for name in head if name in setting), unit, seed) in cells(path):
             raise ValueError(f"{path} has this cell already: {_text((*setting.items(), *ids.items()))}")
         columns = _with_made(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     made = made_by() if made is None else made
     cell = [{**setting, **ids, **made, METRIC: metric, VALUE: f"{value:.8g}"} for metric, value in numbers.items()]
     text = lines([*([] if there else [columns]), *([row[name] for name in columns] for row in cell)])

@@ -105,9 +105,7 @@ def pooled_ap(embeddings: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet."""
-    parser = command.parser_of(
-        __doc__, "folder with Omniglot", "papers/results/omniglot/alphabets.csv", "runs/alphabets"
-    )
+    parser = command.parser_of(__doc__, "folder with Omniglot", "papers/results/omniglot/alphabets.csv", "alphabets")
     parser.add_argument("methods", nargs="*", help=f"of {', '.join(METHODS)}; METHOD{UNTUNED}: without a search")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
     given = parser.parse_args(words)
@@ -116,21 +114,17 @@ def main(words: Sequence[str] | None = None) -> None:
     chosen = given.values.with_name(f"{given.values.stem}-chosen.csv")
     for alphabet in ALPHABETS:
         for method in methods:
-            done = {
-                seed
-                for setting, unit, seed in cells(given.values)
-                if (dict(setting)["method"], unit) == (method, alphabet)
-            }
-            if done == {*map(str, SEEDS)}:
+            there = cells(given.values)
+            left = [seed for seed in SEEDS if ((("method", method),), alphabet, str(seed)) not in there]
+            if not left:
                 continue
             work = given.runs / alphabet / "".join(c if c.isalnum() else "-" for c in method)
             runs, settings = cell(method, alphabet, given.data_root, work, given.jobs)
             numbers = [measured(Run(folder)) for folder in runs]
             for seed, folder, values in zip(SEEDS, runs, numbers, strict=True):
-                if str(seed) in done:  # an interrupted command had written it
-                    continue
-                made = made_of(folder)
-                append(given.values, {"method": method}, values, unit=alphabet, seed=str(seed), made=made)
+                if seed in left:  # an interrupted command had written the others
+                    made = made_of(folder)
+                    append(given.values, {"method": method}, values, unit=alphabet, seed=str(seed), made=made)
             add_lines(chosen, [{"method": method, "alphabet": alphabet, "settings": settings}])
             print(f"{method}, {alphabet}: mAP@R {np.mean([each['mAP@R'] for each in numbers]):.1f}", flush=True)
 

@@ -23,18 +23,16 @@ def parser_of(
         description: the study's docstring.
         data: help of --data-root.
         values: default of --values: where the published values are.
-        runs: default of --runs; None: no such option.
+        runs: name of the default of --runs below runs/; None: no such option.
         required: whether --data-root must be given.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, required=required, metavar="DIR", help=data)
-    parser.add_argument(
-        "--values", type=Path, default=Path(values), metavar="PATH", help="file or folder of the values (%(default)s)"
-    )
+    what = "file or folder of the values (%(default)s)"
+    parser.add_argument("--values", type=Path, default=Path(values), metavar="PATH", help=what)
     if runs is not None:
-        parser.add_argument(
-            "--runs", type=Path, default=Path(runs), metavar="DIR", help="folder of the trainings (%(default)s)"
-        )
+        what, default = "folder of the trainings (%(default)s)", Path("runs", runs)
+        parser.add_argument("--runs", type=Path, default=default, metavar="DIR", help=what)
     return parser
 
 

@@ -192,8 +192,8 @@ def compared(values: Values, of_folds: Collection[str] = FOLDS) -> list[list[str
 
 def parser_of(description: str | None, values: str, data: Sequence[str]) -> argparse.ArgumentParser:
     """A parser with the options of the studies of fine-tuning: folders, weights, data sets by default, verdicts."""
-    where, runs = f"papers/results/fine-tuning/{values}", "runs/fine-tuned"
-    parser = command.parser_of(description, "folder of the data sets", where, runs, required=False)
+    where = f"papers/results/fine-tuning/{values}"
+    parser = command.parser_of(description, "folder of the data sets", where, "fine-tuned", required=False)
     parser.add_argument("--weights", metavar="FILE", help="of tf_efficientnet_lite0")
     parser.add_argument("--encoder", metavar="DIR", help="all-MiniLM-L6-v2")
     parser.add_argument("--data", nargs="+", default=data, choices=DATA)

@@ -18,6 +18,7 @@ import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -263,24 +264,19 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--changed", nargs="+", metavar="NAME", help="only these parts")
     parser.add_argument("--folds", type=int, nargs="+", default=[*range(1, FOLDS + 1)], metavar="K")
     given = parser.parse_args(words)
-    given.values.parent.mkdir(parents=True, exist_ok=True)
-    for seed in given.seeds:
-        for changed in given.changed or PHOTOGRAPHS:
-            for fold in (number - 1 for number in given.folds):
-                for name in given.data:
-                    recipe = (SENTENCES if name in TEXTS else PHOTOGRAPHS).get(changed)
-                    setting = {"data": name, "changed": changed, "share": "0"}
-                    key = (tuple(setting.items()), str(fold + 1), str(seed))
-                    if recipe is None or key in cells(given.values):
-                        continue
-                    if name in TEXTS:
-                        rows = texts(given.data_root, name)
-                    else:
-                        stored = pixels(given.data_root, name, larger(IMAGES[name]))
-                        rows = prepared(name, *stored, IMAGES[name], recipe.scale)
-                    for share, numbers in reversed(cell(recipe, rows, name, fold, seed, given).items()):
-                        append(given.values, {**setting, "share": share}, numbers, unit=str(fold + 1), seed=str(seed))
-                    print(f"{name}, {changed}, fold {fold + 1}, seed {seed}", flush=True)
+    for seed, changed, fold, name in product(given.seeds, given.changed or PHOTOGRAPHS, given.folds, given.data):
+        recipe = (SENTENCES if name in TEXTS else PHOTOGRAPHS).get(changed)
+        setting = {"data": name, "changed": changed, "share": "0"}
+        if recipe is None or (tuple(setting.items()), str(fold), str(seed)) in cells(given.values):
+            continue
+        if name in TEXTS:
+            rows = texts(given.data_root, name)
+        else:
+            stored = pixels(given.data_root, name, larger(IMAGES[name]))
+            rows = prepared(name, *stored, IMAGES[name], recipe.scale)
+        for share, numbers in reversed(cell(recipe, rows, name, fold - 1, seed, given).items()):
+            append(given.values, {**setting, "share": share}, numbers, unit=str(fold), seed=str(seed))
+        print(f"{name}, {changed}, fold {fold}, seed {seed}", flush=True)
 
 
 if __name__ == "__main__":

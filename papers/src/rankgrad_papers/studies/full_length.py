@@ -25,9 +25,8 @@ TRIALS, FOLDS = 8, 2
 
 def main(words: Sequence[str] | None = None) -> None:
     """Search, train, and write the values that the csv does not have yet."""
-    parser = command.parser_of(
-        __doc__, "folder with Omniglot", "papers/results/omniglot/full-length.csv", "runs/full-length"
-    )
+    where = "papers/results/omniglot/full-length.csv"
+    parser = command.parser_of(__doc__, "folder with Omniglot", where, "full-length")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="trainings at a time")
     given = parser.parse_args(words)
     search = [f"loss={','.join(LOSSES)}", f"trials={TRIALS}", f"folds={FOLDS}", f"seeds={','.join(map(str, SEEDS))}"]

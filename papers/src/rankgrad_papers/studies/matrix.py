@@ -368,9 +368,8 @@ def run(data: str, given: argparse.Namespace) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the sets one after the other, or draw the values in the files."""
-    parser = command.parser_of(
-        __doc__, "folder with the sets' folders", "papers/results/matrix/matrix.csv", "runs/matrix", required=False
-    )
+    values = "papers/results/matrix/matrix.csv"
+    parser = command.parser_of(__doc__, "folder with the sets' folders", values, "matrix", required=False)
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}")
     parser.add_argument("--weights", type=Path, help="model.pt of the network to fine-tune on photographs")
     parser.add_argument("--tables", type=Path, default=Path("papers/results/scores/tables.csv"), help="for --draw")

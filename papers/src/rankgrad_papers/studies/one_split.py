@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rankgrad_workbench.runs.folder import Run
 
-from ..trainings import Training, train_missing
+from ..trainings import train_missing, with_seeds
 from ..values import read_rows
 from . import alphabets, command, loss_setting
 
@@ -107,10 +107,7 @@ TABLES: Mapping[str, Table] = {
         "omniglot",
         SHORT,
         ("loss", "training in"),
-        _crossed(
-            _losses("roadmap", "rambo_ap"),
-            {"float32": (), "bfloat16, mixed": ("trainer.precision=bf16-mixed",)},
-        ),
+        _crossed(_losses("roadmap", "rambo_ap"), {"float32": (), "bfloat16, mixed": ("trainer.precision=bf16-mixed",)}),
     ),
     "omniglot/short-recipe": Table(
         "omniglot",
@@ -124,10 +121,7 @@ TABLES: Mapping[str, Table] = {
         ),
     ),
     "omniglot/memory": Table(
-        "omniglot",
-        SHORT,
-        ("loss", "memory"),
-        _crossed(_losses("smooth_ap", "roadmap", "rambo_recall"), _MEMORIES),
+        "omniglot", SHORT, ("loss", "memory"), _crossed(_losses("smooth_ap", "roadmap", "rambo_recall"), _MEMORIES)
     ),
     "omniglot/label-noise": Table(
         "omniglot",
@@ -168,9 +162,7 @@ TABLES: Mapping[str, Table] = {
     "texts/banking77": Table("banking77", ("data=banking77", *TEXTS), metrics=alphabets.METRICS),
     "texts/clinc150": Table("clinc150", ("data=clinc150", *TEXTS)),
     "texts/clinc150-graded": Table(
-        "clinc150",
-        ("data=clinc150", *TEXTS, "evaluation.levels=true"),
-        metrics=("H-AP", "H-NDCG", "mAP@R", "R@1"),
+        "clinc150", ("data=clinc150", *TEXTS, "evaluation.levels=true"), metrics=("H-AP", "H-NDCG", "mAP@R", "R@1")
     ),
 }
 
@@ -216,7 +208,7 @@ def measured(run: Run, metrics: Sequence[str]) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv files do not have yet, all rows of a table with one seed before the next seed."""
-    parser = command.parser_of(__doc__, "folder of the data sets' folders", "docs/results", "runs/one-split")
+    parser = command.parser_of(__doc__, "folder of the data sets' folders", "docs/results", "one-split")
     parser.add_argument("tables", nargs="+", metavar="TABLE", choices=TABLES, help=f"of {', '.join(TABLES)}")
     parser.add_argument("--weights", help="model.pt of the network to fine-tune, for omniglot/finetuned...")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
@@ -228,18 +220,8 @@ def main(words: Sequence[str] | None = None) -> None:
         values, work = given.values / f"{name}.csv", given.runs / name
         shared = [*table.shared, f"data.root={given.data_root / table.data}"]
         shared += [f"model.weights={given.weights}"] if table.weights else []
-        trainings = [
-            Training(
-                f"{', '.join(row)}, seed {seed}",
-                dict(zip(table.columns, row, strict=True)),
-                [*own, f"seed={seed}"],
-                seed=str(seed),
-            )
-            for seed in given.seeds
-            for row, own in rows.items()
-        ]
-        measure = partial(measured, metrics=table.metrics)
-        train_missing(trainings, values, work, shared, measure)
+        trainings = with_seeds(rows, given.seeds, *table.columns)
+        train_missing(trainings, values, work, shared, partial(measured, metrics=table.metrics))
 
 
 if __name__ == "__main__":

@@ -63,15 +63,15 @@ def values_of(run: Run) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all rows with one seed before the next seed."""
-    parser = command.parser_of(
-        __doc__, "folder of the photographs", "papers/results/photographs/finetuned.csv", "runs/photographs"
-    )
+    where = "papers/results/photographs/finetuned.csv"
+    parser = command.parser_of(__doc__, "folder of the photographs", where, "photographs")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {'; '.join(ROWS)}. None: all")
     parser.add_argument("--weights", required=True, help="model.pt of the network to fine-tune")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--more", nargs="*", default=[], metavar="KEY=VALUE", help="further settings, to try it out")
     given = parser.parse_args(words)
-    chosen = {name: ROWS[name] for name in command.known(parser, given.rows, ROWS, "row")}
+    names = command.known(parser, given.rows, ROWS, "row")
+    chosen: dict[tuple[str, ...], Sequence[str]] = {(name,): ROWS[name] for name in names}
     shared = [*SHARED, f"data.root={given.data_root}", f"model.weights={given.weights}", *given.more]
     train_missing(with_seeds(chosen, given.seeds, "row"), given.values, given.runs, shared, values_of)
 

@@ -48,9 +48,8 @@ def top_1(run: Run) -> float:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, unless the csv has the values already."""
-    parser = command.parser_of(
-        __doc__, "folder of the photographs", "papers/results/photographs/pretraining.csv", "runs/pretraining"
-    )
+    where = "papers/results/photographs/pretraining.csv"
+    parser = command.parser_of(__doc__, "folder of the photographs", where, "pretraining")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=45, help="of 177 batches of 128")
     parser.add_argument("--more", nargs="*", default=[], metavar="KEY=VALUE", help="further settings, to try it out")
@@ -63,7 +62,6 @@ def main(words: Sequence[str] | None = None) -> None:
         run = Run(folder)
         right = top_1(run)
         minutes = run.read_facts()["train_cpu_seconds"] / 60
-        given.values.parent.mkdir(parents=True, exist_ok=True)
         append(
             given.values,
             setting,

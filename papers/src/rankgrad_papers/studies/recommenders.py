@@ -126,7 +126,6 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--passes", type=int, default=20, help="largest number of passes (%(default)s)")
     given = parser.parse_args(words)
-    given.values.parent.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
 
     def missing(key: Mapping[str, str]) -> bool:

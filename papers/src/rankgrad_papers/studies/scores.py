@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,17 +81,25 @@ GRADES: dict[tuple[str, str], Cost] = {
 }
 
 
-def table(folder: Path, name: str, seed: int) -> Lists:
-    """The training rows of a fold of a table, standardised, and clipped at 20 standard deviations."""
+def divided(folder: Path, name: str, seed: int, fold: int = 0) -> tuple[np.ndarray, ...]:
+    """(features, hits, training rows, held-out rows, test rows) of one of five folds of a table."""
     from sklearn.model_selection import StratifiedKFold, train_test_split
 
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
-        rows, hits = file["X"].astype(np.float32), file["y"].astype(int)
-    inside, _ = next(StratifiedKFold(5, shuffle=True, random_state=seed).split(rows, hits))
+        rows, hits = file["X"], file["y"].astype(int)
+    inside, test = [*StratifiedKFold(5, shuffle=True, random_state=seed).split(rows, hits)][fold]
     train, held_out = train_test_split(inside, test_size=0.25, random_state=seed, stratify=hits[inside])
+    return rows, hits, train, held_out, test
+
+
+def table(folder: Path, name: str, seed: int) -> Lists:
+    """The training rows of a fold of a table, standardised, and clipped at 20 standard deviations."""
+    rows, hits, train, held_out, _ = divided(folder, name, seed)
     order = np.concatenate([train, held_out])
     trains = torch.arange(len(order)) < len(train)
-    return Lists(standardised(rows[order], trains, 20), torch.from_numpy(hits[order]) == 1, None, trains)
+    return Lists(
+        standardised(rows[order].astype(np.float32), trains, 20), torch.from_numpy(hits[order]) == 1, None, trains
+    )
 
 
 def graded(folder: Path, name: str, fold: int) -> Lists:
@@ -171,30 +180,23 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, help="steps of each training (default: those of the published values)")
     parser.add_argument("--only", nargs="+", default=("tables", "lightgbm", "mq2008", "drawn"), help="some of the data")
     given = parser.parse_args(words)
-    given.values.mkdir(parents=True, exist_ok=True)
-    if "tables" in given.only:
-        for seed in (0, 1):
-            for name in TABLES:
-                for (loss, tau, of), cost in TEMPERATURES.items():
-                    setting, path = {"loss": loss, "tau": tau, "of": of}, given.values / "temperature.csv"
-                    if (tuple(setting.items()), name, str(seed)) in cells(path):
-                        continue
-                    lists = table(given.data_root, name, seed)
-                    scores = trained(lists, cost, given.steps or 400, 1e-3, 512, seed)
-                    append(path, setting, judged(lists, scores), unit=name, seed=str(seed))
+    for seed, name in product((0, 1), TABLES if "tables" in given.only else ()):
+        for (loss, tau, of), cost in TEMPERATURES.items():
+            setting, path = {"loss": loss, "tau": tau, "of": of}, given.values / "temperature.csv"
+            if (tuple(setting.items()), name, str(seed)) not in cells(path):
+                lists = table(given.data_root, name, seed)
+                scores = trained(lists, cost, given.steps or 400, 1e-3, 512, seed)
+                append(path, setting, judged(lists, scores), unit=name, seed=str(seed))
     for name in [name for name in ("lightgbm", "mq2008", "drawn") if name in given.only]:
         drawn = name == "drawn"
-        for fold in range(1 if drawn else 3):
-            for rate in (1e-3, 1e-2) if drawn else (1e-3,):
-                for (loss, tau), cost in GRADES.items():
-                    setting = {"lists": name, "loss": loss, "tau": tau, "rate": f"{rate:g}".lstrip("0")}
-                    path, unit = given.values / "grades.csv", f"fold {fold}"
-                    if (tuple(setting.items()), unit, "") in cells(path):
-                        continue
-                    lists = graded(given.data_root, name, fold)
-                    steps, batch = (300, 64) if drawn else (240, 32)
-                    scores = trained(lists, cost, given.steps or steps, rate, batch, fold, cycle=not drawn)
-                    append(path, setting, judged(lists, scores), unit=unit)
+        folds, rates, steps, batch = (1, (1e-3, 1e-2), 300, 64) if drawn else (3, (1e-3,), 240, 32)
+        for fold, rate, ((loss, tau), cost) in product(range(folds), rates, GRADES.items()):
+            setting = {"lists": name, "loss": loss, "tau": tau, "rate": f"{rate:g}".lstrip("0")}
+            path, unit = given.values / "grades.csv", f"fold {fold}"
+            if (tuple(setting.items()), unit, "") not in cells(path):
+                lists = graded(given.data_root, name, fold)
+                scores = trained(lists, cost, given.steps or steps, rate, batch, fold, cycle=not drawn)
+                append(path, setting, judged(lists, scores), unit=unit)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,14 @@ def names_of(system: str) -> dict[str, str]:
 
 
 def data_of(collection: str, fold: int, root: Path) -> list[str]:
-    """Settings: the training questions of a fold, and its test questions; and a BM25 of words as they stand."""
+    """Settings: the training questions of a fold, and its test questions; and a BM25 of words as they stand.
+
+    The folders of docstrings are written if they are not there.
+    """
     words = ["bm25.language=null", "bm25.k1=1.5", "bm25.b=0.75"]
     if collection == "docstrings":
+        if not (root / collection).exists():
+            docstrings.write(root / collection, docstrings.sample())
         return [f"data.root={root / collection / str(fold)}", *words]
     whole = ["data.test_fraction=0", f"fold={fold}/{FOLDS[collection]}", "evaluation.split=val"]
     return [f"data.root={root / collection}", *whole, *words]
@@ -133,20 +139,15 @@ def main(words: Sequence[str] | None = None) -> None:
     given = parser.parse_args(words)
     if given.encoder is None and "minilm" in given.systems:
         parser.error("minilm needs --encoder DIR; or choose others: --systems ngrams")
-    given.values.mkdir(parents=True, exist_ok=True)
     collection: str = given.collection
     means, queries = (given.values / f"{collection}{part}.csv" for part in ("", "-queries"))
-    if collection == "docstrings" and not (given.data_root / collection).exists():
-        docstrings.write(given.data_root / collection, docstrings.sample())
-    for seed in given.seeds:
-        for system in given.systems:
-            for fold in range(1, FOLDS[collection] + 1):
-                # the last cell of a fold that depends on the system
-                if ((("system", f"{system} + learned BM25"),), str(fold), str(seed)) in cells(means):
-                    continue
-                report = trained(system, data_of(collection, fold, given.data_root), seed, given.encoder)
-                add(report, system, fold, seed, means, queries)
-                print(f"{system}, fold {fold}, seed {seed}", flush=True)
+    for seed, system, fold in product(given.seeds, given.systems, range(1, FOLDS[collection] + 1)):
+        # the last cell of a fold that depends on the system
+        if ((("system", f"{system} + learned BM25"),), str(fold), str(seed)) in cells(means):
+            continue
+        report = trained(system, data_of(collection, fold, given.data_root), seed, given.encoder)
+        add(report, system, fold, seed, means, queries)
+        print(f"{system}, fold {fold}, seed {seed}", flush=True)
     print("\n".join("  ".join(row.values()) for row in tested(collection, queries)))
 
 

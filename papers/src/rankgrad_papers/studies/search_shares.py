@@ -26,7 +26,7 @@ from rankgrad_workbench.tasks.search.encoders import Encoders, StoredRows, retri
 from rankgrad_workbench.tasks.search.evaluation import MAIN, TRAINED, evaluate_systems
 
 from ..values import append, cells
-from . import command, docstrings
+from . import command
 from .search import FOLDS, SYSTEMS, data_of
 
 BATCH = 256  # texts that are embedded at a time
@@ -70,8 +70,6 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(words)
     for collection in given.collections:
-        if collection == "docstrings" and not (given.data_root / collection).exists():
-            docstrings.write(given.data_root / collection, docstrings.sample())
         for fold in range(1, FOLDS[collection] + 1):
             settings = [{"collection": collection, "rate": given.rate, "share": str(share)} for share in SHARES]
             if (tuple(settings[-1].items()), str(fold), str(given.seed)) in cells(given.values):

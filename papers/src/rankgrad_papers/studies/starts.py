@@ -28,13 +28,13 @@ SHARED = (
     *("data.cache=ram", "data.workers=0", "threads=1"),
 )
 #: Name of a row -> its settings.
-LOSSES: Mapping[str, Sequence[str]] = {
-    "adaptive_roadmap": ("loss=adaptive_roadmap",),
-    "adaptive_roadmap, margin 0": ("loss=adaptive_roadmap", "loss.margin=0"),
-    "pml/multi_similarity": ("loss=pml/multi_similarity",),
-    "info_nce, pull .9": ("loss=info_nce", "loss.pull=0.9"),
-    "supap": ("loss=supap",),
-    "roadmap": ("loss=roadmap",),
+LOSSES: Mapping[tuple[str, ...], Sequence[str]] = {
+    ("adaptive_roadmap",): ("loss=adaptive_roadmap",),
+    ("adaptive_roadmap, margin 0",): ("loss=adaptive_roadmap", "loss.margin=0"),
+    ("pml/multi_similarity",): ("loss=pml/multi_similarity",),
+    ("info_nce, pull .9",): ("loss=info_nce", "loss.pull=0.9"),
+    ("supap",): ("loss=supap",),
+    ("roadmap",): ("loss=roadmap",),
 }
 
 
@@ -46,9 +46,7 @@ def measured(run: Run) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all losses with one seed before the next seed."""
-    parser = command.parser_of(
-        __doc__, "folder of the photographs", "papers/results/photographs/starts.csv", "runs/starts"
-    )
+    parser = command.parser_of(__doc__, "folder of the photographs", "papers/results/photographs/starts.csv", "starts")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     given = parser.parse_args(words)
     shared = [*SHARED, f"data.root={given.data_root}"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from rankgrad import losses, metrics
 from ..mean_ranks import drawn, mean_ranks
 from ..values import append, cells, read
 from . import command
-from .scores import Cost, Lists, from_lists, standardised, trained
+from .scores import Cost, Lists, divided, from_lists, standardised, trained
 
 TABLES = (
     *("celeba", "campaign", "ALOI", "annthyroid", "PageBlocks", "mammography"),
@@ -92,15 +93,10 @@ METHODS: Mapping[str, str] = {
 
 def fold(folder: Path, name: str, number: int) -> tuple[Lists, Tensor, Tensor]:
     """All rows of a table with a mask of the training rows, and masks of the held-out rows and of the test fold."""
-    from sklearn.model_selection import StratifiedKFold, train_test_split
-
-    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
-        rows, hits = file["X"].astype(np.float32), file["y"].astype(int)
-    inside, test = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(rows, hits))[number]
-    train, held_out = train_test_split(inside, test_size=0.25, random_state=0, stratify=hits[inside])
-    masks = [torch.zeros(len(hits), dtype=torch.bool).index_fill_(0, torch.from_numpy(part), True)
-             for part in (train, held_out, test)]  # fmt: skip
-    return Lists(standardised(rows, masks[0], 20), torch.from_numpy(hits) == 1, None, masks[0]), masks[1], masks[2]
+    rows, hits, *parts = divided(folder, name, 0, number)
+    train, held_out, test = (torch.from_numpy(np.isin(np.arange(len(hits)), part)) for part in parts)
+    given = standardised(rows.astype(np.float32), train, 20)
+    return Lists(given, torch.from_numpy(hits) == 1, None, train), held_out, test
 
 
 def measured(scores: Tensor, hits: Tensor) -> dict[str, float]:
@@ -152,14 +148,10 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     if given.data_root is None:
         parser.error("--data-root DIR is needed: the folder of the tables")
-    for number in range(given.folds):
-        for name in given.tables:
-            for method in (*METHODS, TREES):
-                if ((("method", method),), name, str(number)) in cells(given.values):
-                    continue
-                lists, held_out, test = fold(given.data_root, name, number)
-                values = cell(method, lists, held_out, test, number, given.steps)
-                append(given.values, {"method": method}, values, unit=name, seed=str(number))
+    for number, name, method in product(range(given.folds), given.tables, (*METHODS, TREES)):
+        if ((("method", method),), name, str(number)) not in cells(given.values):
+            values = cell(method, *fold(given.data_root, name, number), number, given.steps)
+            append(given.values, {"method": method}, values, unit=name, seed=str(number))
 
 
 if __name__ == "__main__":

@@ -65,9 +65,7 @@ def measured(run: Run) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet, all rows on one fold before the next fold."""
-    parser = command.parser_of(
-        __doc__, "folder of clinc150 and banking77", "papers/results/texts/folds.csv", "runs/texts"
-    )
+    parser = command.parser_of(__doc__, "folder of clinc150 and banking77", "papers/results/texts/folds.csv", "texts")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {'; '.join(NAMED)}. None: all")
     given = parser.parse_args(words)
     for data, fold in UNITS:

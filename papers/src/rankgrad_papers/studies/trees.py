@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,9 +27,11 @@ from rankgrad.ranks import exact_ranks
 
 from ..values import append, cells
 from . import command
+from .scores import divided
 
 Array = npt.NDArray[Any]
 Divided = Callable[[], tuple["Lists", "Lists", "Lists"]]  # rows of training, validation and test
+SETS = ("lightgbm", "mq2008")
 SIZES = (12, 25, 50, 100)  # numbers of trees to choose from
 SETTINGS = {
     "num_leaves": 31,
@@ -40,15 +43,8 @@ SETTINGS = {
     "force_col_wise": True,
 }
 TABLES = (
-    "annthyroid",
-    "PageBlocks",
-    "mammography",
-    "cardio",
-    "pendigits",
-    "letter",
-    "Waveform",
-    "landsat",
-    "InternetAds",
+    *("annthyroid", "PageBlocks", "mammography", "cardio"),
+    *("pendigits", "letter", "Waveform", "landsat", "InternetAds"),
 )
 #: name -> (loss, whether grades become hits)
 LOSSES: dict[str, tuple[losses.RetrievalLoss, bool]] = {
@@ -194,13 +190,9 @@ def _predicted(model: Any, lists: Lists, trees: int) -> dict[str, float]:
 
 def table(folder: Path, name: str, seed: int) -> tuple[Lists, Lists, Lists]:
     """(training, validation, test) rows of the first of five folds of a table. Each is one list."""
-    from sklearn.model_selection import StratifiedKFold, train_test_split
-
-    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
-        rows, hits = file["X"].astype(np.float64), file["y"].astype(int)
-    inside, judge = next(StratifiedKFold(5, shuffle=True, random_state=seed).split(rows, hits))
-    train, choose = train_test_split(inside, test_size=0.25, random_state=seed, stratify=hits[inside])
-    train, choose, judge = (Lists(rows[which], hits[which], np.array([len(which)])) for which in (train, choose, judge))
+    rows, hits, *divisions = divided(folder, name, seed)
+    rows = rows.astype(np.float64)
+    train, choose, judge = (Lists(rows[which], hits[which], np.array([len(which)])) for which in divisions)
     return train, choose, judge
 
 
@@ -217,10 +209,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = command.parser_of(__doc__, "folder of the tables", "papers/results/trees")
     parser.add_argument("--only", nargs="+", default=("curvature", "graded", "test", "rare"), help="some of the files")
     given = parser.parse_args(words)
-    given.values.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
 
-    def measure(file: str, setting: dict[str, str], unit: str, divided: Divided, seed: str = "") -> None:
+    def measure(file: str, setting: dict[str, str], unit: str, three: Divided, seed: str = "") -> None:
         path = given.values / f"{file}.csv"
         if (tuple(setting.items()), unit, seed) in cells(path):
             return
@@ -230,35 +221,28 @@ def main(words: Sequence[str] | None = None) -> None:
             followed = candidate(name, curvature)
         elif name in LOSSES:
             followed = objective(LOSSES[name][0], one_list=file == "rare")
-        train, choose, judge = divided()
+        train, choose, judge = three()
         if name in LOSSES and LOSSES[name][1]:
             train = train._replace(grades=train.grades > 0)
         append(path, setting, cell(train, choose, judge, followed), unit=unit, seed=seed)
 
     if "curvature" in given.only:
-        for part in range(3):
-            for lists in ("lightgbm", "mq2008"):
-                divided = partial(parts, graded(given.data_root, lists), 0, part)
-                for name in ("lambda, k=10", "lambda, map", "info_nce", "lambdarank"):
-                    for curvature in CURVATURES if name in LOSSES else [""]:
-                        setting = {"objective": name, "curvature": curvature}
-                        measure("curvature", setting, f"{lists} {part}", divided)
+        for part, lists in product(range(3), SETS):
+            three = partial(parts, graded(given.data_root, lists), 0, part)
+            for name in ("lambda, k=10", "lambda, map", "info_nce", "lambdarank"):
+                for curvature in CURVATURES if name in LOSSES else [""]:
+                    measure("curvature", {"objective": name, "curvature": curvature}, f"{lists} {part}", three)
     if "graded" in given.only:
-        for number, compared in JUDGED.items():
-            for part in range(5):
-                for lists in ("lightgbm", "mq2008"):
-                    divided = partial(parts, graded(given.data_root, lists), number, part)
-                    for name in compared:
-                        measure("graded", {"division": str(number), "objective": name}, f"{lists} {part}", divided)
+        for (number, compared), part, lists in product(JUDGED.items(), range(5), SETS):
+            three = partial(parts, graded(given.data_root, lists), number, part)
+            for name in compared:
+                measure("graded", {"division": str(number), "objective": name}, f"{lists} {part}", three)
     if "test" in given.only:
         for name in ("lambdarank", *LOSSES):
             measure("test", {"objective": name}, "lightgbm", partial(tested, given.data_root))
     if "rare" in given.only:
-        for seed in (0, 1):
-            for lists in TABLES:
-                for name in ("binary", "info_nce"):
-                    divided = partial(table, given.data_root, lists, seed)
-                    measure("rare", {"objective": name}, lists, divided, str(seed))
+        for seed, lists, name in product((0, 1), TABLES, ("binary", "info_nce")):
+            measure("rare", {"objective": name}, lists, partial(table, given.data_root, lists, seed), str(seed))
 
 
 if __name__ == "__main__":

@@ -42,9 +42,8 @@ def measured(run: Run) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the cells that the csv does not have yet."""
-    parser = command.parser_of(
-        __doc__, "folder of the photographs", "papers/results/photographs/triplets.csv", "runs/triplets"
-    )
+    where = "papers/results/photographs/triplets.csv"
+    parser = command.parser_of(__doc__, "folder of the photographs", where, "triplets")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--folds", type=int, nargs="+", default=FOLDS, choices=(1, 2, 3))
     given = parser.parse_args(words)
