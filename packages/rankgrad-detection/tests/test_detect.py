@@ -300,6 +300,7 @@ def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
     lines = [line for line in shown.splitlines() if line.startswith(("disc", "square", "mean"))]
     page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
     words = ["detect", "evaluate", str(out), "-o", str(numbers), "--page", str(page)]
+    assert main([*words[:-1], str(numbers)]) == 2 and not numbers.exists()  # one file would replace the other
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert [line for line in shown.splitlines() if line.startswith(("disc", "square", "mean"))] == lines

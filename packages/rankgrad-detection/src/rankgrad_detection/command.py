@@ -98,6 +98,8 @@ def _evaluate(arguments: argparse.Namespace, settings: list[str]) -> None:
     require("the folder of a finished run of a detector", arguments.run_folder)
     for path, option in ((arguments.out, "-o"), (arguments.page, "--page")):
         check_output(path, option)
+    if arguments.out and arguments.page and arguments.out.absolute() == arguments.page.absolute():
+        raise ValueError(f"-o and --page are one file, {arguments.out}: give two")
     given = {name: getattr(arguments, name) for name in ("root", "split", "ious", "inclusive", "page")}
     report = evaluate_run(arguments.run_folder, **given, progress=True, trust=packages(arguments.trust))
     print(report)

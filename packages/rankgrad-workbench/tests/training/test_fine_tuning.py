@@ -58,7 +58,7 @@ def test_a_network_is_used_at_a_larger_size_than_that_of_its_training_and_measur
     run = train(*small(photos, *words(tmp_path, "evaluation.untouched=both")), f"out={tmp_path / 'run'}")
     best, other, after = (Report.from_json(path) for path in (run.before, run.untouched, run.after))
     assert best.values["mAP@R"] >= other.values["mAP@R"]
-    assert {best.settings["size"], other.settings["size"]} == {64, 160} and after.settings["size"] == 64
+    assert {best.settings["size"], other.settings["size"]} == {48, 160} and after.settings["size"] == 48
     # the slow reference: the files read for this size, the network without any training
     own = PhotoEval(160, 183, (0.5,) * 3, (0.5,) * 3)
     table = replace(load_folder(photos, test_fraction=0.5).select("test"), shorter_side=183)
@@ -68,14 +68,14 @@ def test_a_network_is_used_at_a_larger_size_than_that_of_its_training_and_measur
     at_own = best if best.settings["size"] == 160 else other
     assert at_own.values["mAP@R"] == pytest.approx(expected, abs=1e-6)
     # what stands beside the run uses that size
-    assert Embedder.load(run.folder).transform.size == 64
+    assert Embedder.load(run.folder).transform.size == 48
     heads = summary(run).splitlines()[0]
-    assert heads.split("  ")[-3:] == [f"before, {other.settings['size']} px", "after, 64 px", "95 % interval"]
+    assert heads.split("  ")[-3:] == [f"before, {other.settings['size']} px", "after, 48 px", "95 % interval"]
     page = run.page.read_text("utf-8")
-    assert "before, 64 px" in page and "before, 160 px" in page and "after, 64 px" in page
+    assert "before, 48 px" in page and "before, 160 px" in page and "after, 48 px" in page
 
 
-@pytest.mark.parametrize(("asked", "sizes"), [("own", [160]), ("same", [64])])
+@pytest.mark.parametrize(("asked", "sizes"), [("own", [160]), ("same", [48])])
 def test_a_network_before_training_is_measured_at_the_sizes_that_are_asked_for(tmp_path, asked, sizes):
     photos = make_photos(tmp_path / "photos")
     settings = settings_of(compose(small(photos, *words(tmp_path, f"evaluation.untouched={asked}"))))
@@ -85,10 +85,10 @@ def test_a_network_before_training_is_measured_at_the_sizes_that_are_asked_for(t
 @pytest.mark.parametrize(
     ("settings", "size"),
     [
-        (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=64"], 128),
+        (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=64"], 96),
         (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=160"], 224),
         (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=256"], 256),
-        (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=64", "evaluation.size=96"], 96),
+        (["model=timm", "model.name=resnet18", "model.pretrained=true", "data.size=64", "evaluation.size=160"], 160),
         (["model=timm", "model.name=resnet18", "data.size=64"], 64),  # nothing is known of larger images
         (["model=timm", "model.name=vit_tiny_patch16_224", "model.pretrained=true", "data.size=64"], 64),  # one size
     ],
