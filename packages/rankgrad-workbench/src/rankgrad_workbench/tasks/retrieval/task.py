@@ -218,8 +218,9 @@ class RetrievalTask:
         assert table is not None
         settings, device = self.settings, trainer.strategy.root_device
         how: dict[str, Any] = {"workers": settings.data.workers, "seed": settings.seed, "progress": self.bars}
-        size = settings.evaluation.size if settings.pretrained else None  # of others there is one size only
-        asked = {**vars(settings.evaluation), "size": size, **changes}
+        asked = {**vars(settings.evaluation), **changes}
+        if not settings.pretrained:
+            asked["size"] = None  # there is one only, and it needs no name
         return evaluate_model(model, table, transform, asked, device=device, **how)
 
     def _choose_share(self, trainer: L.Trainer, model: nn.Module) -> None:
