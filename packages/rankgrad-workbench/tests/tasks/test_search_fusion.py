@@ -14,7 +14,7 @@ from rankgrad_workbench.tasks.search.bm25 import Words
 from rankgrad_workbench.tasks.search.division import collection_of
 from rankgrad_workbench.tasks.search.encoders import Found
 from rankgrad_workbench.tasks.search.evaluation import SearchReport
-from rankgrad_workbench.tasks.search.fusion import FEATURES, L2, WEIGHTS, Candidates
+from rankgrad_workbench.tasks.search.fusion import FEATURES, L2, WEIGHTS, JoinedLists
 from rankgrad_workbench.tasks.search.saved import evaluate_run
 
 pytest.importorskip("bm25s")
@@ -34,7 +34,7 @@ def of_run(*more):
 
 
 def lists(collection, depth, right):
-    """Candidates of a model that knows all relevant documents of the validation queries, or nothing."""
+    """JoinedLists of a model that knows all relevant documents of the validation queries, or nothing."""
     rows, qrels, rng = collection.rows("val"), collection.qrels("val"), np.random.default_rng(0)
     found = []
     for row in rows.tolist():
@@ -70,7 +70,7 @@ def slow_features(first, second, depth):
 def test_features_are_those_of_the_definition_also_for_short_and_empty_lists():
     first = Found(np.array([[4, 2, 9], [1, -1, -1], [-1, -1, -1]]), np.array([[0.9, 0.5, 0.1], [0.3, 0, 0], [0, 0, 0]]))
     second = Found(np.array([[2, 7, -1], [5, 1, 3], [6, 8, -1]]), np.array([[12.0, 3, 0], [9, 9, 9], [2, 1, 0]]))
-    made = Candidates.of(first, second, 3)
+    made = JoinedLists.of(first, second, 3)
     for row in range(3):
         want = slow_features(*((each.document[row].tolist(), each.score[row]) for each in (first, second)), 3)
         there = made.document[row][made.document[row] >= 0].tolist()
@@ -87,7 +87,7 @@ def test_the_weights_minimise_the_loss_that_the_module_names():
     first, second = (
         Found(np.argsort(rng.random((30, 12)))[:, :8], -np.sort(-rng.random((30, 8)) * 3, axis=1)) for _ in range(2)
     )
-    made = Candidates.of(first, second, 8)
+    made = JoinedLists.of(first, second, 8)
     grades = np.where(made.document >= 0, rng.integers(0, 3, made.document.shape), 0)
 
     def loss(weights):

@@ -20,7 +20,7 @@ from rankgrad_workbench.tasks.search import systems, task
 from rankgrad_workbench.tasks.search.bm25 import Words
 from rankgrad_workbench.tasks.search.encoders import Found, StoredRows
 from rankgrad_workbench.tasks.search.evaluation import BM25, MAIN, main_values
-from rankgrad_workbench.tasks.search.fusion import L2, PARTS, WEIGHTS, Candidates
+from rankgrad_workbench.tasks.search.fusion import L2, PARTS, WEIGHTS, JoinedLists
 from rankgrad_workbench.tasks.search.reading import read
 
 from ..values import append, cells
@@ -31,7 +31,7 @@ RECIPROCAL = (1.0, 0.5, 2.0, 0.25, 4.0, 0.125, 8.0)  # weights of the encoder, w
 DEPTH = 100
 
 
-def logistic(lists: Candidates, grades: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def logistic(lists: JoinedLists, grades: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Weights of the features by the logistic loss of single documents, with the same penalty."""
     there = lists.document[rows] >= 0
     relevant = grades[rows][there] > 0
@@ -52,7 +52,7 @@ def measured(root: Path, encoder: Path) -> dict[str, dict[str, float]]:
     found = {"minilm untrained": own}
     for name, how in ((f"{BM25} without stems", Words()), (BM25, systems.chosen_words(settings, collection))):
         found[name] = systems.by_words(collection, rows, DEPTH, how)
-    lists = Candidates.of(own, found[BM25], DEPTH)
+    lists = JoinedLists.of(own, found[BM25], DEPTH)
     grades, part = systems.grades_of(lists, collection, rows), np.arange(len(rows)) % PARTS
     summed = [lists.ranked([0, 0, weight, 1, 0, 0, 0], DEPTH) for weight in RECIPROCAL]
     values = np.array([main_values(each, collection, rows, "val") for each in summed])

@@ -36,7 +36,7 @@ PARTS = 5  # in which queries are divided: the weights for one part are learned 
 
 
 @dataclass(frozen=True)
-class Candidates:
+class JoinedLists:
     """The documents of two lists with their features.
 
     Attributes:
@@ -48,7 +48,7 @@ class Candidates:
     feature: Array
 
     @classmethod
-    def of(cls, first: Found, second: Found, depth: int) -> Candidates:
+    def of(cls, first: Found, second: Found, depth: int) -> JoinedLists:
         """The documents that at least one of two systems lists, for each query.
 
         Args:
@@ -132,4 +132,4 @@ def _union(depth: int, first: Array, first_score: Array, second: Array, second_s
     return documents, values
 
 
-__all__ = ["FEATURES", "WEIGHTS", "Candidates"]
+__all__ = ["FEATURES", "WEIGHTS", "JoinedLists"]

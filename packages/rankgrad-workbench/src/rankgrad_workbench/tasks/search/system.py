@@ -19,7 +19,7 @@ from .collection import NamedTexts
 from .division import collection_of
 from .encoders import Encoders, Found, StoredRows, load_encoders, retrieve
 from .evaluation import BEFORE, BEFORE_FUSED, BM25, FUSED, SearchReport
-from .fusion import FEATURES, Candidates
+from .fusion import FEATURES, JoinedLists
 from .settings import SearchSettings
 from .systems import Chosen
 from .task import encoders_of
@@ -93,7 +93,7 @@ class System:
         if not fused:
             return found
         words = bm25(queries, texts, deep, self.chosen.words)
-        return Candidates.of(found, words, deep).ranked(self.chosen.weights[self.chosen.name], k)
+        return JoinedLists.of(found, words, deep).ranked(self.chosen.weights[self.chosen.name], k)
 
 
 def described(run: Run) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from .bm25 import Words, bm25, language_of
 from .collection import Array, Collection
 from .encoders import Encoders, Found, StoredRows, retrieve, without_own
 from .evaluation import BEFORE, BEFORE_FUSED, BM25, FUSED, TRAINED, SearchReport, evaluate_systems, main_values
-from .fusion import FEATURES, WEIGHTS, Candidates
+from .fusion import FEATURES, WEIGHTS, JoinedLists
 from .settings import SearchSettings
 
 #: System -> the fusion of it with BM25.
@@ -151,7 +151,7 @@ def choose(
     lists = {model: each() for model, each in search.items()}
     found = {**lists, BM25: by_words(collection, rows, depth, words)}
     for model, own in lists.items():
-        union = Candidates.of(own, found[BM25], depth)
+        union = JoinedLists.of(own, found[BM25], depth)
         grades = grades_of(union, collection, rows)
         weights[FUSIONS[model]] = union.learned(grades).tolist()
         found[FUSIONS[model]] = union.ranked(union.held_out(grades), depth)
@@ -176,7 +176,7 @@ def judged(
     found = {**lists, BM25: by_words(collection, rows, depth, chosen.words)}
     for model, fusion in FUSIONS.items():
         if fusion in chosen.weights and model in lists:
-            found[fusion] = Candidates.of(lists[model], found[BM25], depth).ranked(chosen.weights[fusion], depth)
+            found[fusion] = JoinedLists.of(lists[model], found[BM25], depth).ranked(chosen.weights[fusion], depth)
     report = evaluate_systems(found, collection, seed=settings.seed, chosen=chosen.plain(), **more)
     return replace(report, notes=(*report.notes, *collection.doubts())), found
 
@@ -188,7 +188,7 @@ def _some(collection: Collection) -> Array:
     return some
 
 
-def grades_of(lists: Candidates, collection: Collection, rows: Array) -> Array:
+def grades_of(lists: JoinedLists, collection: Collection, rows: Array) -> Array:
     """[query, place] the grades of documents for the validation queries; 0: irrelevant or not judged."""
     place, judgements = {name: row for row, name in enumerate(collection.documents.names)}, collection.qrels("val")
     found = np.zeros(lists.document.shape)
