@@ -79,6 +79,13 @@ def test_a_folder_is_read_if_it_has_one_file_of_weights(tmp_path, state):
         weights_file(tmp_path / "none.pth")
 
 
+def test_weights_for_colour_images_are_adapted_to_one_channel(tmp_path, state):
+    torch.save(state, tmp_path / "w.pth")
+    grey, colour = timm_model(NAME, 1, weights=tmp_path / "w.pth").eval(), timm_model(NAME, weights=tmp_path / "w.pth")
+    image = torch.rand(2, 1, 32, 32)
+    torch.testing.assert_close(grey(image), colour.eval()(image.expand(-1, 3, -1, -1)))
+
+
 def test_size_and_normalisation_of_the_images_follow_the_network(tmp_path, state):
     torch.save(state, tmp_path / "w.pth")
     words = ["data=folder", f"data.root={tmp_path}", "model=timm"]

@@ -17,7 +17,7 @@ from rankgrad.evaluation import evaluate
 from rankgrad_workbench.report.content import read_runs
 from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.runs.folder import Run
-from rankgrad_workbench.runs.run_warnings import below_before, change, network, remarks_of, told
+from rankgrad_workbench.runs.run_warnings import below_before, blind, change, network, remarks_of, told
 from rankgrad_workbench.tasks.retrieval import task as retrieval
 
 
@@ -77,15 +77,26 @@ def test_of_one_list_the_value_before_must_lie_above_the_interval_after(tmp_path
 
 @pytest.mark.parametrize("count", [2, 5])
 def test_of_fewer_than_six_queries_there_is_no_test_and_it_is_said(count):
-    said = told(of_queries([0.1] * count), of_queries([0.9] * count), "mAP@R")
+    said = told(of_queries([0.1] * count), of_queries([0.9] * count), "mAP@R", "untrained")
     assert said == "mAP@R +80.0 by training: too few queries to tell this from chance"
 
 
 def test_a_gain_that_no_test_finds_is_said_and_one_that_it_finds_is_not():
     before = of_queries([0.5] * 15)
-    lucky = told(before, of_queries([1.0, 0.8] + [0.5] * 13), "mAP@R")
+    lucky = told(before, of_queries([1.0, 0.8] + [0.5] * 13), "mAP@R", "untrained")
     assert lucky.startswith("No measurable difference by training: mAP@R +5.3 (") and "over 15 queries" in lucky
-    assert told(before, of_queries([0.9] * 15), "mAP@R") == ""
+    assert told(before, of_queries([0.9] * 15), "mAP@R", "untrained") == ""
+
+
+def test_a_network_that_could_not_work_is_no_baseline():
+    alike = {"gallery": 100, "duplicates": 90, "zero_vectors": 0, "counted": 20}
+    before, after = of_queries([0.0] * 20), of_queries([0.9] * 20)
+    before["counts"], after["counts"] = alike, {**alike, "duplicates": 1}
+    assert blind(before, after) == 89
+    said = told(before, after, "mAP@R", "untouched")
+    assert said.startswith("The untouched network gives 89 items of the gallery the embedding of another item")
+    after["counts"] = alike  # the data have these copies, whatever the network
+    assert blind(before, after) == 0 and told(before, after, "mAP@R", "untouched") == ""
 
 
 @pytest.mark.parametrize(

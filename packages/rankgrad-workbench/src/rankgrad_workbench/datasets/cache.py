@@ -155,11 +155,15 @@ def in_threads(function: Callable[[int], T], count: int, title: str) -> Iterable
 
 
 def free_memory() -> int | None:
-    """Free memory of the machine, in bytes; None: unknown."""
+    """Free memory of the machine and of its container, in bytes, the smaller of the two; None: unknown."""
+    free, group = list[int](), Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError):
         found = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
-        return None if found is None else 1024 * int(found[1])
-    return None
+        free += [] if found is None else [1024 * int(found[1])]
+    with contextlib.suppress(OSError, ValueError):  # no such group; "max": no limit
+        most, now = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        free.append(max(0, most - now))
+    return min(free, default=None)
 
 
 def _starts(shapes: Sequence[Shape]) -> list[int]:

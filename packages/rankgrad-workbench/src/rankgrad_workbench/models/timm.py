@@ -236,7 +236,7 @@ def timm_model(
     options |= {"global_pool": ""} if has_map else {}
     backbone, origin = _backbone(name, in_channels, pretrained, options), ""
     if weights is not None:
-        origin = _load_backbone(backbone, name, weights_file(Path(weights)))
+        origin = _load_backbone(backbone, name, weights_file(Path(weights)), in_channels)
     pool = _pool(backbone, name, pooling, has_map)
     feature_size = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     model = EmbeddingModel(
@@ -314,13 +314,13 @@ def _of_channels(values: Sequence[float], channels: int) -> tuple[float, ...]:
     return tuple(values) if channels == len(values) else (sum(values) / len(values),) * channels
 
 
-def _load_backbone(backbone: nn.Module, name: str, path: Path) -> str:
+def _load_backbone(backbone: nn.Module, name: str, path: Path, channels: int) -> str:
     """Load a local weights file into a timm backbone; see the argument `weights` of `timm_model`.
 
     Returns:
         What was loaded, and what was left out.
     """
-    from timm.models import load_state_dict
+    from timm.models import adapt_input_conv, load_state_dict
 
     if is_archive(path):
         check_unpacked(path)
@@ -332,9 +332,13 @@ def _load_backbone(backbone: nn.Module, name: str, path: Path) -> str:
         raise ValueError(f"{path} holds no state dict of a backbone. load_weights reads a file of rankgrad")
     check_tensors(path, state)
     config, expected = cast(Any, backbone).pretrained_cfg, backbone.state_dict()
-    classifier = config.get("classifier") or ()
+    classifier, first = config.get("classifier") or (), f"{config.get('first_conv')}.weight"
     unused = (classifier,) if isinstance(classifier, str) else tuple(classifier)
     fitting, found = matched(expected, state, unused)
+    if not found and channels == 1 and first in expected:  # weights for colour images have 3 channels there
+        fitting, found = matched({**expected, first: expected[first].expand(-1, 3, -1, -1)}, state, unused)
+        if found:
+            fitting[first] = adapt_input_conv(1, fitting[first])
     if wrong := misfits(expected, fitting):
         raise ValueError(f"{path} does not fit the backbone {name!r}: {'; '.join(wrong)}")
     backbone.load_state_dict(fitting)

@@ -30,6 +30,7 @@ SHAPES: Mapping[str, Any] = {
     "per_class": (Report.shapes["per_class"], {}),  # a detector's is an object
     **{"counts": NUMBERS, "settings": {}, "tests": [DIFFERENCE]},
 }
+ALIKE = 0.05  # share of the gallery that one network, and not the other, gives the embedding of an earlier item
 
 
 def at_size(word: str, settings: Mapping[str, object]) -> str:
@@ -141,13 +142,23 @@ def _paired(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) ->
     return None, ""
 
 
-def told(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> str:
-    """A remark on a change that no test confirms; empty if it is certain, or nothing can be said. For arguments, see
-    `change`.
+def told(before: Mapping[str, Any], after: Mapping[str, Any], metric: str, network: str) -> str:
+    """A remark on a change that no test confirms; empty if it is certain, or nothing can be said.
+
+    Args:
+        before: see `change`.
+        after: likewise.
+        metric: name of the main metric.
+        network: "untouched" or "untrained".
     """
     found = change(before, after, metric)
     if found is None:
         return ""
+    if alike := blind(before, after):
+        return (
+            f"The {network} network gives {alike:,} items of the gallery the embedding of another item: it cannot tell "
+            "these data apart, so it is no baseline"
+        )
     said, gain = found.found, 100 * (found.after - found.before)
     if said is None or found.p is None or found.certain:
         few = 0 < after.get("counts", {}).get("counted", 0) < FEWEST
@@ -156,6 +167,15 @@ def told(before: Mapping[str, Any], after: Mapping[str, Any], metric: str) -> st
         f"No measurable difference by training: {metric} {gain:+.1f} ({100 * said.low:+.1f} to {100 * said.high:+.1f}, "
         f"p {found.p:.2g} over {said.n:,} {found.over})"
     )
+
+
+def blind(before: Mapping[str, Any], after: Mapping[str, Any]) -> int:
+    """Number of items that only the network before training gives the embedding of another item or no direction; 0 if
+    they are few. Such a network could not work, so being better than it says nothing.
+    """
+    counts, then = before.get("counts", {}), after.get("counts", {})
+    more = sum(counts.get(name, 0) - then.get(name, 0) for name in ("duplicates", "zero_vectors"))
+    return int(more) if more > ALIKE * counts.get("gallery", 0) > 0 else 0
 
 
 def network(config: Mapping[str, Any]) -> str:
@@ -264,7 +284,7 @@ def remarks_of(run: Run, after: object | None = None) -> list[str]:
         after: report of the trained network, if it is not in the folder yet.
     """
     before, content = _both(run, after)
-    said = told(before, content, TASKS[run.kind].main_of(content["values"]))
+    said = told(before, content, TASKS[run.kind].main_of(content["values"]), network(settings_in(run)))
     return [*run.read_facts().get(REMARKS, []), *([f"{said}."] if said else [])]
 
 
