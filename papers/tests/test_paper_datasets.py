@@ -576,7 +576,7 @@ def test_query_gallery_is_the_division_that_came_with_the_data(originals):
     for kind, found in (("query", trial.query), ("gallery", trial.gallery)):
         assert found.tolist() == [i for i, row in enumerate(rows) if row.role == kind]
         assert [test.names[i] for i in found] == [row.file for row in rows if row.role == kind]
-    with pytest.raises(ValueError, match="train has 0 queries .*evaluation.split=test"):
+    with pytest.raises(ValueError, match="it has 0 and 0 images.*evaluation.split=test"):
         trials(load_inshop(tree.root).select("train"))
 
 

@@ -328,7 +328,7 @@ def test_the_command_trains_and_evaluates(tree, tmp_path, capsys):
         (["train", "data.root=x", "data=bcd"], "unknown data 'bcd'; did you mean 'bccd'?"),
         (["train", "data.root=x", "sampler.batch_size=many"], "sampler.batch_size is a number; got 'many'"),
         (["train", "data.root=x", "bs=4"], "unknown setting 'bs'; did you mean 'sampler.batch_size'?"),
-        (["train", "data.root=x", "loss=ap,supap"], "To compare several losses: rankgrad detect compare"),
+        (["train", "data.root=x", "loss=ap,supap"], "A run trains one loss. Its settings follow it"),
         (["train", "resume=nowhere"], "nothing to resume: nowhere/config.yaml does not exist"),
         (["evaluate", "nowhere"], "nowhere does not exist; give the folder of a finished run of a detector"),
         (["evaluate", ".", "-o", "no/where.json"], "no folder no to write where.json into"),

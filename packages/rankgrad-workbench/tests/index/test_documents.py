@@ -129,8 +129,6 @@ def test_names_that_are_no_paths_and_empty_and_long_documents_go_through(finishe
 
 def test_what_cannot_be_done_says_what_to_do(finished, folder, tmp_path, capsys):
     run = finished.folder
-    error = fails(capsys, "search", run, "which wing")
-    assert "rankgrad embed RUN DIR_OR_FILE" in error and "rankgrad index mine.npz" in error
     assert "does not exist" in fails(capsys, "embed", run, tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
     assert "no rows" in fails(capsys, "embed", run, tmp_path / "empty.jsonl", "-o", tmp_path / "x.npz")

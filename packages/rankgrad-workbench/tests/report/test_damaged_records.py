@@ -18,7 +18,9 @@ from rankgrad_workbench.cli import main
 from rankgrad_workbench.report.content import read_runs
 from rankgrad_workbench.report.writing import write_report
 from rankgrad_workbench.settings import compose
+from rankgrad_workbench.tasks.search.bm25 import Words
 from rankgrad_workbench.tasks.search.evaluation import SearchReport
+from rankgrad_workbench.tasks.search.systems import Chosen
 
 # Names whose values have the type of another name.
 SAME = ("R@1", "R@2", "R@4", "R@8", "R-precision", "P@1", "MRR", "NDCG", "ROC AUC", "AUC_hardest", "data", "torch")
@@ -62,7 +64,7 @@ def search_report() -> dict[str, Any]:
             examples=[{**example, "found": {"trained": [document], "BM25": [document]}}],
             query_names=("q",),
             counts={"queries": 1, "documents": 3},
-            settings={"confidence": 0.95, "weight": None},
+            settings={"confidence": 0.95, "chosen": Chosen(Words(), {"trained + BM25": [1.0] * 7}, "BM25").plain()},
             notes=("a note",),
             sizes=({"name": "int8", "bytes": 4, "values": values, "difference": difference},),
         ).to_json()

@@ -49,11 +49,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ------------------------------------------------------------------------------------------------------------ locks
 
 
-def test_a_run_of_a_word_in_place_of_a_path_fails_at_once():
-    with pytest.raises(TypeError, match=r"pathlib.Path, such as Run\(Path\('runs/a'\)\); got a str"):
-        Run("runs/a")  # type: ignore[arg-type]
-
-
 def test_a_second_user_of_a_folder_is_told_who_has_it(tmp_path):
     held, holds = os.pipe()
 

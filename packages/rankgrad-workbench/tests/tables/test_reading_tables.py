@@ -426,9 +426,9 @@ def test_queries_and_a_gallery_may_stand_in_the_column_of_splits(kind, train, tm
 @pytest.mark.parametrize(
     ("splits", "message"),
     [
-        (["train", "query"], "has rows of split query; needed"),
-        (["train", "gallery"], "has rows of split gallery; needed"),
-        (["query", "gallery", "test"], "has rows of split gallery, query, test; needed"),
+        (["train", "query"], "needs query and gallery, and no test; it has query"),
+        (["train", "gallery"], "needs query and gallery, and no test; it has gallery"),
+        (["query", "gallery", "test"], "needs query and gallery, and no test; it has gallery, query, test"),
     ],
 )
 def test_queries_need_a_gallery_and_no_other_test(splits, message, tmp_path):

@@ -276,7 +276,7 @@ BAD = {
         r"has no column 'labels'\. It has embeddings\. Say which to take: label='NAME'",
     ),
     "no embeddings": ({"labels": np.arange(3)}, "has no column 'embeddings'. It has labels"),
-    "lengths": ({"embeddings": np.eye(3), "labels": np.arange(2)}, "holds 3 embeddings and 2 labels"),
+    "lengths": ({"embeddings": np.eye(3), "labels": np.arange(2)}, r"an integer for each of 3 embeddings; got \[2\]"),
     "nan": ({"embeddings": np.diag([1, np.nan, 1]), "labels": np.arange(3)}, "row 1: its embedding is not finite"),
     "huge": ({"embeddings": np.diag([1, 1, 1e39]), "labels": np.arange(3)}, "row 2: .* not finite in float32"),
     "flat": ({"embeddings": np.ones(3), "labels": np.arange(3)}, r"must be numbers \[row, width\]; got float64 \(3,\)"),

@@ -79,8 +79,9 @@ def _divided(table: Rows) -> Trial:
     role = np.array(table.role)
     query, gallery = (torch.from_numpy(np.flatnonzero(role == kind)) for kind in ("query", "gallery"))
     if not (len(query) and len(gallery)):
+        there = f"it has {len(query)} and {len(gallery)} {table.takes}"
         raise ValueError(
-            f"{table.name} needs queries and a gallery in its split; it has {len(query)} and {len(gallery)} rows"
+            f"{table.name} needs queries and a gallery in its split; {there}. Choose another: evaluation.split=test"
         )
     return Trial(query, gallery)
 

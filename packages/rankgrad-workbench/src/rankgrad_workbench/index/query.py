@@ -23,8 +23,6 @@ from ..datasets.folder import find_images
 from ..datasets.images import SkippedWarning, skipped_lines
 from ..report.html.images import Asked, Images, Neighbour
 from ..report.html.templates import write_page
-from ..tasks.search.reading import beginning
-from ..tasks.search.system import System
 from .embedder import Embedder
 from .gallery import FEWEST, Index, Threshold
 
@@ -126,6 +124,9 @@ def answers_of_run(
         trust: packages whose classes its settings may name.
         device: where texts are embedded.
     """
+    from ..tasks.search.reading import beginning
+    from ..tasks.search.system import System  # imports what trains, which no other query needs
+
     system = System.load(run, trust=trust, device=device, progress=True)
     found, documents = system(list(map(_sentence, queries)), k), system.documents
 
