@@ -238,7 +238,7 @@ def test_terminal_verdict_and_page_say_per_cent(finished):
     # BM25 may end with documents of equal scores: that is no remark on the data
     words, drawn = report.notes
     assert drawn == "test queries are drawn by data.seed=0: 18 (data.test_fraction=0.3)"
-    assert words.startswith("BM25 has stop words and stems of english, k1 ")
+    assert words.startswith("BM25 has English stop words and stems, k1 ")
 
 
 @pytest.mark.parametrize("width", slow_unless({390}, [1280, 390]))

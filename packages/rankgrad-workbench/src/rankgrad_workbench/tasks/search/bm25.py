@@ -41,7 +41,7 @@ class Words:
         b: how much a long document is held back, 0 .. 1.
 
     >>> print(Words("english"))
-    stop words and stems of english, k1 1.5, b 0.75
+    English stop words and stems, k1 1.5, b 0.75
     """
 
     language: str | None = None
@@ -54,7 +54,7 @@ class Words:
         number(self.b, "b is a share", low=0, high=1)
 
     def __str__(self) -> str:
-        read = f"stop words and stems of {self.language}" if self.language else "words as they stand"
+        read = f"{self.language.title()} stop words and stems" if self.language else "words as they stand"
         return f"{read}, k1 {self.k1:g}, b {self.b:g}"
 
 
