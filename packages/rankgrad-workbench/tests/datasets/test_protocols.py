@@ -38,7 +38,7 @@ def test_query_gallery_is_the_division_that_came_with_the_data():
     table = some_table("query_gallery", [0, 1, 0, 1], ("query", "gallery", "gallery", "query"))
     (trial,) = trials(table)
     assert trial.query.tolist() == [0, 3] and trial.gallery.tolist() == [1, 2]
-    with pytest.raises(ValueError, match="needs queries and a gallery .* 0 and 2 rows"):
+    with pytest.raises(ValueError, match="needs queries and a gallery .* 0 and 2 images"):
         trials(table.take([1, 2]))
 
 

@@ -30,6 +30,9 @@ METRICS = {"NDCG@10": "ndcg_cut_10", "MRR@10": "recip_rank_10", "Recall@100": "r
 MAIN = "NDCG@10"
 BEFORE, TRAINED, BM25 = "before training", "trained", "BM25"
 BEFORE_FUSED, FUSED = f"{BEFORE} + {BM25}", f"{TRAINED} + {BM25}"
+#: What is handed over, in the order of what it asks for -> what that is.
+_ONCE, _AGAIN = "the documents are embedded once", "the documents are embedded again"
+PRICES = {BM25: "no embeddings", BEFORE: _ONCE, BEFORE_FUSED: _ONCE, TRAINED: _AGAIN, FUSED: _AGAIN}
 #: System -> its file of lists in TREC's form.
 LISTS = {BEFORE: "before.trec", TRAINED: "trained.trec", BM25: "bm25.trec", FUSED: "fusion.trec"}
 LISTS |= {BEFORE_FUSED: "before-fusion.trec"}
@@ -338,13 +341,12 @@ def _handed_over(system: str, had: str, compared: tuple[int, str], kept: bool) -
     model = was if kept else "the trained model"
     called = {BM25: BM25, BEFORE: was, BEFORE_FUSED: f"the fusion of {was} with BM25"}
     called |= {TRAINED: model, FUSED: f"the fusion of {model} with BM25"}
+    price = _ONCE if kept and system != BM25 else PRICES[system]
+    said = f"Use {called[system]} ({price}), which the validation queries chose"
     if system == had:
-        return f"Use {called[system]}, which the validation queries chose."
+        return f"{said}."
     beside = {1: "better than", 0: "no measurable difference from", -1: "below"}[compared[0]]
-    return (
-        f"Use {called[system]}, which the validation queries chose: on the test queries {beside} {called[had]}, which "
-        f"you had {compared[1]}."
-    )
+    return f"{said}: on the test queries {beside} {called[had]}, which you had {compared[1]}."
 
 
 def _examples(

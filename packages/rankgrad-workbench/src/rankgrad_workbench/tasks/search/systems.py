@@ -17,20 +17,12 @@ from ...datasets.tabular import AUTO
 from .bm25 import Words, bm25, language_of
 from .collection import Array, Collection
 from .encoders import Encoders, Found, StoredRows, retrieve, without_own
-from .evaluation import BEFORE, BEFORE_FUSED, BM25, FUSED, TRAINED, SearchReport, evaluate_systems, main_values
+from .evaluation import BEFORE, BEFORE_FUSED, BM25, FUSED, PRICES, TRAINED, SearchReport, evaluate_systems, main_values
 from .fusion import FEATURES, WEIGHTS, JoinedLists
 from .settings import SearchSettings
 
 #: System -> the fusion of it with BM25.
 FUSIONS = {BEFORE: BEFORE_FUSED, TRAINED: FUSED}
-#: What is handed over, in the order of what it asks for; and what that is.
-PRICES = {
-    BM25: "no embeddings are needed",
-    BEFORE: "the documents are embedded once",
-    BEFORE_FUSED: "the documents are embedded once",
-    TRAINED: "the documents are embedded again",
-    FUSED: "the documents are embedded again",
-}
 K1, B = (1.5, 0.9, 1.2, 2.0), (0.75, 0.4, 0.6, 0.9)  # of BM25, the defaults first
 FEWEST = 20  # validation queries that choose anything
 MOST, LARGE = 1000, 200_000  # queries and documents: more of these do not choose the constants of BM25
@@ -204,4 +196,4 @@ def _answers(search: Callable[[Sequence[str], int], Found], collection: Collecti
     return without_own(search(asked, depth + collection.most_own), collection, rows, depth)
 
 
-__all__ = ["PRICES", "Chosen", "by_model", "by_words", "choose", "chosen_words", "grades_of", "judged", "least_change"]
+__all__ = ["Chosen", "by_model", "by_words", "choose", "chosen_words", "grades_of", "judged", "least_change"]
