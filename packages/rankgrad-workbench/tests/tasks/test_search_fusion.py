@@ -162,3 +162,21 @@ def test_a_run_says_what_was_chosen_and_takes_it_again(tmp_path):
     run.after.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="a fusion has 7 weights"):
         evaluate_run(run.folder)
+    content["settings"]["chosen"] |= {"system": "a system of somebody else", "weights": {}}
+    run.after.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="of 'a system of somebody else'"):
+        evaluate_run(run.folder)
+
+
+def test_many_settings_of_bm25_read_the_documents_once(collection, monkeypatch):
+    made, before = [], systems.tokens_of
+    monkeypatch.setattr(systems, "tokens_of", lambda *args: made.append(args) or before(*args))
+    whole = systems.chosen_words(of_run(), collection)
+    assert len(made) == 1
+    values = {
+        how: systems.main_values(
+            systems.by_words(collection, collection.rows("val"), 20, how), collection, collection.rows("val"), "val"
+        ).mean()
+        for how in (Words(whole.language, k, b) for k in systems.K1 for b in systems.B)
+    }
+    assert values[whole] == pytest.approx(max(values.values()), abs=0.05)

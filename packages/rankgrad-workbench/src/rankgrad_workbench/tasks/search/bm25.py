@@ -58,7 +58,9 @@ class Words:
         return f"{read}, k1 {self.k1:g}, b {self.b:g}"
 
 
-def bm25(queries: Sequence[str], documents: Sequence[str], depth: int = 100, how: Words | None = None) -> Found:
+def bm25(
+    queries: Sequence[str], documents: Sequence[str], depth: int = 100, how: Words | None = None, tokens: Any = None
+) -> Found:
     """The documents with the highest BM25 for each query, by bm25s (Lucene's variant).
 
     What is counted are the `words` of a text, without the stop words and by the stems of a language.
@@ -68,6 +70,7 @@ def bm25(queries: Sequence[str], documents: Sequence[str], depth: int = 100, how
         documents: [document] texts.
         depth: number of documents in a list. A document without a word of the query is in no list.
         how: language and constants; None: the language of the documents, and the defaults.
+        tokens: those of the documents, from `tokens_of` with the same language; None: they are made.
 
     Raises:
         ModuleNotFoundError: bm25s or PyStemmer is not installed.
@@ -78,26 +81,30 @@ def bm25(queries: Sequence[str], documents: Sequence[str], depth: int = 100, how
     """
     bm25s, how = _package("bm25s"), Words(language_of(documents)) if how is None else how
     depth = min(integer(depth, "depth is a number of documents", low=1), len(documents))
-    reading: dict[str, Any] = {"token_pattern": r"\S+", "lower": False, "show_progress": False}
-    reading["stopwords"] = stop_words(how.language) if how.language else []
-    reading["stemmer"] = _package("Stemmer").Stemmer(how.language) if how.language else None
-    counted = bm25s.tokenize((" ".join(words(text)) for text in documents), **reading)
+    counted = tokens_of(documents, how.language) if tokens is None else tokens
     if not counted.vocab:  # no document has a word
         return Found(np.full((len(queries), depth), -1), np.zeros((len(queries), depth)))
     index = bm25s.BM25(k1=how.k1, b=how.b)
     index.index(counted, show_progress=False)
-    asked = bm25s.tokenize([" ".join(words(text)) for text in queries], **reading, return_ids=False)
+    asked = tokens_of(queries, how.language, return_ids=False)
     rows, score = index.retrieve(asked, k=depth, show_progress=False, sorted=True)
     order = np.lexsort((rows, -score))  # of equal scores the lower row comes first, with any number of threads
     rows, score = (np.take_along_axis(each, order, 1) for each in (rows.astype(np.int64), score.astype(np.float64)))
     return Found(np.where(score > 0, rows, -1), score)
 
 
+def tokens_of(texts: Sequence[str], language: str | None, **more: Any) -> Any:
+    """The words of texts as bm25s counts them: stems, without the stop words of a language."""
+    reading: dict[str, Any] = {"token_pattern": r"\S+", "lower": False, "show_progress": False, **more}
+    reading["stopwords"] = stop_words(language) if language else []
+    reading["stemmer"] = _package("Stemmer").Stemmer(language) if language else None
+    return _package("bm25s").tokenize((" ".join(words(text)) for text in texts), **reading)
+
+
 def stop_words(language: str) -> list[str]:
     """The stop words of a language, one of `LANGUAGES`: those of NLTK, of English those of Lucene, as in bm25s."""
-    return list(
-        getattr(_package("bm25s.stopwords"), f"STOPWORDS_{'EN' if language == 'english' else language.upper()}")
-    )
+    name = "EN" if language == "english" else language.upper()
+    return list(getattr(_package("bm25s.stopwords"), f"STOPWORDS_{name}"))
 
 
 def language_of(texts: Sequence[str]) -> str | None:
@@ -141,4 +148,4 @@ def _pattern() -> re.Pattern[str]:
     return re.compile(rf"([{NO_SPACES}]+)|((?:(?![{NO_SPACES}])[\w{marks}]){{2,}})")
 
 
-__all__ = ["LANGUAGES", "Words", "bm25", "language_of", "words"]
+__all__ = ["LANGUAGES", "Words", "bm25", "language_of", "tokens_of", "words"]

@@ -102,8 +102,7 @@ class JoinedLists:
             return float(total.detach())
 
         optimizer.step(step)  # type: ignore[no-untyped-call]
-        found: Array = weights.detach().numpy()
-        return found
+        return np.array(weights.tolist())
 
     def held_out(self, grades: Array) -> Array:
         """[query, feature] weights of each query, learned on the other `PARTS`: for an honest value of the fusion."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...datasets.tabular import AUTO
-from .bm25 import Words, bm25, language_of
+from .bm25 import Words, bm25, language_of, tokens_of
 from .collection import Array, Collection
 from .encoders import Encoders, Found, StoredRows, retrieve, without_own
 from .evaluation import BEFORE, BEFORE_FUSED, BM25, FUSED, PRICES, TRAINED, SearchReport, evaluate_systems, main_values
@@ -25,7 +25,7 @@ from .settings import SearchSettings
 FUSIONS = {BEFORE: BEFORE_FUSED, TRAINED: FUSED}
 K1, B = (1.5, 0.9, 1.2, 2.0), (0.75, 0.4, 0.6, 0.9)  # of BM25, the defaults first
 FEWEST = 20  # validation queries that choose anything
-MOST, LARGE = 1000, 200_000  # queries and documents: more of these do not choose the constants of BM25
+MOST, LARGE = 1000, 200_000  # about how many queries choose the constants of BM25, and of how many documents
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,18 @@ class Chosen:
         Raises:
             ValueError: it has no such values.
         """
-        if any(len(each) != len(FEATURES) for each in content["weights"].values()):
-            raise ValueError(f"a fusion has {len(FEATURES)} weights; got {content['weights']}")
-        return cls(Words(**content["words"]), content["weights"], content["system"], content["values"])
+        weights, words = content["weights"], content["words"]
+        found = cls(Words(words["language"], words["k1"], words["b"]), weights, content["system"], content["values"])
+        wrong = [name for name, each in weights.items() if len(each) != len(FEATURES)]
+        if wrong or found.name not in {BM25, BEFORE, TRAINED, *weights}:
+            raise ValueError(f"a fusion has {len(FEATURES)} weights; of {found.name!r} came {weights.get(found.name)}")
+        return found
 
 
-def by_words(collection: Collection, rows: Array, depth: int, how: Words) -> Found:
-    """The lists of BM25 for some queries of a collection."""
-    return _answers(lambda asked, deep: bm25(asked, collection.documents.texts, deep, how), collection, rows, depth)
+def by_words(collection: Collection, rows: Array, depth: int, how: Words, tokens: Any = None) -> Found:
+    """The lists of BM25 for some queries of a collection; see `bm25`."""
+    texts = collection.documents.texts
+    return _answers(lambda asked, deep: bm25(asked, texts, deep, how, tokens), collection, rows, depth)
 
 
 def by_model(
@@ -111,15 +115,17 @@ def least_change(values: Mapping[str, Array]) -> str:
 
 def chosen_words(settings: SearchSettings, collection: Collection) -> Words:
     """How BM25 reads this collection: as the settings say; what they leave open, the validation queries choose."""
-    given, rows = settings.bm25, _some(collection)
+    given, rows = settings.bm25, collection.rows("val")
+    rows = rows[:: max(len(rows) // MOST, 1)]
     language = language_of(collection.documents.texts) if given.language == AUTO else given.language
     usual = Words(language, K1[0] if given.k1 is None else given.k1, B[0] if given.b is None else given.b)
     ks, bs = (K1 if given.k1 is None else [given.k1]), (B if given.b is None else [given.b])
     if len(ks) * len(bs) == 1 or len(rows) < FEWEST or len(collection.documents) > LARGE:
         return usual
     tried = {f"{k} {b}": replace(usual, k1=k, b=b) for k in ks for b in bs}
+    depth, tokens = settings.evaluation.depth, tokens_of(collection.documents.texts, language)
     values = {
-        name: main_values(by_words(collection, rows, settings.evaluation.depth, how), collection, rows, "val")
+        name: main_values(by_words(collection, rows, depth, how, tokens), collection, rows, "val")
         for name, how in tried.items()
     }
     return tried[least_change(values)]
@@ -148,8 +154,7 @@ def choose(
         weights[FUSIONS[model]] = union.learned(grades).tolist()
         found[FUSIONS[model]] = union.ranked(union.held_out(grades), depth)
     values = {name: main_values(found[name], collection, rows, "val") for name in PRICES if name in found}
-    means = {name: float(each.mean()) for name, each in values.items()}
-    return Chosen(words, weights, least_change(values), means)
+    return Chosen(words, weights, least_change(values), {name: float(each.mean()) for name, each in values.items()})
 
 
 def judged(
@@ -171,13 +176,6 @@ def judged(
             found[fusion] = JoinedLists.of(lists[model], found[BM25], depth).ranked(chosen.weights[fusion], depth)
     report = evaluate_systems(found, collection, seed=settings.seed, chosen=chosen.plain(), **more)
     return replace(report, notes=(*report.notes, *collection.doubts())), found
-
-
-def _some(collection: Collection) -> Array:
-    """The validation queries, at most `MOST`."""
-    rows = collection.rows("val")
-    some: Array = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(int))]
-    return some
 
 
 def grades_of(lists: JoinedLists, collection: Collection, rows: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +37,7 @@ from ...training.measuring import look
 from ...training.module import TrainedModule, check_optimizer
 from . import systems
 from .batches import Miner, QueryLists, SearchBatch, search_data
-from .bm25 import bm25
+from .bm25 import Words, bm25
 from .collection import Array, Collection
 from .division import collection_of
 from .encoders import Encoders, Found, Side, StoredRows, encoders
@@ -155,10 +155,14 @@ class SearchTask:
         share = defaults.share_kept(self.epochs * steps) if average is None else average
         self.averaging = Averaging(self.encoders, share)
         self.untrained: dict[str, Found] = {}
-        self.words = systems.chosen_words(s, self.collection)
         self._embedded: dict[str, StoredRows] = {}
         self._folder: Path | None = None
         self.miner, self.keep_best = self._miner(), self._best_epoch()
+
+    @cached_property
+    def words(self) -> Words:
+        """How BM25 reads and weighs. It is chosen when it is first needed: many trials never do."""
+        return systems.chosen_words(self.settings, self.collection)
 
     @property
     def settled(self) -> Mapping[str, Any]:
